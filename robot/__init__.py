@@ -1,0 +1,1 @@
+"""Robots, simulated and real, behind one interface."""

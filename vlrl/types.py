@@ -1,0 +1,213 @@
+"""The nouns that tasks, policies, estimators and the trainer share. Imports nothing of ours and no torch at run time.
+
+Shapes: N episodes, B decisions (one per turn), T units of credit (tokens of a completion), padded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL.Image import Image
+    from torch import Tensor
+
+Split = Literal["train", "test"]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a policy is shown: text and images in reading order, plus proprioception where there is a body."""
+
+    content: tuple[str | Image, ...]
+    state: np.ndarray | None = None  # float32 [S]
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        return tuple(part for part in self.content if not isinstance(part, str))
+
+    @property
+    def text(self) -> str:
+        return "\n".join(part for part in self.content if isinstance(part, str))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One question. `id` is stable across runs and machines: baselines, curricula and resume hang on it."""
+
+    id: str
+    prompt: Observation
+    answer: Any = None
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The coordinates in which a model writes about one image, and that image's sizes (width, height) in pixels.
+
+    space: `original_px` pixels of the task's image; `resized_px` pixels of the image as shown to the model
+    (Qwen2.5-VL); `rel1000` and `rel1` fractions times 1000 or 1 (Qwen3-VL, InternVL); `gridN` column and row of an
+    N x N grid, standing for the cell's centre (tiny models).
+    """
+
+    space: str
+    original: tuple[int, int]
+    shown: tuple[int, int]
+
+    def _spans(self) -> tuple[float, float, float]:
+        """What one axis of the image measures in this space (x, y), and the offset of a value's centre."""
+        if self.space == "original_px":
+            return *self.original, 0.0
+        if self.space == "resized_px":
+            return *self.shown, 0.0
+        if self.space.startswith("rel") and self.space[3:].isdigit():
+            return float(self.space[3:]), float(self.space[3:]), 0.0
+        if self.space.startswith("grid") and self.space[4:].isdigit():
+            return float(self.space[4:]), float(self.space[4:]), 0.5
+        raise ValueError(f"unknown coordinate space {self.space!r}: use original_px, resized_px, rel1000, rel1 or gridN")
+
+    def to_original(self, x: float, y: float) -> tuple[float, float]:
+        """A point in the model's coordinates -> pixels of the task's image."""
+        span_x, span_y, offset = self._spans()
+        return (x + offset) * self.original[0] / span_x, (y + offset) * self.original[1] / span_y
+
+    def from_original(self, x: float, y: float) -> tuple[float, float]:
+        """Pixels of the task's image -> the model's coordinates, rounded to what the model can write."""
+        span_x, span_y, offset = self._spans()
+        u, v = x * span_x / self.original[0], y * span_y / self.original[1]
+        if offset:  # the cell that holds the point
+            return float(min(int(u), int(span_x) - 1)), float(min(int(v), int(span_y) - 1))
+        digits = 4 if self.space == "rel1" else 0
+        return round(u, digits), round(v, digits)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One completion (or action) of a policy and the law that sampled it."""
+
+    action: str | np.ndarray  # text, or float32 [K, A] in physical units
+    logprobs: Tensor  # float32 [T], under the law that sampled
+    entropy: Tensor  # float32 [T], of that law's full distribution
+    cut: bool  # stopped by the length limit, not by the policy
+    frames: tuple[Frame, ...] = ()  # one per image of the prompt: how coordinates in `action` are to be read
+    inputs: Any = None  # private to the policy that made it
+
+
+@dataclass(frozen=True)
+class Step:
+    """An environment's reply to an action."""
+
+    observation: Observation
+    reward: float = 0.0
+    done: bool = False
+    cut: bool = False  # stopped by a limit: not a failure, not a success
+    info: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Turn:
+    observation: Observation
+    decision: Decision
+    step: Step
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something to draw on the task's image, in its pixels: point [x, y], box [x1, y1, x2, y2], or text (no xy)."""
+
+    role: Literal["truth", "prediction"]
+    kind: Literal["point", "box", "text"]
+    xy: tuple[float, ...] = ()
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a task says of one episode. Parts are unweighted and named; `correct` in [0, 1] is what accuracy averages."""
+
+    parts: Mapping[str, float]
+    correct: float
+    answer: Any = None  # as parsed; None when parsing failed
+    reason: str | None = None  # why parsing failed
+    marks: tuple[Mark, ...] = ()
+
+
+@dataclass
+class Episode:
+    """A sample and all turns taken on it. Episodes with one `group` started from the same observation."""
+
+    sample: Sample
+    group: int
+    turns: list[Turn] = field(default_factory=list)
+    score: Score | None = None
+    reward: float = 0.0
+
+    @property
+    def completion(self) -> str:
+        """The text of the last action ('' before the first turn)."""
+        return str(self.turns[-1].decision.action) if self.turns else ""
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        return self.turns[-1].decision.frames if self.turns else ()
+
+
+class Environment(Protocol):
+    """Single use: made for one episode, reset once, closed at its end."""
+
+    def reset(self) -> Observation: ...
+    def step(self, action: str | np.ndarray) -> Step: ...
+    def close(self) -> None: ...
+
+
+class Task(Protocol):
+    """Samples, scoring and what a run reports. One class per file in `tasks/`; see `tasks/base.py` for the defaults."""
+
+    weights: Mapping[str, float]  # reward part -> weight
+
+    def samples(self, split: Split) -> Sequence[Sample]: ...
+    def environment(self, sample: Sample) -> Environment: ...
+    def score(self, episode: Episode) -> Score: ...
+    def gold(self, sample: Sample, frames: Sequence[Frame]) -> str: ...
+
+
+class Policy(Protocol):
+    """A model that acts and can say how likely its actions were."""
+
+    def act(self, episodes: Sequence[Episode], observations: Sequence[Observation]) -> list[Decision]: ...
+    def evaluate(self, decisions: Sequence[Decision]) -> Evaluation: ...
+    def reference(self, decisions: Sequence[Decision]) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Log-probabilities and entropies of decisions under the policy as it is now, with gradient. Shapes [B, T]."""
+
+    logprobs: Tensor
+    entropy: Tensor
+    mask: Tensor  # bool
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """The columns that estimators read: one step's episodes (N), their decisions (B) and units (T)."""
+
+    sample_ids: tuple[str, ...]  # [N]
+    reward: Tensor  # float32 [N], weighted sum of the parts
+    group: Tensor  # int64 [N]
+    episode: Tensor  # int64 [B], the episode of each decision
+    mask: Tensor  # bool [B, T], units that carry credit
+    logprobs: Tensor  # float32 [B, T], under the law that sampled
+    entropy: Tensor  # float32 [B, T], of the sampling distribution
+    reference: Tensor | None = None  # float32 [B, T], log-probabilities under the frozen reference
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a loss term sees of one micro-batch beside the policy's fresh evaluation. Shapes [b, T]."""
+
+    advantage: Tensor
+    old: Tensor  # log-probabilities under the law that sampled
+    mask: Tensor  # bool
+    reference: Tensor | None = None
