@@ -17,6 +17,30 @@ if TYPE_CHECKING:
 Split = Literal["train", "test"]
 
 
+class UserError(Exception):
+    """Something the user can mend. One line: what is wrong, where (file, row or key), what to do. Exit code 2."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where a task's samples come from. No path: what the task renders or bundles."""
+
+    train: str | None = None  # file or folder
+    test: str | None = None
+    format: str = "auto"  # a reader's name; `auto` goes by the file's ending and keys
+    images: str | None = None  # folder that image paths are relative to; default: the file's own folder
+    on_bad: Literal["stop", "skip"] = "stop"  # a bad row: stop with its number, or count it and go on
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that was set aside, and why."""
+
+    file: str
+    row: int  # from 1
+    problem: str
+
+
 @dataclass(frozen=True)
 class Observation:
     """What a policy is shown: text and images in reading order, plus proprioception where there is a body."""

@@ -1,0 +1,30 @@
+.DEFAULT_GOAL := help
+.PHONY: help setup system demo test lint lock clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup:  ## make .venv with the pinned packages; EXTRAS=test,robot,sim for more
+	@scripts/setup.sh
+
+system:  ## install the Debian packages that optional parts use
+	@scripts/system.sh
+
+demo: setup  ## train a tiny model on this machine and report
+	.venv/bin/vlrl demo
+
+test: setup system  ## run the tests; ARGS="-k jigsaw" to choose
+	.venv/bin/python -m pytest $(ARGS)
+
+lint: setup  ## check style
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+
+lock: setup  ## resolve requirements.lock anew, keeping what still fits; ARGS=--upgrade for the newest
+	PATH="$(PATH):.venv/bin" uv pip compile pyproject.toml --extra test --extra robot --extra sim \
+		--python-version 3.12 --python-platform x86_64-manylinux_2_28 --no-header --no-annotate \
+		--no-emit-index-url --no-emit-find-links --quiet --output-file requirements.lock $(ARGS)
+
+clean:  ## remove .venv and everything that tools left
+	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,176 @@
+"""The one strict parser of model output. Nothing here raises on any text; a failure is a `Parsed` with a short reason.
+
+Every reader takes time linear in the text, which is bounded first. No regular expression, no eval.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+MAX_CHARS = 20_000  # of a completion
+MAX_LITERAL_CHARS = 2_000
+MAX_DEPTH = 8  # of brackets in a literal
+MAX_DIGITS = 9  # of an integer token
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What was read, or why it could not be (`reason` is None when it could)."""
+
+    value: Any = None
+    reason: str | None = None
+
+
+def answer(completion: str, thinking: bool, read: Callable[[str], Parsed]) -> Parsed:
+    """What `read` makes of the text inside the answer tags; the first failure's reason."""
+    text = answer_text(completion, thinking)
+    return text if text.reason else read(text.value)
+
+
+def answer_text(completion: str, thinking: bool) -> Parsed:
+    """The text inside the only `<answer>` block.
+
+    With `thinking` the completion must be `<think>...</think>`, white space, `<answer>...</answer>`; without, the
+    answer block alone. White space around is ignored. Each tag occurs exactly once, so that an answer inside the
+    thoughts, or several answers, are never graded.
+    Reasons: too_long, no_answer, many_answers, no_think, many_thinks, think_not_asked, outside_tags.
+    """
+    if len(completion) > MAX_CHARS:
+        return Parsed(reason="too_long")
+    text = completion.strip()
+    reason = _count_reason(text, thinking)
+    if reason:
+        return Parsed(reason=reason)
+    if thinking:
+        if not text.startswith("<think>"):
+            return Parsed(reason="outside_tags")
+        text = text.partition("</think>")[2].lstrip()
+    if not (text.startswith("<answer>") and text.endswith("</answer>")):
+        return Parsed(reason="outside_tags")
+    return Parsed(text[len("<answer>") : -len("</answer>")])
+
+
+def _count_reason(text: str, thinking: bool) -> str | None:
+    answers = (text.count("<answer>"), text.count("</answer>"))
+    thinks = (text.count("<think>"), text.count("</think>"))
+    if min(answers) == 0:
+        return "no_answer"
+    if max(answers) > 1:
+        return "many_answers"
+    if not thinking:
+        return "think_not_asked" if max(thinks) else None
+    if min(thinks) == 0:
+        return "no_think"
+    return "many_thinks" if max(thinks) > 1 else None
+
+
+def literal(text: str) -> Parsed:
+    """A JSON value, else a Python literal (single quotes, tuples, trailing commas). A ``` fence is removed.
+
+    Reasons: too_long, too_deep, not_finite (NaN, Infinity), not_literal.
+    """
+    text = _without_fence(text.strip())
+    if len(text) > MAX_LITERAL_CHARS:
+        return Parsed(reason="too_long")
+    if _depth(text) > MAX_DEPTH:
+        return Parsed(reason="too_deep")
+    try:
+        return Parsed(json.loads(text, parse_constant=_refuse))
+    except _NotFiniteError:
+        return Parsed(reason="not_finite")
+    except (ValueError, RecursionError):
+        return _python_literal(text)
+
+
+def _python_literal(text: str) -> Parsed:
+    try:
+        with warnings.catch_warnings():  # such as an invalid escape in a model's string
+            warnings.simplefilter("ignore")
+            return Parsed(ast.literal_eval(text))
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # TypeError: unhashable dict key
+        return Parsed(reason="not_literal")
+
+
+class _NotFiniteError(Exception):
+    """NaN or Infinity in JSON, which Python's reader would take."""
+
+
+def _refuse(name: str) -> NoReturn:
+    raise _NotFiniteError(name)
+
+
+def _without_fence(text: str) -> str:
+    if not (text.startswith("```") and text.endswith("```") and len(text) >= 6):
+        return text
+    return text[3:-3].removeprefix("json").strip()
+
+
+def _depth(text: str) -> int:
+    """The deepest nesting of brackets; those inside strings count too, which only makes it stricter."""
+    depth = deepest = 0
+    for char in text:
+        depth += (char in "([{") - (char in ")]}")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def point(value: Any) -> Parsed:
+    """Two finite numbers in a list -> (x, y). Reasons: not_a_point, not_finite."""
+    return _numbers(value, 2, "not_a_point")
+
+
+def box(value: Any) -> Parsed:
+    """Four finite numbers in a list with x1 < x2, y1 < y2 -> (x1, y1, x2, y2).
+
+    Reasons: not_a_box, not_finite, empty_box.
+    """
+    parsed = _numbers(value, 4, "not_a_box")
+    if parsed.reason:
+        return parsed
+    x1, y1, x2, y2 = parsed.value
+    return parsed if x1 < x2 and y1 < y2 else Parsed(reason="empty_box")
+
+
+def _numbers(value: Any, count: int, reason: str) -> Parsed:
+    if not isinstance(value, list | tuple) or len(value) != count:
+        return Parsed(reason=reason)
+    if not all(isinstance(number, int | float) and not isinstance(number, bool) for number in value):
+        return Parsed(reason=reason)
+    try:
+        numbers = tuple(float(number) for number in value)
+    except OverflowError:  # an integer too large for a float
+        return Parsed(reason="not_finite")
+    return Parsed(numbers) if all(map(math.isfinite, numbers)) else Parsed(reason="not_finite")
+
+
+def integers(text: str, low: int, high: int) -> Parsed:
+    """All tokens of the text as a tuple of integers in low..high, as Jigsaw-R1 reads a grid of indices.
+
+    Comma, semicolon, backtick and newline count as spaces; ASCII digits only.
+    Reasons: too_long, no_integers, not_an_integer, out_of_range.
+    """
+    if len(text) > MAX_LITERAL_CHARS:
+        return Parsed(reason="too_long")
+    tokens = [token for token in text.translate(_SEPARATORS).split(" ") if token]
+    if not tokens:
+        return Parsed(reason="no_integers")
+    if not all(token.isascii() and token.isdigit() and len(token) <= MAX_DIGITS for token in tokens):
+        return Parsed(reason="not_an_integer")
+    numbers = tuple(int(token) for token in tokens)
+    return Parsed(numbers) if all(low <= number <= high for number in numbers) else Parsed(reason="out_of_range")
+
+
+_SEPARATORS = str.maketrans(dict.fromkeys(",;`\n", " "))
+
+
+def letter(text: str, choices: int) -> Parsed:
+    """Exactly one of the first `choices` capital letters, nothing else. Reason: not_a_letter."""
+    text = text.strip()
+    is_choice = len(text) == 1 and "A" <= text < chr(ord("A") + choices)
+    return Parsed(text) if is_choice else Parsed(reason="not_a_letter")

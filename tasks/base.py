@@ -1,0 +1,90 @@
+"""What every task shares: weighing, one-turn environments, lazily rendered samples, the text of an answer."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from vlrl.types import BadRow, Data, Environment, Observation, Sample, Score, Split, Step, UserError
+
+THINK = "First think inside <think> </think>, then answer inside <answer> </answer>."
+OWN_DATA = Data()  # what the task renders or bundles
+
+
+class SingleTurn:
+    """An environment of one turn: shows the prompt, takes the answer, is over."""
+
+    def __init__(self, prompt: Observation):
+        self.prompt = prompt
+        self._turns_left: int | None = None
+
+    def reset(self) -> Observation:
+        if self._turns_left is not None:
+            raise RuntimeError("an environment is made for one episode: make a new one")
+        self._turns_left = 1
+        return self.prompt
+
+    def step(self, action: str | np.ndarray) -> Step:
+        if self._turns_left != 1:
+            raise RuntimeError("one step after one reset, then make a new environment")
+        self._turns_left = 0
+        return Step(self.prompt, done=True)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class Rendered(Sequence[Sample]):
+    """`n` samples made when asked for; `make(index)` must return the same sample for the same index."""
+
+    def __init__(self, n: int, make: Callable[[int], Sample]):
+        self._n, self._make = n, make
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return [self._make(i) for i in range(*index.indices(self._n))]
+        return self._make(range(self._n)[index])
+
+
+class Task:
+    """The defaults of a task; a subclass gives `weights`, `samples`, `score` and `gold` (see vlrl.types.Task)."""
+
+    weights: Mapping[str, float]
+    bad_rows: tuple[BadRow, ...] = ()
+
+    def environment(self, sample: Sample) -> Environment:
+        return SingleTurn(sample.prompt)
+
+    def reward(self, score: Score) -> float:
+        """The weighted sum of the score's parts."""
+        return sum(weight * score.parts[name] for name, weight in self.weights.items())
+
+
+def generator(seed: int, split: Split, index: int) -> np.random.Generator:
+    """The random numbers of one rendered sample: no other sample's, and the same on every machine."""
+    return np.random.default_rng([seed, zlib.crc32(split.encode()), index])
+
+
+def answer_markup(text: str, thinking: bool) -> str:
+    """The completion that answers `text` in the form that `rewards.parse.answer_text` asks for."""
+    thought = "<think>I look at the image.</think>\n" if thinking else ""
+    return f"{thought}<answer>{text}</answer>"
+
+
+def check_weights(weights: Mapping[str, float], parts: Sequence[str]) -> dict[str, float]:
+    """The weights, or UserError where one names no part of the reward."""
+    for name in weights:
+        if name not in parts:
+            raise UserError(f"task.weights.{name}: no such part of the reward; parts are {', '.join(parts)}")
+    return dict(weights)
+
+
+def check(ok: bool, key: str, value: object, need: str) -> None:
+    """UserError naming the key, its value and what it must be, unless `ok`."""
+    if not ok:
+        raise UserError(f"task.{key}: {value!r}: must be {need}")

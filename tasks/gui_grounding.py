@@ -1,0 +1,141 @@
+"""GUI grounding: click what the instruction names. Rendered screens, or ScreenSpot-like files (tasks/readers.py).
+
+The answer is one point `[x, y]` in the coordinates of the policy's frame; it is scored in pixels of the task's image.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Literal
+
+from rewards import parse, points
+from rewards.format import tagged
+from tasks import readers, screens
+from tasks.base import OWN_DATA, THINK, Rendered, Task, answer_markup, check, check_weights, generator
+from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
+
+TEMPLATES = {
+    "short": "{instruction}",
+    "guided": "{instruction} Give the point to click as <answer>[x, y]</answer>.",
+}
+WEIGHTS = {"hit": 1.0, "format": 0.5}
+
+
+class GuiGrounding(Task):
+    """Samples: (screen, instruction) -> the target's box (x1, y1, x2, y2) in pixels of the screen.
+
+    A split for which `data` names no file is rendered: `pool` training screens, `held_out` others for testing, each of
+    `size` (width, height) pixels with up to `objects` widgets, of which `text_share` on average carry a word; `widget`
+    bounds their side as a share of the screen's shorter side.
+    Reward parts, both 0 or 1: `hit` (the point is in the box) and `format` (the completion holds a point, in tags).
+    Raises UserError for options out of range and, with `on_bad: stop`, for a bad row of a file.
+    """
+
+    def __init__(
+        self,
+        *,
+        data: Data = OWN_DATA,
+        pool: int = 100_000,
+        held_out: int = 512,
+        size: tuple[int, int] = (64, 64),
+        objects: int = 3,
+        text_share: float = 0.2,
+        themes: tuple[str, ...] = tuple(screens.THEMES),
+        widget: tuple[float, float] = (0.2, 0.34),
+        thinking: bool = False,
+        template: Literal["short", "guided"] = "short",
+        weights: Mapping[str, float] = WEIGHTS,
+        seed: int = 0,
+    ):
+        check(seed >= 0, "seed", seed, "at least 0")
+        check(pool > 0, "pool", pool, "at least 1")
+        check(held_out > 0, "held_out", held_out, "at least 1")
+        check(min(size) >= 48, "size", size, "at least 48 x 48 pixels")
+        check(1 <= objects <= len(screens.SHAPES) * len(screens.COLORS), "objects", objects, "1 to 36")
+        check(0 <= text_share <= 1, "text_share", text_share, "between 0 and 1")
+        check(0.02 <= widget[0] <= widget[1] <= 0.5, "widget", widget, "a smallest and a largest share in 0.02 to 0.5")
+        check(len(themes) > 0, "themes", themes, "at least one theme")
+        for theme in themes:
+            check(theme in screens.THEMES, "themes", theme, f"one of {', '.join(screens.THEMES)}")
+        check(template in TEMPLATES, "template", template, f"one of {', '.join(TEMPLATES)}")
+        self.weights = check_weights(weights, tuple(WEIGHTS))
+        self.thinking, self.template, self.seed, self.themes = thinking, template, seed, tuple(themes)
+        self._render = partial(
+            screens.render, size=tuple(size), objects=objects, text_share=text_share, widget=tuple(widget)
+        )
+        self._rendered = {"train": pool, "test": held_out}
+        self._targets, self.bad_rows = readers.targets(data)
+
+    def samples(self, split: Split) -> Sequence[Sample]:
+        if split in self._targets:
+            return Rendered(len(self._targets[split]), partial(self._from_file, split))
+        return Rendered(self._rendered[split], partial(self._from_seed, split))
+
+    def _from_seed(self, split: Split, index: int) -> Sample:
+        rng = generator(self.seed, split, index)
+        image, widgets = self._render(rng, theme=self.themes[rng.integers(len(self.themes))])
+        target = widgets[rng.integers(len(widgets))]
+        prompt = Observation((image, self._text(_instruction(target))))
+        return Sample(f"gui_grounding/{split}/{index:06d}", prompt, tuple(map(float, target.box)))
+
+    def _from_file(self, split: Split, index: int) -> Sample:
+        row = self._targets[split][index]
+        return Sample(row.id, Observation((readers.open_image(row.image), self._text(row.instruction))), row.box)
+
+    def _text(self, instruction: str) -> str:
+        text = TEMPLATES[self.template].format(instruction=instruction)
+        return f"{text} {THINK}" if self.thinking else text
+
+    def score(self, episode: Episode) -> Score:
+        """Parts `hit` and `format`; a point outside the image is refused, not moved to its border."""
+        box, frame = episode.sample.answer, episode.frames[0]
+        parsed = parse.answer(episode.completion, self.thinking, _point)
+        formatted = tagged(episode.completion, self.thinking, _point)
+        marks = (Mark("truth", "box", box),)
+        if parsed.reason:
+            return Score({"hit": 0.0, "format": formatted}, 0.0, reason=parsed.reason, marks=marks)
+        xy = frame.to_original(*parsed.value)
+        width, height = frame.original
+        inside = 0 <= xy[0] <= width and 0 <= xy[1] <= height
+        hit = points.in_box(xy, box) if inside else 0.0
+        return Score(
+            {"hit": hit, "format": formatted},
+            correct=hit,
+            answer=xy if inside else None,
+            reason=None if inside else "outside_image",
+            marks=(*marks, Mark("prediction", "point", xy)),
+        )
+
+    def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
+        """The completion with the highest score that the frame can express."""
+        return answer_markup(_written(frames[0], _expressible(frames[0], sample.answer)), self.thinking)
+
+
+def _instruction(target: screens.Widget) -> str:
+    if target.kind == "text":
+        return f'Click the {target.color} button "{target.name}".'
+    return f"Click the {target.color} {target.name}."
+
+
+def _point(text: str) -> parse.Parsed:
+    literal = parse.literal(text)
+    return literal if literal.reason else parse.point(literal.value)
+
+
+def _expressible(frame: Frame, box: tuple[float, ...]) -> tuple[float, float]:
+    """The box's centre in the frame's coordinates; where rounding leaves the box, a neighbour that does not."""
+    x, y = frame.from_original((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
+    step = 1e-4 if frame.space == "rel1" else 1.0
+    around = sorted(itertools.product((0, -1, 1, -2, 2), repeat=2), key=lambda move: abs(move[0]) + abs(move[1]))
+    for dx, dy in around:
+        candidate = round(x + dx * step, 4), round(y + dy * step, 4)
+        if points.in_box(frame.to_original(*candidate), box):
+            return candidate
+    return x, y
+
+
+def _written(frame: Frame, xy: tuple[float, float]) -> str:
+    return json.dumps(list(xy) if frame.space == "rel1" else [int(v) for v in xy])

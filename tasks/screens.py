@@ -1,0 +1,183 @@
+"""Draws screens of widgets (icons and text buttons) for GUI grounding. Pixels only; what is asked is the task's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+RGB = tuple[int, int, int]
+Box = tuple[int, int, int, int]  # x1, y1, x2, y2 in pixels; x2 and y2 are the edges after the last pixel
+
+COLORS: dict[str, RGB] = {
+    "red": (222, 48, 44),
+    "green": (32, 160, 66),
+    "blue": (42, 92, 232),
+    "yellow": (238, 190, 20),
+    "purple": (150, 60, 200),
+    "orange": (246, 126, 26),
+}
+SHAPES = ("circle", "square", "triangle", "cross", "ring", "bar")
+WORDS = ("Save", "Open", "Send", "Play", "Stop", "Back", "Next", "Edit", "Help", "Copy", "Find", "Exit")
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours of a screen, and where its window has its bar."""
+
+    ground: RGB
+    bar: RGB
+    detail: RGB  # lines of text and window buttons that nobody asks for
+    side: str  # top, left or bottom
+
+
+THEMES = {
+    "light": Theme((244, 244, 246), (214, 216, 222), (196, 198, 206), "top"),
+    "dark": Theme((34, 36, 42), (58, 60, 68), (82, 84, 94), "top"),
+    "blue": Theme((206, 220, 238), (168, 188, 216), (150, 170, 200), "left"),
+    "sepia": Theme((240, 230, 208), (216, 202, 172), (198, 182, 150), "bottom"),
+    "contrast": Theme((0, 0, 0), (255, 255, 255), (96, 96, 96), "left"),
+}
+BAR_SHARE = 0.09  # of the side that the bar takes from
+
+
+@dataclass(frozen=True)
+class Widget:
+    """What can be clicked. `name` is the shape of an icon or the word on a button."""
+
+    kind: str  # icon or text
+    name: str
+    color: str
+    box: Box
+
+
+def render(
+    rng: np.random.Generator,
+    *,
+    size: tuple[int, int],
+    objects: int,
+    text_share: float,
+    theme: str,
+    widget: tuple[float, float],
+) -> tuple[Image.Image, list[Widget]]:
+    """A screen of `size` (width, height) in pixels, and its widgets: at most `objects`, at least one.
+
+    No two widgets overlap or share kind, name and colour. `widget` bounds their side as a share of the shorter side of
+    the screen. Where there is no room for all, there are fewer.
+    """
+    image = Image.new("RGB", size, THEMES[theme].ground)
+    draw = ImageDraw.Draw(image)
+    area = _chrome(draw, rng, THEMES[theme], size)
+    widgets: list[Widget] = []
+    for kind, name, color in _looks(rng, objects, text_share):
+        side = rng.uniform(*widget) * min(size)
+        box = _place(rng, area, _extent(kind, name, side), [other.box for other in widgets])
+        if box:
+            widgets.append(Widget(kind, name, color, box))
+            _draw_widget(draw, widgets[-1])
+    return image, widgets
+
+
+def _looks(rng: np.random.Generator, objects: int, text_share: float) -> list[tuple[str, str, str]]:
+    """Distinct (kind, name, colour), in random order."""
+    texts = int(rng.binomial(objects, text_share))
+    colors = list(COLORS)
+    looks = []
+    for kind, names, count in (("text", WORDS, texts), ("icon", SHAPES, objects - texts)):
+        picked = rng.choice(len(names) * len(colors), size=count, replace=False)
+        looks += [(kind, names[i // len(colors)], colors[i % len(colors)]) for i in picked]
+    return [looks[i] for i in rng.permutation(objects)]
+
+
+def _extent(kind: str, name: str, side: float) -> tuple[int, int]:
+    """Width and height in pixels."""
+    if kind == "icon":
+        return (max(3, round(side)),) * 2
+    height = max(10, round(0.6 * side))
+    return round(font(height).getlength(name)) + height // 2, height
+
+
+def _place(rng: np.random.Generator, area: Box, extent: tuple[int, int], taken: list[Box]) -> Box | None:
+    """A random box inside the area, a pixel away from the taken ones; None when 60 tries found none."""
+    left, top, right, bottom = area
+    width, height = extent
+    if width > right - left or height > bottom - top:
+        return None
+    xs = rng.integers(left, right - width, size=60, endpoint=True).tolist()
+    ys = rng.integers(top, bottom - height, size=60, endpoint=True).tolist()
+    for x, y in zip(xs, ys, strict=True):
+        if all(x + width < a or c < x or y + height < b or d < y for a, b, c, d in taken):
+            return x, y, x + width, y + height
+    return None
+
+
+def _chrome(draw: ImageDraw.ImageDraw, rng: np.random.Generator, theme: Theme, size: tuple[int, int]) -> Box:
+    """Draws the window's bar, its buttons and lines of grey text. Returns the area left for widgets."""
+    width, height = size
+    bar = max(3, round(BAR_SHARE * (width if theme.side == "left" else height)))
+    box = {
+        "top": (0, 0, width, bar),
+        "left": (0, 0, bar, height),
+        "bottom": (0, height - bar, width, height),
+    }[theme.side]
+    area = {
+        "top": (0, bar + 1, width, height),
+        "left": (bar + 1, 0, width, height),
+        "bottom": (0, 0, width, height - bar - 1),
+    }[theme.side]
+    _fill(draw, box, theme.bar)
+    dot = max(1, bar // 3)
+    for i in range(3):
+        along, across = bar // 2 + 2 * i * dot, (bar - dot) // 2
+        x, y = (across, along) if theme.side == "left" else (along, box[1] + across)
+        _fill(draw, (x, y, x + dot, y + dot), theme.detail)
+    pitch = max(6, height // 8)
+    for y, end in zip(range(area[1] + pitch // 2, area[3] - 1, pitch), rng.uniform(0.2, 0.9, size=8), strict=False):
+        line = (area[0] + 2, y, area[0] + 2 + int(end * (area[2] - area[0] - 4)), y + max(1, height // 100))
+        _fill(draw, line, theme.detail)
+    return area
+
+
+def _fill(draw: ImageDraw.ImageDraw, box: Box, color: RGB) -> None:
+    draw.rectangle((box[0], box[1], box[2] - 1, box[3] - 1), fill=color)
+
+
+def _draw_widget(draw: ImageDraw.ImageDraw, widget: Widget) -> None:
+    if widget.kind == "text":
+        _draw_button(draw, widget)
+    else:
+        _draw_icon(draw, widget.name, widget.box, COLORS[widget.color])
+
+
+def _draw_button(draw: ImageDraw.ImageDraw, widget: Widget) -> None:
+    x1, y1, x2, y2 = widget.box
+    draw.rounded_rectangle((x1, y1, x2 - 1, y2 - 1), radius=(y2 - y1) // 5, fill=COLORS[widget.color])
+    ink = (20, 20, 20) if widget.color in ("yellow", "orange") else (255, 255, 255)
+    draw.text(((x1 + x2) / 2, (y1 + y2) / 2), widget.name, fill=ink, font=font(y2 - y1), anchor="mm")
+
+
+def _draw_icon(draw: ImageDraw.ImageDraw, shape: str, box: Box, color: RGB) -> None:
+    """The shape touches the borders of the box, but for the bar, which is a third as high and centred."""
+    x1, y1, x2, y2 = box[0], box[1], box[2] - 1, box[3] - 1
+    third = (x2 - x1 + 1) // 3
+    if shape == "circle":
+        draw.ellipse((x1, y1, x2, y2), fill=color)
+    elif shape == "square":
+        draw.rectangle((x1, y1, x2, y2), fill=color)
+    elif shape == "triangle":
+        draw.polygon(((x1, y2), (x2, y2), ((x1 + x2) / 2, y1)), fill=color)
+    elif shape == "ring":
+        draw.ellipse((x1, y1, x2, y2), outline=color, width=max(2, third * 2 // 3))
+    elif shape == "cross":
+        draw.rectangle((x1 + third, y1, x2 - third, y2), fill=color)
+        draw.rectangle((x1, y1 + third, x2, y2 - third), fill=color)
+    else:
+        draw.rectangle((x1, y1 + third, x2, y2 - third), fill=color)
+
+
+@lru_cache(maxsize=256)
+def font(height: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    """Pillow's own font, the same on every machine, sized for a button of that height in pixels."""
+    return ImageFont.load_default(max(8, round(0.72 * height)))

@@ -1,0 +1,33 @@
+"""What all tests share: few threads, no downloads, and system parts that may be missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+# read when torch and huggingface_hub are first imported, so they are set before any test module is
+os.environ.setdefault("OMP_NUM_THREADS", "2")  # tiny models: more threads only wait for one another
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture
+def needs() -> Callable[..., str]:
+    """`needs("chromium", "google-chrome")`: the path of the first that is on PATH; without one the test is skipped.
+
+    With CI=true it fails instead: a part that went missing there must not pass for a test that passed.
+    """
+
+    def find(*programs: str) -> str:
+        found = next(filter(None, map(shutil.which, programs)), None)
+        if found:
+            return found
+        problem = f"needs {' or '.join(programs)} on PATH: run `make system`"
+        if os.environ.get("CI") == "true":
+            pytest.fail(problem)
+        pytest.skip(problem)
+
+    return find

@@ -1,0 +1,59 @@
+"""Jigsaw rewards: equal to Jigsaw-R1's on its own cases (tests/golden/jigsaw_r1.json), bounded everywhere."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rewards import order
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "jigsaw_r1.json").read_text())
+INDICES = st.lists(st.integers(-2, 20), max_size=16)
+
+
+def golden(function):
+    return [(case["inputs"], case["output"]) for case in GOLDEN if case["function"] == function]
+
+
+@pytest.mark.parametrize(("inputs", "output"), golden("score_jigsaw_patches"))
+def test_index_accuracy_equals_the_reference(inputs, output):
+    """Runs are compared with the paper: another number would be another method."""
+    assert order.index_accuracy(inputs["patches_pred"], inputs["patches_gt"]) == pytest.approx(output, abs=1e-12)
+
+
+@pytest.mark.parametrize(("inputs", "output"), golden("score_jigsaw_connections"))
+def test_adjacencies_equal_the_reference(inputs, output):
+    """As above, for the published alternative reward."""
+    grid = inputs["patches_pred"], inputs["patches_gt"], inputs["m"], inputs["n"]
+    assert order.adjacencies(*grid) == pytest.approx(output, abs=1e-12)
+
+
+@given(INDICES, INDICES, st.integers(0, 5), st.integers(0, 5))
+def test_rewards_stay_in_range_and_never_raise(predicted, truth, rows, columns):
+    """An unbounded or crashing reward ruins a run; sizes that do not fit are worth nothing."""
+    accuracy, exact = order.index_accuracy(predicted, truth), order.exact(predicted, truth)
+    assert 0.0 <= accuracy <= 1.0
+    assert exact == float(accuracy == 1.0)
+    assert 0.0 <= order.adjacencies(predicted, truth, rows, columns) <= 1.0
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.data())
+def test_only_the_truth_earns_everything(rows, columns, data):
+    """The gold answer is the maximum of both rewards, and naming the places otherwise changes neither."""
+    places = list(range(1, rows * columns + 1))
+    truth, names = data.draw(st.permutations(places)), data.draw(st.permutations(places))
+    predicted = data.draw(st.permutations(places))
+    assert order.index_accuracy(truth, truth) == 1.0
+    if len(places) > 1:
+        assert order.adjacencies(truth, truth, rows, columns) == 1.0
+    renamed = [[names[index - 1] for index in indices] for indices in (predicted, truth)]
+    assert order.index_accuracy(*renamed) == order.index_accuracy(predicted, truth)
+    assert order.adjacencies(*renamed, rows, columns) == order.adjacencies(predicted, truth, rows, columns)
+
+
+@given(st.permutations(list(range(1, 10))), st.integers(1, 9))
+def test_repeating_one_index_earns_what_guessing_earns(truth, index):
+    """The reward follows the paper here; this pins that the shortcut is worth 1/n and no more."""
+    assert order.index_accuracy([index] * 9, truth) == pytest.approx(1 / 9)

@@ -1,0 +1,192 @@
+"""The report in a real browser: what its reader sees, can reach and is safe from."""
+
+from __future__ import annotations
+
+import base64
+import json
+from io import BytesIO
+
+import pytest
+from PIL import Image
+
+from vlrl.report import write_report
+
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+CARDS = "[...document.querySelectorAll('#cards > article:not([hidden])')]"
+
+SET = """(() => {{
+  const control = document.querySelector("{selector}");
+  control.value = "{value}";
+  control.dispatchEvent(new Event("input", {{ bubbles: true }}));
+}})()"""
+
+# Over all cards with a box and a point: how far marks are drawn from where the data puts them on the picture.
+PLACES = """(() => {
+  const rows = JSON.parse(document.getElementById("data").textContent).cards;
+  const worst = { cards: 0, shape: 0, point: 0, box: 0, boxWidth: 0 };
+  document.querySelectorAll("#cards > article").forEach((card, k) => {
+    const { marks, image_size: [width, height] } = rows[k];
+    if (marks.length !== 2 || marks[1].kind !== "point") return;
+    const image = card.querySelector("img").getBoundingClientRect(), scale = image.width / width;
+    const distance = (selector, x, y) => {
+      const box = card.querySelector(selector).getBoundingClientRect();
+      const dx = box.left + box.width / 2 - image.left - x * scale;
+      return Math.hypot(dx, box.top + box.height / 2 - image.top - y * scale);
+    };
+    const [x1, y1, x2, y2] = marks[0].xy, rect = card.querySelector(".mark.truth.box rect");
+    const wide = rect.getBBox().width * rect.getScreenCTM().a;
+    const found = {
+      shape: Math.abs(image.height - height * scale),
+      point: distance(".mark.prediction.point", ...marks[1].xy),
+      box: distance(".mark.truth.box", (x1 + x2) / 2, (y1 + y2) / 2),
+      boxWidth: Math.abs(wide - (x2 - x1) * scale),
+    };
+    for (const [name, error] of Object.entries(found)) worst[name] = Math.max(worst[name], error);
+    worst.cards += 1;
+  });
+  return worst;
+})()"""
+
+
+@pytest.fixture
+def report(run_folder):
+    return write_report(run_folder)
+
+
+def test_curves_and_cards_are_drawn_without_error_or_network(open_page, report):
+    """Else the page is blank, or it tells some server which run its reader looks at."""
+    page = open_page(report)
+    curves = page.run(
+        "[...document.querySelectorAll('.line')].map(line => line.getAttribute('d').split(/[ML]/).length)"
+    )
+    assert len(curves) > 15 and all(points > 3 for points in curves)
+    assert page.run("document.querySelectorAll('.band').length") == 1
+    assert page.run(f"{CARDS}.length") == 200
+    assert page.requests() == [report.as_uri()]
+    assert page.complaints() == []
+
+
+@pytest.mark.parametrize("width", [390, 1600])
+def test_marks_lie_on_their_pixels(open_page, report, width):
+    """Else a right answer looks wrong: pictures are thumbnails of half the size that marks are in."""
+    worst = open_page(report, width=width).run(PLACES)
+    assert worst.pop("cards") > 50
+    assert all(error <= 1.5 for error in worst.values()), worst
+
+
+@pytest.mark.parametrize("width", [390, 768, 1600])
+def test_nothing_sticks_out_sideways(open_page, report, width):
+    """Else a telephone's reader has to scroll sideways to read a number."""
+    page = open_page(report, width=width)
+    assert page.run(OVERFLOW) == 0
+    page.run("document.querySelectorAll('details').forEach(part => { part.open = true })")
+    page.settle()
+    assert page.run(OVERFLOW) == 0
+
+
+def test_a_hostile_completion_is_shown_and_not_run(open_page, report):
+    """Else a model (or a data set) runs code in the browser of whoever reads the report."""
+    page = open_page(report)
+    page.settle()
+    assert page.run("typeof window.hacked") == "undefined"
+    shown = (
+        "[...document.querySelectorAll('.completion')].some(text => text.textContent.startsWith('</script><script>'))"
+    )
+    assert page.run(shown) is True
+
+
+def test_images_load_when_their_card_comes_near(open_page, report):
+    """Else opening a report decodes hundreds of pictures at once, or they never appear."""
+    page = open_page(report, height=700)
+    assert page.run("document.querySelectorAll('img[src]').length") == 0
+    page.run("document.getElementById('rollouts').scrollIntoView({ behavior: 'instant' })")
+    page.settle()
+    loaded = page.run("document.querySelectorAll('img[src]').length")
+    assert 0 < loaded < page.run("document.querySelectorAll('img').length")
+    assert page.run("document.querySelector('img[src]').decode().then(() => true)") is True
+
+
+def test_filters_narrow_the_cards(open_page, report):
+    """Else a reader cannot find the failures among 200 rollouts."""
+    page = open_page(report)
+    page.run("document.querySelector('input[value=failure]').click()")
+    verdicts = page.run(f"{CARDS}.map(card => card.querySelector('.badge').textContent)")
+    assert 0 < len(verdicts) < 200 and set(verdicts) == {"parse failure"}
+    page.run(SET.format(selector="select", value="10"))
+    assert 0 < page.run(f"{CARDS}.length") < len(verdicts)
+    page.run(SET.format(selector="[type=search]", value="no such text"))
+    assert page.run("document.getElementById('count').textContent") == "No rollout matches these filters."
+
+
+def test_keyboard_reads_a_curve(open_page, report):
+    """Else only those with a mouse can read a value."""
+    page = open_page(report)
+    page.run("document.querySelector('.plot').focus()")
+    for key in ("End", "ArrowLeft"):
+        page.call("Input.dispatchKeyEvent", type="keyDown", key=key)
+    said = page.run("document.querySelector('.plot').getAttribute('aria-valuetext')")
+    assert said.startswith("step 275: held out 0.8") and "[" in said
+    assert page.run("document.querySelectorAll('.cursor line').length") > 15  # the step shows on all charts
+
+
+def test_pointer_reads_a_curve(open_page, report):
+    """Else hovering shows nothing, or another step's value."""
+    page = open_page(report)
+    x, y, expected = page.run("""(() => {
+      const dot = document.querySelector(".chart.wide .series circle:nth-of-type(5)").getBoundingClientRect();
+      const points = JSON.parse(document.getElementById("data").textContent).sections[0].charts[0].series[0].points;
+      return [dot.left + dot.width / 2, dot.top + 20, points[4]];
+    })()""")
+    page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    assert page.run("document.querySelector('.when').textContent") == f"step {expected[0]}"
+    assert page.run("document.querySelector('.keys b').textContent").startswith(f"{expected[1]:.3f}")
+
+
+def test_smoothing_keeps_the_raw_line(open_page, report):
+    """Else smoothing hides what was measured, or cannot be switched off."""
+    page = open_page(report)
+    raw, line = "document.querySelectorAll('.raw').length", "document.querySelectorAll('.line')[1].getAttribute('d')"
+    assert page.run(raw) > 15
+    page.run(SET.format(selector="#smoothing", value=0.9))
+    smooth = page.run(line)
+    page.run(SET.format(selector="#smoothing", value=0))
+    assert page.run(raw) == 0 and page.run(line) != smooth
+
+
+def brightness(page) -> float:
+    shot = page.call("Page.captureScreenshot")["data"]
+    with Image.open(BytesIO(base64.b64decode(shot))) as image:
+        return image.convert("L").resize((1, 1)).getpixel((0, 0))
+
+
+def test_dark_scheme_is_dark_and_can_be_switched(open_page, report):
+    """Else a reader with a dark desktop is blinded, or a printout is black."""
+    page = open_page(report, scheme="dark")
+    assert brightness(page) < 60
+    page.run("document.getElementById('theme').click()")
+    page.settle()
+    assert brightness(page) > 200
+    assert page.complaints() == []
+
+
+def test_controls_have_names(open_page, report):
+    """Else a screen reader says 'button' and 'slider' and nothing else."""
+    page = open_page(report)
+    page.call("Accessibility.enable")
+    nodes = page.call("Accessibility.getFullAXTree")["nodes"]
+    kinds = {"button", "slider", "searchbox", "radio", "combobox", "image", "link"}
+    named = [node for node in nodes if node.get("role", {}).get("value") in kinds and not node["ignored"]]
+    assert len(named) > 20
+    assert [node["role"]["value"] for node in named if not node.get("name", {}).get("value")] == []
+
+
+@pytest.mark.parametrize("rows", [[], [{"step": 1, "reward": 0.5}]])
+def test_a_young_run_has_a_readable_page(open_page, tmp_path, rows):
+    """Else the page of a run that has made no or one step is blank or broken."""
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page = open_page(write_report(tmp_path), width=390)
+    text = page.run("document.body.innerText")
+    assert "No rollouts saved yet." in text
+    assert ("No metrics yet" in text) == (not rows)
+    assert page.run("document.querySelectorAll('.series circle').length") == len(rows)
+    assert page.complaints() == [] and page.run(OVERFLOW) == 0

@@ -1,0 +1,234 @@
+"""The report of a run: complete where the run is, there when it has hardly begun, safe whatever a model wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from vlrl.report import write_report
+from vlrl.report.curves import MAX_POINTS, columns, sections, thin
+from vlrl.report.gallery import MAX_FILE, MAX_SIDE, Album, card
+from vlrl.report.header import duration, gain, title
+from vlrl.report.page import script_json
+from vlrl.report.read import MAX_ROLLOUTS, MAX_STEPS, read_run, spread
+from vlrl.types import UserError
+
+BLOCK = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.S)
+
+
+def data_of(page: Path) -> dict:
+    return json.loads(BLOCK.search(page.read_text())[1])
+
+
+def line_charts(data: dict) -> dict:
+    return {chart["title"]: chart for section in data["sections"] for chart in section["charts"]}
+
+
+def test_a_finished_run_gets_one_small_page_and_nothing_else(run_folder):
+    """Else the report would litter the run folder, or grow too big to mail."""
+    before = set(run_folder.iterdir())
+    page = write_report(run_folder)
+    assert page == run_folder / "report.html"
+    assert set(run_folder.iterdir()) - before == {page}
+    assert page.stat().st_size < 2_000_000
+    assert write_report(run_folder) == page  # and again, over the old one
+
+
+@pytest.mark.parametrize("files", [(), ("config.yaml",), ("metrics.jsonl",), ("summary.json",), ("rollouts",)])
+def test_a_run_that_has_just_begun_has_a_report(run_folder, tmp_path, files):
+    """Else someone who looks at step 0, or at a run without evaluation, gets an error in place of a page."""
+    young = tmp_path / "young"
+    young.mkdir()
+    for name in files:
+        (run_folder / name).rename(young / name)
+    text = write_report(young).read_text()
+    assert "young" in text and "</html>" in text
+
+
+def test_a_missing_folder_is_the_users_mistake(tmp_path):
+    """Else a mistyped run name ends in a traceback, or in a new empty folder."""
+    with pytest.raises(UserError, match=r"no run folder at .*nowhere"):
+        write_report(tmp_path / "nowhere")
+
+
+def test_half_a_line_costs_that_line_and_is_said(run_folder):
+    """Else a report of a running or killed run fails on the line that is being written, or hides that it lost one."""
+    with (run_folder / "metrics.jsonl").open("a") as out:
+        out.write('{"step": 301, "rew')
+    (run_folder / "summary.json").write_text('{"seed"')
+    page = write_report(run_folder)
+    assert "metrics.jsonl: 1 unreadable line left out" in page.read_text()
+    assert "summary.json: 1 unreadable line left out" in page.read_text()
+    assert line_charts(data_of(page))["Reward"]["series"][0]["points"][-1][0] == 300
+
+
+def test_every_number_of_the_metrics_has_a_curve(run_folder):
+    """Else a metric that a new method logs stays invisible."""
+    data = data_of(write_report(run_folder))
+    charts = line_charts(data)
+    assert next(iter(charts)) == "Held-out accuracy" and charts["Held-out accuracy"]["wide"]
+    assert [series["name"] for series in charts["Reward parts"]["series"]] == ["format", "hit"]
+    assert [series["name"] for series in charts["Parse failures"]["series"]] == ["no_answer", "not_a_number"]
+    assert [section["title"] for section in data["sections"]] == ["Learning", "Optimisation", "Time", "Other"]
+    assert [chart["title"] for chart in data["sections"][-1]["charts"]] == ["gpu/memory_gib"]
+    assert charts["KL"]["series"][0]["points"][39] == [40, None]  # nan is a gap
+    band = charts["Held-out accuracy"]["series"][0]["band"]
+    assert len(band) == 13 and all(low < high for _, low, high in band)
+
+
+def test_a_resumed_run_shows_its_last_word_on_a_step():
+    """Else steps that were run twice draw a line that jumps back in time."""
+    rows = [{"step": 1, "loss": 1.0}, {"step": 2, "loss": 9.0}, {"step": 2, "loss": 2.0}, {"note": "no step"}]
+    assert columns(rows) == {"loss": [[1, 1.0], [2, 2.0]]}
+
+
+def test_words_and_lists_among_the_metrics_are_no_curves():
+    """Else a text value in a row breaks the page for all other curves."""
+    rows = [{"step": 1, "phase": "warm-up", "sizes": [1], "loss": 1.0}, {"step": "two", "loss": 2.0}]
+    assert columns(rows) == {"loss": [[1, 1.0]]}
+    assert sections([], []) == []
+
+
+def test_thinning_keeps_spikes_and_ends():
+    """Else the one step at which a long run blew up vanishes from the curve."""
+    curve = [[step, 0.0] for step in range(100_000)]
+    curve[54_321][1] = 9.0
+    curve[777][1] = None
+    thinned = thin(curve)
+    assert len(thinned) <= MAX_POINTS + 2
+    assert [54_321, 9.0] in thinned and thinned[0] == curve[0] and thinned[-1] == curve[-1]
+    assert [point[0] for point in thinned] == sorted(point[0] for point in thinned)
+
+
+@given(st.lists(st.integers(), max_size=60), st.integers(2, 40))
+def test_spread_keeps_order_and_ends(items, count):
+    """Else the gallery repeats rollouts, or misses a run's first or last step."""
+    places = spread(range(len(items)), count)
+    assert len(places) == min(len(items), count) == len(set(places))
+    assert places == sorted(places)
+    assert not items or (places[0], places[-1]) == (0, len(items) - 1)
+
+
+def test_the_gallery_samples_evenly_over_steps(run_folder):
+    """Else a long run's page grows without bound, or shows its first steps only."""
+    cards = data_of(write_report(run_folder))["cards"]
+    steps = sorted({card["step"] for card in cards})
+    assert len(cards) <= MAX_ROLLOUTS and len(steps) == MAX_STEPS
+    assert steps[0] == 10 and steps[-1] == 300 and cards[0]["step"] == 300
+    assert all(sum(card["step"] == step for card in cards) == MAX_ROLLOUTS // MAX_STEPS for step in steps)
+
+
+def test_an_image_is_embedded_once(run_folder):
+    """Else each member of a group carries its own copy and the page is several times as big."""
+    data = data_of(write_report(run_folder))
+    used = {place for card in data["cards"] for place in card["images"]}
+    assert used == set(range(len(data["images"])))
+    assert len(data["images"]) == len({image["src"] for image in data["images"]}) == 20
+
+
+def test_large_images_shrink_and_bad_ones_are_left_out(tmp_path):
+    """Else one folder of photographs makes a page of 100 MB, or one broken file makes none at all."""
+    Image.effect_noise((1600, 1200), 80).convert("CMYK").save(tmp_path / "photo.jpg")
+    (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\nnot really")
+    album = Album(tmp_path)
+    place = album.place("photo.jpg")
+    assert album.items[place]["size"] == [1600, 1200]
+    assert album.items[place]["src"].startswith("data:image/webp;base64,")
+    assert len(album.items[place]["src"]) < MAX_SIDE * MAX_SIDE and (tmp_path / "photo.jpg").stat().st_size > MAX_FILE
+    assert album.place("broken.png") is None and album.place("missing.png") is None
+
+
+def test_a_page_of_long_texts_and_large_images_stays_below_20_mb(run_folder):
+    """Else a run with long reasoning or photographs makes a page that browsers and mail refuse."""
+    noise = Image.effect_noise((448, 336), 90).convert("RGB")
+    for path in (run_folder / "rollouts").glob("step_*.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        for k, row in enumerate(rows):
+            row |= {"prompt": "图" * 100_000, "completion": "\u2028\ud800" * 50_000, "images": [f"{path.stem}_{k}.jpg"]}
+            if k == 0:
+                noise.save(run_folder / row["images"][0], quality=95)
+            else:
+                (run_folder / row["images"][0]).hardlink_to(run_folder / f"{path.stem}_0.jpg")
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page = write_report(run_folder)
+    data = data_of(page)
+    assert page.stat().st_size < 20_000_000
+    assert None in [card["images"][0] for card in data["cards"]] and len(data["images"]) > 50
+    assert data["cards"][0]["completion"].endswith("… 94,000 more characters")
+
+
+def test_images_outside_the_run_folder_stay_out(tmp_path):
+    """Else a row with ../ puts a private file into a page that is passed around."""
+    run = tmp_path / "run"
+    run.mkdir()
+    Image.new("RGB", (4, 4)).save(tmp_path / "private.png")
+    assert Album(run).place("../private.png") is None
+    assert Album(run).place(str(tmp_path / "private.png")) is None
+
+
+def test_marks_that_cannot_be_drawn_are_dropped(tmp_path):
+    """Else a prediction of 1e999 pixels, read as null, stops the script and all cards after it."""
+    good = {"role": "prediction", "kind": "point", "xy": [3, 4.5], "label": ""}
+    bad = [{**good, **wrong} for wrong in ({"xy": [None, 4]}, {"xy": [1]}, {"xy": 3}, {"kind": "star"})]
+    bad += ["mark", {"role": "truth", "kind": "text"}]
+    text = {"role": "truth", "kind": "text", "label": "1 0"}
+    assert card({"marks": [*bad, good, text]}, Album(tmp_path))["marks"] == [good, text]
+
+
+@given(st.recursive(st.text() | st.integers(), lambda inner: st.lists(inner), max_leaves=5))
+def test_data_cannot_leave_its_script_block(value):
+    """Else a completion with a closing script tag runs code in the reader's browser."""
+    text = script_json([value, "</script><!--"])
+    assert "<" not in text and json.loads(text) == [value, "</script><!--"]
+
+
+def test_header_values_are_escaped(run_folder):
+    """Else a config or summary with markup changes the page."""
+    (run_folder / "summary.json").write_text(json.dumps({"metric": "<b>x", "note": "<i>", "before": {"value": 0.1}}))
+    text = write_report(run_folder).read_text()
+    assert "finds a &lt;shape&gt;" in text and "&lt;i&gt;" in text
+    assert "<b>x" not in text and "<i></dd>" not in text
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ("task: {data: {}, name: jigsaw}\n", "jigsaw"),
+        ("seed: 1\ntask:\n  weights:\n    hit: 1\n  name: 'grounding'\n", "grounding"),
+        ("task: my_module:my_task\n", "my_module:my_task"),
+        ("seed: 1\npolicy:\n  name: tiny\n", "point-grpo"),
+    ],
+)
+def test_the_title_names_the_task(run_folder, config, expected):
+    """Else pages of several runs cannot be told apart."""
+    (run_folder / "config.yaml").write_text(config)
+    assert title(read_run(run_folder)) == expected
+
+
+def test_gain_places_dot_and_interval_on_one_axis(run_folder):
+    """Else the picture at the top shows a gain that the numbers do not."""
+    text = gain(read_run(run_folder))
+    dots = [float(left) for left in re.findall(r'class="dot" style="left:([\d.]+)%', text)]
+    bars = [tuple(map(float, found)) for found in re.findall(r'"bar" style="left:([\d.]+)%;width:([\d.]+)%', text)]
+    assert "+0.720" in text and "[0.795, 0.860]" in text
+    # The axis spans 0 to 0.86 + 15 % of (0.86 - 0.085).
+    assert dots == pytest.approx([100 * 0.11 / 0.97625, 100 * 0.83 / 0.97625], abs=0.01)
+    assert all(left < dot < left + width for dot, (left, width) in zip(dots, bars, strict=True))
+
+
+def test_a_running_run_shows_first_and_latest_evaluation(run_folder):
+    """Else the top of a running run's page is empty although it was evaluated."""
+    (run_folder / "summary.json").unlink()
+    text = gain(read_run(run_folder))
+    assert "first" in text and "latest" in text and "n = 512" in text
+
+
+def test_durations_read_as_words():
+    """Else wall times have to be divided in one's head."""
+    assert [duration(s) for s in (0.25, 59, 185, 7800)] == ["0.25 s", "59 s", "3 min 5 s", "2 h 10 min"]

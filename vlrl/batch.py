@@ -1,0 +1,49 @@
+"""From episodes to the columns that estimators read, and back to the decisions that are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from vlrl.types import Decision, Episode, Rollouts
+
+
+def decisions_of(episodes: Sequence[Episode]) -> list[Decision]:
+    """All decisions, episode by episode: the rows B of every [B, T] column."""
+    return [turn.decision for episode in episodes for turn in episode.turns]
+
+
+def padded(rows: Sequence[Tensor]) -> Tensor:
+    """[B, T] from B rows of up to T values, zeros behind."""
+    return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
+
+
+def mask_of(decisions: Sequence[Decision]) -> Tensor:
+    lengths = torch.tensor([len(d.logprobs) for d in decisions])
+    return torch.arange(int(lengths.max())) < lengths[:, None]
+
+
+def columns(episodes: Sequence[Episode], reference: Tensor | None = None) -> Rollouts:
+    """One step's episodes as columns on the CPU, in float32."""
+    decisions = decisions_of(episodes)
+    owner = [i for i, episode in enumerate(episodes) for _ in episode.turns]
+    return Rollouts(
+        sample_ids=tuple(episode.sample.id for episode in episodes),
+        reward=torch.tensor([episode.reward for episode in episodes], dtype=torch.float32),
+        group=torch.tensor([episode.group for episode in episodes]),
+        episode=torch.tensor(owner),
+        mask=mask_of(decisions),
+        logprobs=padded([d.logprobs for d in decisions]),
+        entropy=padded([d.entropy for d in decisions]),
+        reference=reference,
+    )
+
+
+def estimate(rollouts: Rollouts, estimators: Sequence) -> Tensor:
+    """The advantage [B, T]: the episode's reward, passed through the estimators in order."""
+    advantage = rollouts.reward[rollouts.episode]
+    for estimator in estimators:
+        advantage = estimator(rollouts, advantage)
+    return advantage[:, None] * rollouts.mask if advantage.ndim == 1 else advantage * rollouts.mask

@@ -1,0 +1,135 @@
+"""Checkpoints: whole or not at all. Written to a temporary folder, synced, renamed; tensors as safetensors, no pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from vlrl.types import UserError
+
+STATE, TENSORS = "trainer.json", "trainer.safetensors"
+
+
+def flatten(value: Any, tensors: dict[str, Tensor], path: str = "state") -> Any:
+    """A nested state as JSON, its tensors moved into `tensors` and replaced by their name."""
+    if isinstance(value, Tensor):
+        tensors[path] = value.detach().cpu().contiguous()
+        return {"tensor": path}
+    if isinstance(value, dict):
+        # Pairs, because JSON turns integer keys (an optimizer's parameters) into text.
+        return {"dict": [[k, flatten(v, tensors, f"{path}.{k}")] for k, v in value.items()]}
+    if isinstance(value, (list, tuple)):
+        return {"list": [flatten(v, tensors, f"{path}.{i}") for i, v in enumerate(value)]}
+    return value
+
+
+def unflatten(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """The inverse of `flatten`; tuples come back as lists."""
+    if not isinstance(value, dict):
+        return value
+    ((kind, inner),) = value.items()
+    if kind == "tensor":
+        return tensors[inner]
+    if kind == "dict":
+        return {k: unflatten(v, tensors) for k, v in inner}
+    return [unflatten(v, tensors) for v in inner]
+
+
+def random_state() -> dict[str, Any]:
+    """The state of every library's global generator."""
+    version, keys, gauss = random.getstate()
+    name, numpy_keys, position, has_gauss, cached = np.random.get_state()
+    state = {"python": [version, list(keys), gauss], "torch": torch.get_rng_state()}
+    state["numpy"] = [name, numpy_keys.tolist(), position, has_gauss, cached]
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def restore_random_state(state: dict[str, Any]) -> None:
+    version, keys, gauss = state["python"]
+    random.setstate((version, tuple(keys), gauss))
+    name, numpy_keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((name, np.array(numpy_keys, dtype=np.uint32), position, has_gauss, cached))
+    torch.set_rng_state(state["torch"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def save(folder: Path, state: dict[str, Any], save_model: Callable[[Path], None]) -> None:
+    """Writes a checkpoint: the model by `save_model(folder)`, everything else from `state`.
+
+    Raises:
+        UserError: the disk is full or not writable; earlier checkpoints stay valid.
+    """
+    temporary = folder.with_name(f".{folder.name}.part")
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        save_model(temporary)
+        tensors: dict[str, Tensor] = {}
+        plain = flatten(state, tensors)
+        save_file(tensors, temporary / TENSORS)
+        (temporary / STATE).write_text(json.dumps(plain))
+        _sync(temporary)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(temporary, folder)
+        _sync_folder(folder.parent)
+    except (OSError, SafetensorError, RuntimeError) as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
+        older = latest(folder.parent)
+        kept = f"the previous checkpoint {older} stays valid" if older else "there is no earlier checkpoint"
+        raise UserError(f"cannot save the checkpoint {folder}: {reason}; {kept}") from None
+
+
+def load_state(folder: Path) -> dict[str, Any]:
+    """Everything but the model.
+
+    Raises:
+        UserError: the checkpoint is damaged.
+    """
+    try:
+        return unflatten(json.loads((folder / STATE).read_text()), load_file(folder / TENSORS))
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise UserError(f"the checkpoint {folder} is damaged ({error}): remove it to go on from an earlier one") from None
+
+
+def latest(checkpoints: Path) -> Path | None:
+    """The newest complete checkpoint."""
+    saved = sorted(p for p in checkpoints.glob("step_*") if (p / STATE).exists())
+    return saved[-1] if saved else None
+
+
+def prune(checkpoints: Path, keep: int, best: str | None) -> None:
+    """Removes all but the newest `keep` and the best."""
+    for old in sorted(checkpoints.glob("step_*"))[:-keep]:
+        if old.name != best:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _sync(folder: Path) -> None:
+    for file in folder.rglob("*"):
+        if file.is_file():
+            with file.open("rb") as handle:
+                os.fsync(handle.fileno())
+    _sync_folder(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,185 @@
+"""The command line. Imports nothing heavy until a command needs it: help and mistakes are answered at once."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from vlrl.types import UserError
+
+CHANGES = "key.path=value overrides and recipe files, applied in order"
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="vlrl", description="Reinforcement learning for vision-language models.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    train = commands.add_parser("train", help="train a policy from a YAML")
+    train.add_argument("config", nargs="?", help="a YAML file, for example configs/gui_grounding.yaml")
+    train.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    train.add_argument("--resume", metavar="RUN", help="go on with a run folder from its newest checkpoint")
+
+    evaluate = commands.add_parser("eval", help="greedy accuracy of a model on a config's held-out samples")
+    evaluate.add_argument("config")
+    evaluate.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    evaluate.add_argument("--model", metavar="DIR", help="a model folder, a run folder or a hub name")
+    evaluate.add_argument("--json", action="store_true", help="print one JSON object")
+
+    score = commands.add_parser("score", help="score saved completions offline, one JSON line out per line in")
+    score.add_argument("name", metavar="TASK_OR_REWARD", help="see `vlrl list`")
+    score.add_argument("rows", metavar="ROWS.jsonl", help="one JSON object a line, see docs/score.md")
+
+    commands.add_parser("list", help="tasks, rewards, methods, policies, robots").add_argument(
+        "kind", nargs="?", help="show one kind only"
+    )
+
+    show = commands.add_parser("show", help="the fully resolved config")
+    show.add_argument("config")
+    show.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+
+    commands.add_parser("doctor", help="versions, devices, what is missing and how to get it").add_argument(
+        "--json", action="store_true"
+    )
+
+    warm = commands.add_parser("warmstart", help="build and train a tiny model on gold answers")
+    warm.add_argument("config", help="for example configs/embedded.yaml")
+    warm.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+
+    demo = commands.add_parser("demo", help="train the embedded model on GUI grounding, evaluate, report")
+    demo.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command. Exit codes: 0 done, 1 training stopped by itself, 2 something the user can mend, 130 Ctrl-C."""
+    options, extra = parser().parse_known_args(arguments)
+    if extra:
+        parser().error(f"unknown option {extra[0]!r}")
+    sys.path.insert(0, str(Path.cwd()))  # a user's own `my_module:thing`
+    try:
+        return globals()[f"_{options.command}"](options)
+    except UserError as error:
+        print(f"vlrl: {error}", file=sys.stderr)
+        return getattr(error, "exit_code", 2)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT, errno.EFBIG):
+            raise
+        print(f"vlrl: cannot write {error.filename or 'a file'}: {error.strerror}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("vlrl: interrupted", file=sys.stderr)
+        return 130
+
+
+def _train(options: argparse.Namespace) -> int:
+    from vlrl import config as configs
+
+    if options.resume:
+        if options.config:
+            raise UserError("--resume takes the run's own config: name no other")
+        path = Path(options.resume) / "config.yaml"
+        if not path.is_file():
+            raise UserError(f"{options.resume} is no run folder: it holds no config.yaml")
+        config = configs.load(path)
+    elif options.config:
+        config = configs.load(options.config, options.changes)
+    else:
+        raise UserError("name a config, for example: vlrl train configs/gui_grounding.yaml")
+    return _run(config, resume=bool(options.resume))
+
+
+def _run(config, resume: bool = False) -> int:
+    _quiet()
+    from vlrl.trainer import Trainer
+
+    summary = Trainer(config, resume).run()
+    before, after = summary["before"], summary["after"]
+    print(
+        f"{summary['metric']} {before['value']:.3f} [{before['low']:.3f}, {before['high']:.3f}] -> "
+        f"{after['value']:.3f} [{after['low']:.3f}, {after['high']:.3f}] on {after['n']} held-out samples, "
+        f"{summary['wall_s']:.0f} s, {summary['cpu_s']:.0f} CPU-s; report: {Path(config.out) / 'report.html'}"
+    )
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from vlrl import config as configs
+
+    folder = Path(__file__).parents[1] / "configs"
+    return _run(configs.load(folder / "gui_grounding.yaml", ["out=runs/demo", *options.changes]))
+
+
+def _eval(options: argparse.Namespace) -> int:
+    from vlrl import config as configs
+    from vlrl import registry
+
+    changes = [*options.changes, *([f"policy.model={options.model}"] if options.model else [])]
+    config = configs.load(options.config, changes)
+    _quiet()
+    from vlrl.evaluate import evaluate
+    from vlrl.policies.load import load
+
+    task = registry.make_task(config)
+    policy = load(config.policy, shared_prefix=config.train.shared_prefix, seed=config.seed)
+    result = evaluate(policy, task, samples=config.eval.samples, batch=config.eval.batch)
+    measured = vars(result.accuracy)
+    if options.json:
+        extra = {"reward": result.reward, "parts": result.parts, "parse_fail": result.parse_fail}
+        print(json.dumps({"task": config.task.name, "model": config.policy.model, "metric": config.eval.metric,
+                          **measured, **extra, "bad_rows": len(task.bad_rows)}))  # fmt: skip
+    else:
+        print(f"{config.eval.metric} {measured['value']:.3f} [{measured['low']:.3f}, {measured['high']:.3f}] "
+              f"on {measured['n']} samples; reward {result.reward:.3f}")  # fmt: skip
+    return 0
+
+
+def _score(options: argparse.Namespace) -> int:
+    from vlrl.score import score_file
+
+    for row in score_file(options.name, options.rows):
+        print(json.dumps(row))
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    from vlrl.listing import listing
+
+    print(listing(options.kind))
+    return 0
+
+
+def _show(options: argparse.Namespace) -> int:
+    from vlrl import config as configs
+
+    print(configs.dump(configs.load(options.config, options.changes)), end="")
+    return 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from vlrl.doctor import main as doctor
+
+    return doctor(json=options.json)
+
+
+def _warmstart(options: argparse.Namespace) -> int:
+    _quiet()
+    from vlrl.warmstart import main as warmstart
+
+    return warmstart(options.config, options.changes)
+
+
+def _quiet() -> None:
+    """Libraries' progress bars and notes would bury our own line."""
+    import os
+
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

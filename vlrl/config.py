@@ -1,0 +1,263 @@
+"""One run as typed, strict data: YAML file, `base:` chain and command-line overrides -> `Config`.
+
+An unknown or ill-typed key stops before any work, with its path and the nearest right spelling. Imports no torch:
+a mistake is answered at once. Components (`{name: ..., options}`) are checked against the signature of what they name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+
+from vlrl.types import Data, UserError
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Component(BaseModel):
+    """A plug-in by name with its options: `{name: group, std: true}`, or the bare name."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.__pydantic_extra__ or {})
+
+
+def _named(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+Plugin = Annotated[Component, BeforeValidator(_named)]
+Rate = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Lora(Section):
+    rank: Count = 16
+    alpha: Count = 32
+    targets: str | list[str] = "all-linear"
+
+
+class PolicySection(Section):
+    """The model and how it samples."""
+
+    model: str = "embedded"  # embedded, a folder, or a name on the hub
+    max_tokens: Count = 64  # of a completion
+    max_prompt: Count | None = None  # default: what the model takes
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    min_pixels: Count | None = None  # of an image as shown; default: the processor's
+    max_pixels: Count | None = None
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 compute on a GPU, float32 on a CPU
+    attention: Literal["sdpa", "eager"] = "sdpa"
+    lora: Lora | None = None
+    freeze: list[Literal["vision", "projector", "language"]] = []
+    gradient_checkpointing: bool = False
+
+
+class TrainSection(Section):
+    """Sizes and optimisation of one run."""
+
+    steps: Count = 100
+    prompts: Count = 16  # a step
+    group_size: Count = 8  # completions of a prompt
+    minibatches: Count = 1  # optimizer steps a step
+    epochs: Count = 1  # passes over a step's rollouts
+    microbatch: Count | None = None  # prompts in one forward; default: the whole minibatch
+    shared_prefix: bool = True  # a prompt is forwarded once per group
+    lr: Rate = 1e-6
+    lr_end: Annotated[float, Field(ge=0)] | None = None  # linear from lr to here; default: constant
+    warmup: Annotated[int, Field(ge=0)] = 0  # steps of linear rise
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    betas: Annotated[list[float], Field(min_length=2, max_length=2)] = [0.9, 0.999]
+    max_grad_norm: Rate = 1.0
+    max_bad_updates: Count = 5  # non-finite updates in a row before the run stops
+
+
+class EvalSection(Section):
+    every: Count | None = None  # steps; default: before and after only
+    samples: Count | None = None  # default: the whole test split
+    batch: Count = 128
+    metric: str = "accuracy"
+
+
+class LogSection(Section):
+    rollouts_every: Count = 25  # steps
+    rollouts: Count = 16  # kept each time
+    checkpoint_every: Count = 50
+    keep: Count = 2  # newest checkpoints, beside the best
+    trackers: list[Literal["tensorboard", "wandb", "trackio"]] = ["tensorboard"]
+
+
+class DataSection(Section):
+    train: str | None = None
+    test: str | None = None
+    format: str = "auto"
+    images: str | None = None
+    on_bad: Literal["stop", "skip"] = "stop"
+
+    def plain(self) -> Data:
+        return Data(**self.model_dump())
+
+
+class Config(Section):
+    task: Plugin
+    out: str
+    seed: int = 0
+    data: DataSection = DataSection()
+    policy: PolicySection = PolicySection()
+    train: TrainSection = TrainSection()
+    eval: EvalSection = EvalSection()
+    log: LogSection = LogSection()
+    sampler: Plugin = Component(name="shuffled")
+    advantages: list[Plugin] = [Component(name="group")]
+    losses: list[Plugin] = [Component(name="ppo_clip")]
+    weighing: Plugin = Component(name="token_mean")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 reads 1e-6 as text; numbers are what people mean."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:\d[\d_]*\.?[\d_]*(?:[eE][-+]?\d+)|\d[\d_]*\.[\d_]*|\.\d+(?:[eE][-+]?\d+)?|\.(?:inf|nan))$"),
+    list("-+0123456789."),
+)
+
+
+def load(path: str | Path, changes: Sequence[str] = ()) -> Config:
+    """A YAML file and changes to it -> the checked configuration.
+
+    Args:
+        path: the file; its `base:` files lie beneath it.
+        changes: in order, `key.path=value` or further YAML files (recipes). A recipe laid over a config brings only
+            what it says itself: its own `base:` is for running it alone.
+
+    Raises:
+        UserError: a file is missing or no YAML mapping, a key is unknown or ill-typed.
+    """
+    values = _read(Path(path))
+    for change in changes:
+        recipe = change.endswith((".yaml", ".yml")) and "=" not in change
+        values = merge(values, _read(Path(change), with_base=False) if recipe else _override(change))
+    return parse(values, str(path))
+
+
+def parse(values: Mapping[str, Any], source: str) -> Config:
+    """Plain values -> Config, with every component's options checked."""
+    try:
+        config = Config.model_validate(values)
+    except ValidationError as error:
+        raise UserError(f"{source}: {explain(error, Config)}") from None
+    from vlrl import registry
+
+    registry.check(config, source)
+    return config
+
+
+def dump(config: Config) -> str:
+    """The resolved configuration as YAML that `load` reads back."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, width=120)
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` on top of `below`: mappings merge key by key, a component of another name replaces the whole."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        both = isinstance(old, Mapping) and isinstance(value, Mapping)
+        renamed = both and "name" in value and value["name"] != old.get("name")
+        merged[key] = merge(old, value) if both and not renamed else value
+    return merged
+
+
+def _read(path: Path, seen: tuple[Path, ...] = (), with_base: bool = True) -> dict[str, Any]:
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the config {path}: {getattr(error, 'strerror', None) or error}") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is no valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path} holds no mapping of keys to values")
+    bases = values.pop("base", [])
+    if not with_base:
+        return values
+    below: dict[str, Any] = {}
+    for base in [bases] if isinstance(bases, str) else bases:
+        file = (path.parent / str(base)).resolve()
+        if file in seen:
+            raise UserError(f"{path}: base {base} leads back to itself")
+        below = merge(below, _read(file, (*seen, path.resolve())))
+    return merge(below, values)
+
+
+def _override(text: str) -> dict[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"[A-Za-z_][\w.]*", key):
+        raise UserError(f"override {text!r}: write key.path=value, for example train.steps=10")
+    try:
+        parsed: Any = yaml.load(value, _Loader)
+    except yaml.YAMLError:
+        raise UserError(f"override {text!r}: the value is no valid YAML") from None
+    for part in reversed(key.split(".")):
+        parsed = {part: parsed}
+    return parsed
+
+
+def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") -> str:
+    """A validation error as one line: each key's path, what is wrong with it, and the nearest right spelling."""
+    lines = []
+    for problem in error.errors():
+        path = ".".join(str(part) for part in problem["loc"] if part != "function-before[_named(), Component]")
+        if problem["type"] == "extra_forbidden":
+            text = f"unknown key{suggest(str(problem['loc'][-1]), _fields(model, problem['loc'][:-1]))}"
+        elif problem["type"] == "missing":
+            text = "is required"
+        else:
+            text = f"{problem['msg'].removeprefix('Input ')} (got {problem['input']!r})"
+        lines.append(f"{prefix}{path}: {text}")
+    return "; ".join(lines)
+
+
+def _fields(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
+    """The keys that the section at a location allows."""
+    for part in location:
+        field = model.model_fields.get(str(part))
+        inner = [a for a in (field.annotation, *getattr(field.annotation, "__args__", ())) if field is not None]
+        nested = [a for a in inner if isinstance(a, type) and issubclass(a, BaseModel)]
+        if not nested:
+            return []
+        model = nested[0]
+    return list(model.model_fields)
+
+
+def suggest(word: str, known: Sequence[str]) -> str:
+    """'; did you mean X? (one of ...)' for an unknown word."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return hint + (f" (one of: {', '.join(sorted(known))})" if known else "")
+
+
+def check_options(options: Mapping[str, Any], parameters: Mapping[str, tuple[Any, Any]], path: str) -> dict[str, Any]:
+    """Options against a signature's `{name: (annotation, default)}` -> typed values, defaults filled in.
+
+    Raises:
+        UserError: with the option's path.
+    """
+    model = create_model("Options", __config__=ConfigDict(extra="forbid", strict=False), **parameters)
+    try:
+        checked = model.model_validate(dict(options))
+    except ValidationError as error:
+        raise UserError(explain(error, model, prefix=f"{path}.")) from None
+    return {name: getattr(checked, name) for name in parameters}

@@ -1,0 +1,199 @@
+"""`vlrl doctor`: what this machine has, what is missing or wrong, and how to mend it. Runs on a broken set-up too."""
+
+from __future__ import annotations
+
+import ctypes.util
+import importlib
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from json import dumps
+from pathlib import Path
+from typing import Literal
+
+ROOT = Path(__file__).resolve().parents[1]
+TINY = Path(__file__).parent / "assets" / "tiny"
+GIB = 2**30
+SETUP = "run `make setup`"
+REASONS = {"transformers": "older ones count the time positions of Qwen2.5-VL's videos wrongly"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. `missing` is an optional part that is not there; only `error` stops vlrl from working."""
+
+    name: str
+    status: Literal["ok", "warn", "missing", "error"]
+    value: str
+    fix: str = ""
+
+
+def report() -> list[Finding]:
+    """Everything that was looked at, in the order of the table."""
+    parts = (_python, _packages, _opencv, _modules, _devices, _room, _renderers, _decoders, _browser, _embedded)
+    return [finding for part in parts for finding in part()]
+
+
+def main(json: bool = False) -> int:
+    """Print the report as a table or as JSON; 1 if anything is an error, else 0."""
+    findings = report()
+    print(dumps([asdict(f) for f in findings], indent=2) if json else table(findings))
+    return int(any(f.status == "error" for f in findings))
+
+
+def table(findings: list[Finding]) -> str:
+    """Aligned columns: status, name, value, and after an arrow what to do."""
+    name, value = (max(len(getattr(f, column)) for f in findings) for column in ("name", "value"))
+    rows = (f"{f.status:<7}  {f.name:<{name}}  {f.value:<{value}}{f'  -> {f.fix}' if f.fix else ''}" for f in findings)
+    return "\n".join(row.rstrip() for row in rows)
+
+
+def _python() -> Iterator[Finding]:
+    yield Finding("python", "ok", f"{platform.python_version()} ({sys.executable})")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _requirements() -> list[str]:
+    """What vlrl asks for: from its installed metadata, or from the checkout when it is run uninstalled."""
+    try:
+        return metadata.requires("vlrl") or []
+    except metadata.PackageNotFoundError:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].items()
+    return project["dependencies"] + [f"{line}; extra == '{extra}'" for extra, lines in extras for line in lines]
+
+
+def _packages() -> Iterator[Finding]:
+    try:
+        from packaging.requirements import Requirement
+    except ImportError:
+        yield Finding("packages", "error", "not installed", SETUP)
+        return
+    for requirement in map(Requirement, _requirements()):
+        extra = str(requirement.marker).partition("extra == ")[2].strip("\"'")
+        fix = f"pip install -e '.[{extra}]' --constraint requirements.lock" if extra else SETUP
+        version = _version(requirement.name)
+        if version is None:
+            yield Finding(requirement.name, "missing" if extra else "error", "not installed", fix)
+        elif requirement.specifier.contains(version, prereleases=True):
+            yield Finding(requirement.name, "ok", version)
+        else:
+            why = REASONS.get(requirement.name)
+            wanted = f"needs {requirement.specifier}{f': {why}' if why else ''}; {fix}"
+            yield Finding(requirement.name, "warn" if extra else "error", version, wanted)
+
+
+def _opencv() -> Iterator[Finding]:
+    """All variants of OpenCV write into the same `cv2` folder, so two versions leave a mixture."""
+    variants = ("opencv-python", "opencv-python-headless", "opencv-contrib-python", "opencv-contrib-python-headless")
+    found = {name: version for name in variants if (version := _version(name))}
+    if len(set(found.values())) > 1:
+        value = ", ".join(f"{name} {version}" for name, version in found.items())
+        yield Finding("cv2", "error", value, f"pip install --force-reinstall {' '.join(found)} -c requirements.lock")
+
+
+def _modules() -> Iterator[Finding]:
+    """Other distributions install top-level modules of the same names (Robot Framework: `robot`)."""
+    owners = metadata.packages_distributions()
+    for name in ("vlrl", "tasks", "rewards", "robot"):
+        spec = importlib.util.find_spec(name)
+        places = list(spec.submodule_search_locations or [spec.origin or "?"]) if spec else []
+        others = sorted({owner for owner in owners.get(name, ()) if owner != "vlrl"})
+        fix = f"pip uninstall {' '.join(others)}" if others else "look for a folder of that name on PYTHONPATH"
+        if not spec:
+            yield Finding(f"module {name}", "error", "not found", SETUP)
+        elif Path(places[0]).resolve() != ROOT / name:
+            yield Finding(f"module {name}", "error", f"not ours: {places[0]}", fix)
+        elif others:
+            yield Finding(f"module {name}", "warn", f"ours, but {', '.join(others)} brings one too", fix)
+        else:
+            yield Finding(f"module {name}", "ok", "ours")
+
+
+def _devices() -> Iterator[Finding]:
+    try:
+        import torch
+    except (ImportError, OSError) as error:  # OSError: a shared library of CUDA's is not there
+        yield Finding("device", "error", f"torch does not import: {error}".splitlines()[0], SETUP)
+        return
+    yield Finding("cpu", "ok", f"{os.cpu_count()} cores, {torch.get_num_threads()} threads, {_cpu_bf16()}")
+    if not torch.cuda.is_available():
+        yield Finding("cuda", "missing", "no GPU that torch can use", "if there is one: a driver for torch's CUDA")
+    for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        card = torch.cuda.get_device_properties(i)
+        bf16 = "bf16" if card.major >= 8 else "no bf16: use float16 or float32"
+        yield Finding(f"cuda:{i}", "ok", f"{card.name}, {card.total_memory / GIB:.0f} GiB, {bf16}")
+
+
+def _cpu_bf16() -> str:
+    flags = _read("/proc/cpuinfo")
+    return "bf16" if "avx512_bf16" in flags or "amx_bf16" in flags else "no bf16 in hardware: use float32"
+
+
+def _room() -> Iterator[Finding]:
+    """Memory of the machine or of the container, and disk where runs are written."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = _read("/sys/fs/cgroup/memory.max").strip()
+    memory = min(memory, int(limit)) if limit.isdigit() else memory
+    yield _enough("memory", memory / GIB, 4, f"{memory / GIB:.1f} GiB")
+    disk = shutil.disk_usage(Path.cwd())
+    yield _enough("disk", disk.free / GIB, 10, f"{disk.free / GIB:.0f} of {disk.total / GIB:.0f} GiB free")
+
+
+def _enough(name: str, amount: float, least: int, value: str) -> Finding:
+    short = amount < least
+    return Finding(name, "warn" if short else "ok", value, f"{least} GiB are comfortable" if short else "")
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def _renderers() -> Iterator[Finding]:
+    """Either of the two lets simulators render without a screen."""
+    for library, package in (("EGL", "libegl1"), ("OSMesa", "libosmesa6")):
+        yield _optional(library, ctypes.util.find_library(library), f"run `make system` or install {package}")
+
+
+def _decoders() -> Iterator[Finding]:
+    for name in ("av", "torchcodec"):
+        yield _optional(name, _version(name), f"pip install {name}")
+    yield _optional("ffmpeg", _program("ffmpeg"), "run `make system` or install ffmpeg")
+
+
+def _browser() -> Iterator[Finding]:
+    chromium = _program("chromium", "chromium-browser", "google-chrome")
+    yield _optional("chromium", chromium, "run `make system` or install chromium")
+    yield _optional("chromedriver", _program("chromedriver"), "install chromium-driver")
+
+
+def _program(*names: str) -> str | None:
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+def _optional(name: str, found: str | None, fix: str) -> Finding:
+    return Finding(name, "ok", found) if found else Finding(name, "missing", "not found", fix)
+
+
+def _embedded() -> Iterator[Finding]:
+    """The tiny model that runs without a download."""
+    size = sum(file.stat().st_size for file in TINY.rglob("*") if file.is_file()) if TINY.is_dir() else 0
+    if size:
+        yield Finding("embedded model", "ok", f"{size / 2**20:.1f} MiB")
+    else:
+        yield Finding("embedded model", "error", "vlrl/assets/tiny is not there", "check out or install vlrl again")

@@ -1,0 +1,121 @@
+"""The run folder: what a run writes while it trains, so that nothing is lost and everything can be looked at.
+
+`metrics.jsonl` holds only values that a resumed run reproduces exactly; clocks go to `timings.jsonl`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from vlrl.types import Episode
+
+THUMBNAIL = 256  # pixels of the longer side of a saved rollout's image
+
+
+def write_text(path: Path, text: str) -> None:
+    """Whole or not at all: a temporary name, then a rename."""
+    temporary = path.with_name(f".{path.name}.part")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def append_row(path: Path, row: dict[str, Any]) -> None:
+    """One JSON object as one line."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def cut_after(path: Path, step: int) -> None:
+    """Drops rows that lie behind a checkpoint, and a line that a killed run left half written."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            break
+        if row["step"] <= step:
+            kept.append(line)
+    write_text(path, "".join(line + "\n" for line in kept))
+
+
+def forget_after(out: Path, step: int) -> None:
+    """Makes the run folder what it was when the checkpoint of this step was written (-1: before anything)."""
+    for name in ("metrics.jsonl", "timings.jsonl"):
+        cut_after(out / name, step)
+    for file in (out / "rollouts").glob("step_*.jsonl"):
+        if int(file.stem.removeprefix("step_")) > step:
+            file.unlink()
+
+
+def provenance(seed: int) -> list[str]:
+    """Comment lines for config.yaml: versions, commit, seed."""
+    packages = ("torch", "transformers", "accelerate", "peft", "numpy")
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in packages)
+    from vlrl import __version__
+
+    return [f"# vlrl {__version__} (commit {commit()}), {versions}", f"# seed {seed}"]
+
+
+def commit() -> str:
+    """The git commit of this code, with a mark when the tree was changed."""
+    try:
+        here = {"cwd": Path(__file__).parent, "capture_output": True, "text": True, "timeout": 10}
+        head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], **here)
+        changed = subprocess.run(["git", "status", "--porcelain"], **here)
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return head.stdout.strip() + ("+changes" if changed.stdout.strip() else "") if head.returncode == 0 else "unknown"
+
+
+def save_rollouts(
+    out: Path, step: int, episodes: Sequence[Episode], advantage: Tensor | None, split: str = "train"
+) -> None:
+    """Prompt, thumbnail, completion, parsed answer, named parts and advantage of some episodes."""
+    folder = out / "rollouts"
+    (folder / "images").mkdir(parents=True, exist_ok=True)
+    rows = [_rollout_row(folder, step, e, split) for e in episodes]
+    if advantage is not None:
+        for row, value in zip(rows, advantage.tolist(), strict=True):
+            row["advantage"] = value
+    file = folder / f"step_{step:06d}.jsonl"
+    before = file.read_text(encoding="utf-8") if file.exists() else ""
+    kept = [line for line in before.splitlines() if json.loads(line)["split"] != split]
+    write_text(file, "".join(line + "\n" for line in [*kept, *map(json.dumps, rows)]))
+
+
+def _rollout_row(folder: Path, step: int, episode: Episode, split: str) -> dict[str, Any]:
+    score = episode.score
+    images = episode.sample.prompt.images
+    answer = score.answer
+    return {
+        "step": step, "split": split, "sample_id": episode.sample.id, "group": episode.group,
+        "prompt": episode.sample.prompt.text, "images": [_thumbnail(folder, image) for image in images],
+        "image_size": list(images[0].size) if images else None, "completion": episode.completion,
+        "answer": list(answer) if isinstance(answer, tuple) else answer, "parts": dict(score.parts),
+        "reward": episode.reward, "correct": score.correct, "reason": score.reason,
+        "marks": [vars(mark) for mark in score.marks],
+    }  # fmt: skip
+
+
+def _thumbnail(folder: Path, image) -> str:
+    """Saves an image once, named by its content."""
+    small = image.copy()
+    small.thumbnail((THUMBNAIL, THUMBNAIL))
+    name = f"{hashlib.sha256(small.tobytes()).hexdigest()[:16]}.png"
+    path = folder / "images" / name
+    if not path.exists():
+        temporary = path.with_suffix(".part")
+        small.save(temporary, format="PNG")
+        os.replace(temporary, path)
+    return f"rollouts/images/{name}"

@@ -1,0 +1,123 @@
+"""The state of single-rollout training: what a prompt is worth before it is answered (MSSR, arXiv 2512.18215)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Literal
+
+from vlrl.methods import method
+from vlrl.types import Rollouts
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Eta = Literal["paper", "monotone", "fixed"]
+
+
+def forgetting_rate(
+    kl: float | None, mode: Eta, low: float = 0.875, high: float = 0.96, target: float = 0.01
+) -> float:
+    """Share of the past that a tracker keeps, from the mean KL of the last steps.
+
+    `paper` is the released rule, which is not monotone: it rises from `low` at KL 0 to `high` at the target and drops
+    to `low` beyond. `monotone` is what the paper's prose describes. `fixed` is the middle.
+    """
+    if mode == "fixed" or kl is None:
+        return (low + high) / 2
+    if mode == "monotone":
+        return high - min(kl / target, 1.0) * (high - low)
+    return low if kl > target else low + kl / target * (high - low)
+
+
+def k3(logprobs: Tensor, reference: Tensor, mask: Tensor) -> float:
+    """Mean over sequences of the token-mean k3 estimate of KL(policy || reference)."""
+    gap = (reference - logprobs) * mask
+    per_token = (gap.exp() - gap - 1) * mask
+    return float((per_token.sum(1) / mask.sum(1).clamp(min=1)).mean())
+
+
+@method(source="MSSR, arXiv 2512.18215, released code; smoothed start from SPO, 2509.13232")
+class BetaTracker:
+    """Reward minus the prompt's running success rate `v = a / (a + b)`, read before this step's outcome updates it.
+
+    Each prompt id has its own Beta(a, b): `a <- eta a + o`, `b <- eta b + 1 - o` with outcome o in [0, 1].
+
+    Args:
+        eta: rule for the forgetting rate; all but `fixed` need the reference's log-probabilities.
+        outcome: `binary` counts rewards above `threshold`; `fractional` takes the reward itself, clipped to [0, 1].
+        scale: the reward that counts as a full success; rewards are divided by it before all else.
+        unseen: v of a prompt without history.
+        start: prior responses per prompt, sampled before the first step (0: none).
+        start_weight: observations that the start is worth (the paper: 1 / (1 - low) = 8).
+        smoothed: start from `(successes + 0.5) / (n + 1)` instead of the raw rate, which with one response is 0 or 1.
+        kl_window: steps over which the KL is averaged.
+    """
+
+    def __init__(
+        self,
+        *,
+        eta: Eta = "paper",
+        low: float = 0.875,
+        high: float = 0.96,
+        target_kl: float = 0.01,
+        kl_window: int = 20,
+        outcome: Literal["binary", "fractional"] = "binary",
+        threshold: float = 0.5,
+        scale: float = 1.0,
+        unseen: float = 0.5,
+        start: int = 1,
+        start_weight: float = 8.0,
+        smoothed: bool = True,
+    ):
+        self.eta, self.low, self.high, self.target_kl = eta, low, high, target_kl
+        self.outcome, self.threshold, self.scale = outcome, threshold, scale
+        self.unseen, self.start, self.start_weight, self.smoothed = unseen, start, start_weight, smoothed
+        self.counts: dict[str, tuple[float, float]] = {}
+        self.kl: deque[float] = deque(maxlen=kl_window)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return () if self.eta == "fixed" else ("reference",)
+
+    def value(self, sample_id: str) -> float:
+        a, b = self.counts.get(sample_id, (0.0, 0.0))
+        return a / (a + b) if a + b > 0 else self.unseen
+
+    def rate(self) -> float:
+        kl = sum(self.kl) / len(self.kl) if self.kl else None
+        return forgetting_rate(kl, self.eta, self.low, self.high, self.target_kl)
+
+    def begin(self, sample_id: str, rewards: list[float]) -> None:
+        """A prompt's history from responses of the initial policy."""
+        n, good = len(rewards), sum(self._outcome(reward) for reward in rewards)
+        rate = (good + 0.5) / (n + 1) if self.smoothed else good / n
+        self.counts[sample_id] = (self.start_weight * rate, self.start_weight * (1 - rate))
+
+    def __call__(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
+        """-> [B], and the trackers updated once per episode, in order."""
+        reward = rollouts.reward / self.scale
+        values = reward.new_tensor([self.value(i) for i in rollouts.sample_ids])
+        if rollouts.reference is not None:
+            self.kl.append(k3(rollouts.logprobs, rollouts.reference, rollouts.mask))
+        eta = self.rate()
+        for sample_id, r in zip(rollouts.sample_ids, rollouts.reward.tolist(), strict=True):
+            a, b = self.counts.get(sample_id, (0.0, 0.0))
+            if a + b == 0.0:
+                a, b = self.start_weight * self.unseen, self.start_weight * (1 - self.unseen)
+            good = self._outcome(r)
+            self.counts[sample_id] = (eta * a + good, eta * b + 1 - good)
+        return (reward - values)[rollouts.episode]
+
+    def _outcome(self, reward: float) -> float:
+        reward = reward / self.scale
+        return float(reward > self.threshold) if self.outcome == "binary" else min(max(reward, 0.0), 1.0)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"counts": {i: list(ab) for i, ab in self.counts.items()}, "kl": list(self.kl)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.counts = {i: (a, b) for i, (a, b) in state["counts"].items()}
+        self.kl = deque(state["kl"], maxlen=self.kl.maxlen)
+
+
+beta_tracker = BetaTracker

@@ -1,0 +1,1 @@
+"""Policies: models that act and can say how likely their actions were."""

@@ -1,0 +1,110 @@
+"""Token by token sampling from one prefill per prompt, with the log-probabilities and entropies that it yields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from vlrl.policies.codecs import Prompt
+from vlrl.policies.packing import pack
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Completions in the order asked for. Each with its tokens (stop token included), and [T] tensors on the CPU."""
+
+    tokens: list[list[int]]
+    logprobs: list[Tensor]
+    entropy: list[Tensor]
+    cut: list[bool]
+
+
+def law(logits: Tensor, temperature: float, banned: Tensor) -> Tensor:
+    """Log-probabilities [..., V] in float32 of the law that samples: banned tokens out, then temperature."""
+    logits = logits.float().index_fill(-1, banned, float("-inf"))
+    return (logits if temperature in (0.0, 1.0) else logits / temperature).log_softmax(-1)
+
+
+def entropy_of(logprobs: Tensor) -> Tensor:
+    """Entropy [...] in nats of log-probabilities [..., V] that may hold -inf."""
+    return -(logprobs.exp() * logprobs.clamp(min=-1e9)).sum(-1)
+
+
+def expand(cache: DynamicCache, times: Tensor) -> DynamicCache:
+    """The prompts' keys and values, each repeated for the completions that start from it."""
+    layers = [(layer.keys, layer.values) for layer in cache.layers]
+    repeat = [(k.repeat_interleave(times, 0), v.repeat_interleave(times, 0)) for k, v in layers]
+    return DynamicCache(ddp_cache_data=repeat)
+
+
+@torch.no_grad()
+def sample(
+    model,
+    prompts: Sequence[Prompt],
+    counts: Sequence[int],
+    *,
+    max_tokens: int,
+    temperature: float,
+    banned_ids: Sequence[int],
+    stop_ids: Sequence[int],
+    pad_id: int,
+    generator: torch.Generator | None,
+) -> Sampled:
+    """`counts[i]` completions of prompt i, prompt by prompt. Temperature 0 is greedy.
+
+    Each prompt is encoded and prefilled once, whatever its count.
+    """
+    device = model.device
+    packed = pack([(prompt, []) for prompt in prompts], pad_id).to(device)
+    out = model.model(
+        input_ids=packed.ids, position_ids=packed.positions, mm_token_type_ids=packed.types,
+        pixel_values=packed.pixels, image_grid_thw=packed.grid, use_cache=True,
+    )  # fmt: skip
+    times = torch.tensor(counts, device=device)
+    lengths = torch.tensor([len(p.ids) for p in prompts], device=device)
+    last = out.last_hidden_state[torch.arange(len(prompts), device=device), lengths - 1].repeat_interleave(times, 0)
+    cache = expand(out.past_key_values, times)
+    position = torch.tensor([int(p.positions.max()) + 1 for p in prompts], device=device).repeat_interleave(times)
+    seen = torch.arange(packed.ids.shape[1], device=device) < lengths[:, None]  # right padding stays unseen
+    seen = None if bool(seen.all()) else seen.repeat_interleave(times, 0)
+    banned, stops = torch.tensor(banned_ids, device=device), torch.tensor(stop_ids, device=device)
+
+    running = torch.ones(len(last), dtype=torch.bool, device=device)
+    columns: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []  # token, log-probability, entropy, still running
+    for step in range(max_tokens):
+        logprobs = law(model.lm_head(last), temperature, banned)
+        if temperature == 0.0:
+            token = logprobs.argmax(-1)
+        else:
+            token = torch.multinomial(logprobs.exp(), 1, generator=generator)[:, 0]
+        chosen = logprobs.gather(-1, token[:, None])[:, 0]
+        columns.append((token, chosen, entropy_of(logprobs), running))
+        running = running & ~torch.isin(token, stops)
+        if step + 1 == max_tokens or not bool(running.any()):
+            break
+        if seen is not None:
+            seen = torch.cat([seen, seen.new_ones(len(seen), 1)], 1)
+        out = model.model.language_model(
+            inputs_embeds=model.get_input_embeddings()(token[:, None]),
+            position_ids=(position + step).expand(3, -1)[..., None],
+            attention_mask=None if seen is None else seen[:, None, None],
+            past_key_values=cache, use_cache=True,
+        )  # fmt: skip
+        last = out.last_hidden_state[:, -1]
+    return _rows(columns, running)
+
+
+def _rows(columns: list[tuple[Tensor, Tensor, Tensor, Tensor]], running: Tensor) -> Sampled:
+    """Columns of one token per completion -> completions cut after their stop token."""
+    tokens, logprobs, entropy, alive = (torch.stack(column, 1).cpu() for column in zip(*columns, strict=True))
+    lengths = alive.sum(1).tolist()
+    return Sampled(
+        [row[:n].tolist() for row, n in zip(tokens, lengths, strict=True)],
+        [row[:n].clone() for row, n in zip(logprobs, lengths, strict=True)],
+        [row[:n].clone() for row, n in zip(entropy, lengths, strict=True)],
+        running.cpu().tolist(),
+    )

@@ -1,0 +1,121 @@
+"""From the `policy:` section to a policy: local folders and hub names, adapters, freezing, precision."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from vlrl.config import PolicySection
+from vlrl.policies.codecs import CODECS
+from vlrl.policies.vlm import VLM, bare
+from vlrl.types import UserError
+
+EMBEDDED = Path(__file__).parents[1] / "assets" / "tiny"
+
+
+def load(section: PolicySection, *, shared_prefix: bool = True, seed: int = 0, device: str | None = None) -> VLM:
+    """The policy of a configuration, ready to act and to be trained.
+
+    Raises:
+        UserError: no such model, an unknown family, or weights that do not fit.
+    """
+    source = str(EMBEDDED) if section.model == "embedded" else section.model
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    mixed = section.dtype == "bfloat16" or (section.dtype == "auto" and device == "cuda")
+    model, processor = _pretrained(newest_checkpoint(source), section.attention)
+    _limit_pixels(processor, section)
+    model = _trainable(model.to(device), section)
+    if section.gradient_checkpointing:
+        bare(model).gradient_checkpointing_enable({"use_reentrant": False})
+    return VLM(
+        model, processor, max_tokens=section.max_tokens, temperature=section.temperature, max_prompt=section.max_prompt,
+        shared_prefix=shared_prefix, seed=seed, autocast=torch.bfloat16 if mixed else None,
+    )  # fmt: skip
+
+
+def newest_checkpoint(source: str) -> str:
+    """A run folder stands for its newest checkpoint; anything else for itself."""
+    saved = sorted((Path(source) / "checkpoints").glob("step_*"))
+    return str(saved[-1]) if saved else source
+
+
+def _pretrained(source: str, attention: str) -> tuple[nn.Module, object]:
+    """Weights in float32 and processor, of a full model or of an adapter's folder (with its base beneath it)."""
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    folder = Path(source)
+    if folder.is_dir() and (folder / "adapter_config.json").exists():
+        from peft import PeftModel
+
+        base = json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"]
+        model, _ = _pretrained(base, attention)
+        return PeftModel.from_pretrained(model, source).merge_and_unload(), AutoProcessor.from_pretrained(source)
+    check_architecture(source)
+    try:
+        model, info = AutoModelForImageTextToText.from_pretrained(
+            source, dtype=torch.float32, attn_implementation=attention, output_loading_info=True
+        )
+        processor = AutoProcessor.from_pretrained(source)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UserError(f"cannot load the model {source!r}: {_first_line(error)}") from None
+    if info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"]:
+        odd = [*info["missing_keys"], *info["unexpected_keys"], *info["mismatched_keys"]]
+        raise UserError(f"the weights in {source} do not fit their configuration: {len(odd)} keys, first {odd[0]}")
+    return model, processor
+
+
+def check_architecture(source: str) -> None:
+    """UserError unless a local folder holds a model of a known family; hub names are checked when they are loaded."""
+    folder = Path(source)
+    if not folder.exists():
+        if source.startswith((".", "/", "~")) or source.count("/") != 1:
+            raise UserError(f"policy.model: there is no folder {source!r}, and it is no hub name (owner/name)")
+        return
+    file = folder / "config.json"
+    if not file.is_file():
+        raise UserError(f"policy.model: {source} holds no config.json: not a model in Hugging Face layout")
+    try:
+        family = json.loads(file.read_text()).get("model_type")
+    except ValueError:
+        raise UserError(f"policy.model: {file} is no valid JSON") from None
+    if family not in CODECS:
+        raise UserError(
+            f"policy.model: {source} is a model of type {family!r}; supported are {', '.join(sorted(CODECS))}"
+        )
+
+
+def _limit_pixels(processor, section: PolicySection) -> None:
+    """The user's pixel limits, always as a fresh mapping: the processor's default one is shared by the class."""
+    size = processor.image_processor.size
+    processor.image_processor.size = {
+        "shortest_edge": section.min_pixels or size["shortest_edge"],
+        "longest_edge": section.max_pixels or size["longest_edge"],
+    }
+
+
+def _trainable(model: nn.Module, section: PolicySection) -> nn.Module:
+    """The model with the sections to be trained requiring gradients, inside an adapter if asked for."""
+    if section.lora:
+        from peft import LoraConfig, get_peft_model
+
+        settings = LoraConfig(
+            r=section.lora.rank, lora_alpha=section.lora.alpha, target_modules=section.lora.targets, lora_dropout=0.0
+        )
+        model = get_peft_model(model, settings)
+    parts = {"vision": ("visual",), "projector": ("merger",), "language": ("language_model", "lm_head")}
+    for name, parameter in model.named_parameters():
+        projector = "merger" in name
+        frozen = {part for part in section.freeze for key in parts[part] if key in name}
+        if "vision" in frozen and projector and "projector" not in section.freeze:
+            frozen.discard("vision")
+        if frozen:
+            parameter.requires_grad_(False)
+    return model
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

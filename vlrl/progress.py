@@ -1,0 +1,67 @@
+"""One line that says where a run is, and a stop that waits for the end of a step."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from typing import Any
+
+
+class Progress:
+    """Step, reward, accuracy, seconds a step and time left: rewritten in place on a terminal, now and then in a file."""
+
+    def __init__(self, steps: int, done: int = 0, stream=None):
+        self.steps, self.begun, self.stream = steps, done, stream or sys.stderr
+        self.terminal = self.stream.isatty()
+
+    def __enter__(self) -> Progress:
+        self.start = self.last = time.perf_counter()
+        return self
+
+    def __exit__(self, *error) -> None:
+        if self.terminal:
+            self.stream.write("\n")
+
+    def show(self, step: int, row: dict[str, Any]) -> None:
+        pace = (time.perf_counter() - self.start) / max(1, step - self.begun)
+        left = time.strftime("%H:%M:%S", time.gmtime(pace * (self.steps - step)))
+        self._write(
+            f"step {step}/{self.steps}  reward {row['reward']:.3f}  accuracy {row['accuracy']:.3f}  "
+            f"{row['seconds']:.2f} s/step  {left} left",
+            step in (1, self.steps),
+        )
+
+    def note(self, text: str) -> None:
+        """Something that takes long and is no step."""
+        self._write(text, False)
+
+    def _write(self, text: str, always: bool) -> None:
+        now = time.perf_counter()
+        if self.terminal:
+            self.stream.write(f"\r\x1b[K{text}")
+        elif always or now - self.last > 10:
+            self.last = now
+            self.stream.write(text + "\n")
+        self.stream.flush()
+
+
+class Stopper:
+    """`stop` turns true on the first Ctrl-C or SIGTERM; the second one ends the process at once."""
+
+    def __init__(self):
+        self.stop = False
+
+    def __enter__(self) -> Stopper:
+        self._before = {s: signal.signal(s, self._ask) for s in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *error) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame) -> None:
+        if self.stop:
+            raise KeyboardInterrupt
+        self.stop = True
+        print("\nfinishing this step, then saving (again to stop at once)", file=sys.stderr)

@@ -1,0 +1,148 @@
+"""Finds plug-ins by name at run time, checks their options, and makes them. The only place that knows where they live."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from vlrl import methods
+from vlrl.config import Component, Config, check_options, suggest
+from vlrl.types import Data, UserError
+
+# kind -> modules whose public functions and classes may be named in a YAML
+HOMES = {
+    "advantages": ("vlrl.advantages", "vlrl.mssr"),
+    "losses": ("vlrl.losses",),
+    "weighing": ("vlrl.weighing",),
+    "sampler": ("vlrl.samplers",),
+}
+
+
+def names(kind: str) -> dict[str, Any]:
+    """Every built-in plug-in of a kind: name -> function or class."""
+    if kind == "task":
+        return {name: find("task", name) for name in task_names()}
+    found = {}
+    for home in HOMES[kind]:
+        module = importlib.import_module(home)
+        found |= {n: v for n, v in vars(module).items() if hasattr(v, "method") and n.islower()}
+    return found
+
+
+def task_names() -> list[str]:
+    """Modules of `tasks/` that hold a class of their own name."""
+    import tasks
+
+    listed = [module.name for module in pkgutil.iter_modules(tasks.__path__)]
+    return [name for name in sorted(listed) if hasattr(importlib.import_module(f"tasks.{name}"), _camel(name))]
+
+
+def find(kind: str, name: str, path: str = "") -> Any:
+    """A plug-in by its name, or `my_module:thing` from anywhere on the Python path.
+
+    Raises:
+        UserError: nothing of that name, with the nearest right one.
+    """
+    module_name, colon, attribute = name.partition(":")
+    if kind == "task" and not colon:
+        module_name, attribute = f"tasks.{name}", _camel(name)
+        if name not in _modules("tasks"):
+            raise UserError(f"{path or kind}: unknown task {name!r}{suggest(name, task_names())}")
+    elif not colon:
+        known = names(kind)
+        if name not in known:
+            raise UserError(f"{path or kind}: unknown name {name!r}{suggest(name, list(known))}")
+        return known[name]
+    try:
+        return getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"{path or kind}: cannot find {name!r}: {error}") from None
+
+
+def options_of(target: Any) -> dict[str, tuple[Any, Any]]:
+    """Keyword-only parameters of a function or class: name -> (annotation, default or ... where required)."""
+    callable_ = target.__init__ if inspect.isclass(target) else target
+    hints = typing.get_type_hints(callable_, localns={"Tensor": Any, "Evaluation": Any}, include_extras=True)
+    return {
+        name: (hints.get(name, Any), ... if p.default is inspect.Parameter.empty else p.default)
+        for name, p in inspect.signature(callable_).parameters.items()
+        if p.kind is inspect.Parameter.KEYWORD_ONLY and hints.get(name) is not Data
+    }
+
+
+def make(kind: str, component: Component, path: str, *given: Any, **named: Any) -> Any:
+    """The plug-in ready to call: a class instantiated with its options, a function with them filled in."""
+    target = find(kind, component.name, f"{path}.name")
+    options = check_options(component.options, options_of(target), path)
+    return target(*given, **options, **named) if inspect.isclass(target) else functools.partial(target, **options)
+
+
+def make_task(config: Config) -> Any:
+    return make("task", config.task, "task", data=config.data.plain())
+
+
+def check(config: Config, source: str) -> None:
+    """Every component exists, its options are typed, and the run gives what it needs.
+
+    Raises:
+        UserError: the key's path and the alternative.
+    """
+    try:
+        _check_options("task", config.task, "task")
+        _check_options("sampler", config.sampler, "sampler")
+        _check_options("weighing", config.weighing, "weighing")
+        for kind, listed in (("advantages", config.advantages), ("losses", config.losses)):
+            for i, component in enumerate(listed):
+                _check_needs(config, _check_options(kind, component, f"{kind}.{i}"), component, f"{kind}.{i}")
+        _check_order(config)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from None
+    if not config.losses:
+        raise UserError(f"{source}: losses: at least one term is needed")
+
+
+def _check_options(kind: str, component: Component, path: str) -> Any:
+    target = find(kind, component.name, f"{path}.name")
+    check_options(component.options, options_of(target), path)
+    return target
+
+
+def _check_needs(config: Config, target: Any, component: Component, path: str) -> None:
+    if "group" in methods.of(target).needs and config.train.group_size < 2:
+        raise UserError(f"{path} ({component.name}) {methods.ALTERNATIVES['group']}")
+
+
+def _check_order(config: Config) -> None:
+    """Normalising after token-level shaping would change the shaping's mean."""
+    levels = [methods.of(find("advantages", c.name)).level for c in config.advantages]
+    for i, level in enumerate(levels):
+        if level == "sequence" and "token" in levels[:i]:
+            earlier = config.advantages[levels.index("token")].name
+            raise UserError(f"advantages.{i} ({config.advantages[i].name}) must come before {earlier}")
+
+
+def needs_reference(config: Config, estimators: list[Callable]) -> bool:
+    """Whether any loss term or estimator reads the reference's log-probabilities."""
+    declared = [methods.of(find("losses", c.name)).needs for c in config.losses]
+    declared += [getattr(e, "needs", ()) for e in estimators]
+    return any("reference" in needs for needs in declared)
+
+
+def _modules(package: str) -> list[str]:
+    return [m.name for m in pkgutil.iter_modules(importlib.import_module(package).__path__)]
+
+
+def _camel(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def describe(target: Any) -> Mapping[str, str]:
+    """One line, needs and source of a plug-in, for listings."""
+    about = methods.of(target)
+    first = (inspect.getdoc(target) or "").strip().split("\n\n")[0].replace("\n", " ")
+    return {"summary": first, "needs": ", ".join(about.needs), "source": about.source}

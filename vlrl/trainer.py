@@ -1,0 +1,302 @@
+"""The loop: collect, score, estimate, update, evaluate, save. One page for every method and every kind of task."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vlrl import checkpoint, log, registry
+from vlrl.batch import columns, decisions_of, estimate
+from vlrl.config import Config
+from vlrl.evaluate import Result, evaluate
+from vlrl.mssr import k3
+from vlrl.policies.load import load as load_policy
+from vlrl.progress import Progress, Stopper
+from vlrl.report import write_report
+from vlrl.rollout import collect
+from vlrl.types import Episode, Rollouts, UserError
+from vlrl.update import Totals, Updater
+
+
+class TrainingStopped(UserError):
+    """The run cannot go on by itself; its last checkpoint is good."""
+
+
+class Trainer:
+    """One run. Made from a configuration alone; `resume` continues from the run folder's newest checkpoint."""
+
+    def __init__(self, config: Config, resume: bool = False):
+        from accelerate import Accelerator
+
+        self.config, self.out = config, Path(config.out)
+        train = config.train
+        torch.manual_seed(config.seed)
+        self.task = registry.make_task(config)
+        self.samples = self.task.samples("train")
+        self.policy = load_policy(config.policy, shared_prefix=train.shared_prefix, seed=config.seed)
+        self.estimators = [registry.make("advantages", c, f"advantages.{i}") for i, c in enumerate(config.advantages)]
+        self.reference = registry.needs_reference(config, self.estimators)
+        if self.reference:
+            self.policy.freeze_reference()
+        self.sampler = registry.make("sampler", config.sampler, "sampler", len(self.samples), config.seed)
+        self.accelerator = Accelerator(log_with=config.log.trackers or None, project_dir=self.out)
+        learned = [p for p in self.policy.model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(
+            learned, lr=train.lr, betas=tuple(train.betas), weight_decay=train.weight_decay
+        )
+        self.policy.scorer, self.optimizer = self.accelerator.prepare(self.policy.scorer, self.optimizer)
+        terms = [registry.make("losses", c, f"losses.{i}") for i, c in enumerate(config.losses)]
+        clip_range = next(((t.keywords["low"], t.keywords["high"]) for t in terms if "high" in t.keywords), (0.2, 0.2))
+        self.updater = Updater(
+            self.policy, self.optimizer, terms, registry.make("weighing", config.weighing, "weighing"),
+            backward=self.accelerator.backward,
+            clip=functools.partial(self.accelerator.clip_grad_norm_, learned, train.max_grad_norm),
+            parts=train.minibatches, epochs=train.epochs, micro=train.microbatch, clip_range=clip_range,
+        )  # fmt: skip
+        # What a checkpoint holds beside weights, optimizer and generators.
+        self.step = 0
+        self.counts = {"rollouts": 0, "updates": 0, "skipped": 0, "bad_in_a_row": 0}
+        self.clock = {"wall_s": 0.0, "cpu_s": 0.0}
+        self.results: dict[str, dict[str, float]] = {}  # before, best, after
+        self.resumed = resume and self._restore()
+        if not self.resumed:
+            log.forget_after(self.out, -1)
+
+    # -- the loop ------------------------------------------------------------------------------------------------
+
+    def run(self) -> dict[str, Any]:
+        """Trains to the end and returns the summary. Ctrl-C or SIGTERM finishes the step, saves and stops."""
+        train, every = self.config.train, self.config.eval.every
+        self._open_folder()
+        with Stopper() as stopper, Progress(train.steps, self.step) as progress, self._clock():
+            if not self.resumed:
+                self._evaluate("before", progress)
+                for number, estimator in enumerate(self.estimators):
+                    self._start(estimator, number, progress)
+            while self.step < train.steps:
+                row = self._step()
+                progress.show(self.step, row)
+                last = self.step == train.steps
+                if last or (every and self.step % every == 0):
+                    self._evaluate("after" if last else "during", progress)
+                if last or stopper.stop or self.step % self.config.log.checkpoint_every == 0:
+                    self._save()
+                    write_report(self.out)
+                if stopper.stop and not last:
+                    raise TrainingStopped(f"stopped at step {self.step}; go on with: vlrl train --resume {self.out}")
+        return self._finish()
+
+    def _step(self) -> dict[str, Any]:
+        """Collect, score, estimate, update: one step of every method."""
+        train, clock = self.config.train, time.perf_counter
+        start = clock()
+        chosen = [self.samples[i] for i in self.sampler.draw(train.prompts)]
+        episodes = collect(self.policy, self.task, chosen, train.group_size)
+        decisions, collected = decisions_of(episodes), clock()
+        reference = self.policy.reference(decisions).cpu() if self.reference else None
+        rollouts = columns(episodes, reference)
+        advantage = estimate(rollouts, self.estimators)
+        for setting in self.optimizer.param_groups:
+            setting["lr"] = self._lr()
+        estimated = clock()
+        totals = self.updater.step(decisions, rollouts, advantage, (self.config.seed, self.step))
+        self.step += 1
+        self._count(totals, len(episodes))
+        row = {"step": self.step, **describe(episodes, rollouts, advantage, totals), "lr": self._lr(-1)}
+        timing = {"step": self.step, "seconds": clock() - start, "rollout": collected - start,
+                  "estimate": estimated - collected, "update": clock() - estimated}  # fmt: skip
+        self._log(row, timing)
+        if self.step == 1 or self.step % self.config.log.rollouts_every == 0:
+            kept = episodes[: self.config.log.rollouts]
+            log.save_rollouts(self.out, self.step, kept, first_advantage(rollouts, advantage)[: len(kept)])
+        return row | {"seconds": timing["seconds"]}
+
+    def _lr(self, offset: int = 0) -> float:
+        """The learning rate of the present step: warm-up, then constant or linear to `lr_end`."""
+        train, step = self.config.train, self.step + offset
+        if step < train.warmup:
+            return train.lr * (step + 1) / train.warmup
+        if train.lr_end is None:
+            return train.lr
+        share = (step - train.warmup) / max(1, train.steps - train.warmup)
+        return train.lr + (train.lr_end - train.lr) * share
+
+    def _count(self, totals: Totals, rollouts: int) -> None:
+        """Counters, and the stop after too many non-finite updates in a row."""
+        self.counts["rollouts"] += rollouts
+        self.counts["updates"] += totals.updates
+        self.counts["skipped"] += totals.skipped
+        in_a_row = self.counts["bad_in_a_row"] + totals.skipped if not totals.updates else 0
+        self.counts["bad_in_a_row"] = in_a_row
+        if totals.skipped:
+            ids = ", ".join(totals.skipped_ids[:8])
+            log.append_row(self.out / "skipped.jsonl", {"step": self.step, "samples": totals.skipped_ids})
+            print(f"\nstep {self.step}: skipped a non-finite update; samples {ids}", file=sys.stderr)
+        if in_a_row >= self.config.train.max_bad_updates:
+            good = checkpoint.latest(self.out / "checkpoints")
+            raise TrainingStopped(
+                f"{in_a_row} non-finite updates in a row at step {self.step}; last good checkpoint: {good or 'none'}. "
+                "Lower train.lr or train.max_grad_norm"
+            )
+
+    # -- before, during, after -----------------------------------------------------------------------------------
+
+    def _start(self, estimator: Any, number: int, progress: Progress) -> None:
+        """The first responses that a stateful estimator wants per prompt, sampled from the initial policy."""
+        wanted = getattr(estimator, "start", 0)
+        if not wanted:
+            return
+        order = list(range(self.sampler.n))
+        for begin in range(0, len(order), self.config.train.prompts):
+            chosen = [self.samples[i] for i in order[begin : begin + self.config.train.prompts]]
+            episodes = collect(self.policy, self.task, chosen, wanted)
+            for i, sample in enumerate(chosen):
+                estimator.begin(sample.id, [e.reward for e in episodes[i * wanted : (i + 1) * wanted]])
+            self.counts["rollouts"] += len(episodes)
+            progress.note(f"first responses {begin + len(chosen)}/{len(order)}")
+
+    def _evaluate(self, when: str, progress: Progress) -> Result:
+        settings = self.config.eval
+        result = evaluate(
+            self.policy, self.task, samples=settings.samples, batch=settings.batch,
+            progress=lambda done, n: progress.note(f"evaluation {done}/{n}"),
+        )  # fmt: skip
+        self._log({"step": self.step, **result.row()}, None)
+        log.save_rollouts(self.out, self.step, result.episodes[: self.config.log.rollouts], None, split="eval")
+        measured = vars(result.accuracy) | {"step": self.step}
+        self.results[when] = measured
+        if when != "before" and measured["value"] > self.results.get("best", {"value": -1.0})["value"]:
+            self.results["best"] = measured
+            if when == "during":
+                self._save()
+        return result
+
+    def _finish(self) -> dict[str, Any]:
+        summary = {
+            "metric": self.config.eval.metric,
+            **{when: _interval(self.results[when]) for when in ("before", "after") if when in self.results},
+            "best": self.results.get("best"), "task": self.config.task.name, "model": self.config.policy.model,
+            "seed": self.config.seed, "steps": self.step, **self.counts, **self.clock,
+            "bad_rows": len(self.task.bad_rows),
+        }  # fmt: skip
+        import json
+
+        log.write_text(self.out / "summary.json", json.dumps(summary, indent=2) + "\n")
+        self.accelerator.end_training()
+        write_report(self.out)
+        return summary
+
+    # -- the run folder ------------------------------------------------------------------------------------------
+
+    def _open_folder(self) -> None:
+        from vlrl.config import dump
+
+        (self.out / "rollouts" / "images").mkdir(parents=True, exist_ok=True)
+        if not self.resumed:
+            head = "\n".join(log.provenance(self.config.seed))
+            log.write_text(self.out / "config.yaml", f"{head}\n{dump(self.config)}")
+        if self.config.log.trackers:
+            self.accelerator.init_trackers(self.out.name or "vlrl")
+
+    def _log(self, row: dict[str, Any], timing: dict[str, float] | None) -> None:
+        log.append_row(self.out / "metrics.jsonl", row)
+        if timing:
+            log.append_row(self.out / "timings.jsonl", timing)
+        if self.config.log.trackers:
+            self.accelerator.log({k: v for k, v in row.items() if k != "step"}, step=row["step"])
+
+    def _save(self) -> None:
+        parts = {"policy": self.policy, "sampler": self.sampler}
+        stateful = [e for e in self.estimators if hasattr(e, "state_dict")]
+        state = {
+            "step": self.step, "counts": self.counts, "results": self.results, "clock": self._elapsed(),
+            "optimizer": self.optimizer.state_dict(), "random": checkpoint.random_state(),
+            **{name: part.state_dict() for name, part in parts.items()},
+            "estimators": [e.state_dict() for e in stateful],
+        }  # fmt: skip
+        folder = self.out / "checkpoints"
+        checkpoint.save(folder / f"step_{self.step:06d}", state, self.policy.save)
+        best = self.results.get("best")
+        checkpoint.prune(folder, self.config.log.keep, f"step_{best['step']:06d}" if best else None)
+
+    def _restore(self) -> bool:
+        """Everything from the newest checkpoint; False when there is none yet and the run starts anew."""
+        folder = checkpoint.latest(self.out / "checkpoints")
+        if folder is None:
+            return False
+        state = checkpoint.load_state(folder)
+        self.policy.load_weights(folder)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.policy.load_state_dict(state["policy"])
+        self.sampler.load_state_dict(state["sampler"])
+        stateful = [e for e in self.estimators if hasattr(e, "state_dict")]
+        for estimator, saved in zip(stateful, state["estimators"], strict=True):
+            estimator.load_state_dict(saved)
+        self.step, self.counts, self.results = state["step"], state["counts"], state["results"]
+        self.clock = state["clock"]
+        checkpoint.restore_random_state(state["random"])
+        log.forget_after(self.out, self.step)
+        return True
+
+    def _clock(self):
+        self._since = (time.perf_counter(), time.process_time())
+        return _Closing(self)
+
+    def _elapsed(self) -> dict[str, float]:
+        wall, cpu = self._since
+        return {
+            "wall_s": self.clock["wall_s"] + time.perf_counter() - wall,
+            "cpu_s": self.clock["cpu_s"] + time.process_time() - cpu,
+        }
+
+
+class _Closing:
+    def __init__(self, trainer: Trainer):
+        self.trainer = trainer
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.trainer.clock = self.trainer._elapsed()
+
+
+def _interval(measured: dict[str, float]) -> dict[str, float]:
+    return {k: measured[k] for k in ("value", "low", "high", "n")}
+
+
+def first_advantage(rollouts: Rollouts, advantage: torch.Tensor) -> torch.Tensor:
+    """Each episode's mean advantage over its units [N]."""
+    share = advantage.sum(1) / rollouts.mask.sum(1).clamp(min=1)
+    totals = share.new_zeros(len(rollouts.sample_ids)).index_add(0, rollouts.episode, share)
+    return totals / torch.bincount(rollouts.episode, minlength=len(totals))
+
+
+def describe(
+    episodes: list[Episode], rollouts: Rollouts, advantage: torch.Tensor, totals: Totals
+) -> dict[str, float]:
+    """A step's row of metrics."""
+    n, mask = len(episodes), rollouts.mask
+    silent = advantage.abs().amax(1) < 1e-8
+    reasons = Counter(e.score.reason for e in episodes if e.score.reason)
+    row = {
+        "reward": float(rollouts.reward.mean()),
+        **{f"reward/{name}": sum(e.score.parts[name] for e in episodes) / n for name in episodes[0].score.parts},
+        "accuracy": sum(e.score.correct for e in episodes) / n,
+        "entropy": float(rollouts.entropy[mask].mean()),
+        "length": float(mask.sum(1).float().mean()),
+        "cut": sum(turn.decision.cut for e in episodes for turn in e.turns) / len(mask),
+        "zero_advantage": float(silent.float().mean()),
+        "loss": totals.loss, "grad_norm": totals.grad_norm, "clip_fraction": totals.clip_fraction,
+        "logprob_gap": totals.gap, "skipped": totals.skipped,
+        **{f"parse_fail/{reason}": count / n for reason, count in sorted(reasons.items())},
+    }  # fmt: skip
+    if rollouts.reference is not None:
+        row["kl"] = k3(rollouts.logprobs, rollouts.reference, mask)
+    return row
