@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
@@ -20,6 +20,9 @@ from vlrl.types import Data, UserError
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+S = TypeVar("S", bound=Section)
 
 
 class Component(BaseModel):
@@ -146,23 +149,23 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> Config:
     Raises:
         UserError: a file is missing or no YAML mapping, a key is unknown or ill-typed.
     """
+    config = load_as(Config, path, changes)
+    from vlrl import registry
+
+    registry.check(config, str(path))
+    return config
+
+
+def load_as(model: type[S], path: str | Path, changes: Sequence[str] = ()) -> S:
+    """Like `load`, for another kind of configuration; components are left to whoever makes them."""
     values = _read(Path(path))
     for change in changes:
         recipe = change.endswith((".yaml", ".yml")) and "=" not in change
         values = merge(values, _read(Path(change), with_base=False) if recipe else _override(change))
-    return parse(values, str(path))
-
-
-def parse(values: Mapping[str, Any], source: str) -> Config:
-    """Plain values -> Config, with every component's options checked."""
     try:
-        config = Config.model_validate(values)
+        return model.model_validate(values)
     except ValidationError as error:
-        raise UserError(f"{source}: {explain(error, Config)}") from None
-    from vlrl import registry
-
-    registry.check(config, source)
-    return config
+        raise UserError(f"{path}: {explain(error, model)}") from None
 
 
 def dump(config: Config) -> str:

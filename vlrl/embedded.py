@@ -109,7 +109,8 @@ def build(
     size = {"shortest_edge": pixels[0], "longest_edge": pixels[1]}
     image_processor = Qwen2VLImageProcessor(patch_size=patch, merge_size=2, temporal_patch_size=2, size=size)
     if family == "qwen3_vl":
-        vision |= {"num_position_embeddings": 256, "deepstack_visual_indexes": [0]}
+        # An 8 x 8 table: the patches of a 64-pixel image take its entries as they are, others interpolate.
+        vision |= {"num_position_embeddings": 64, "deepstack_visual_indexes": [0]}
         config = Qwen3VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=True, **_token_ids(tokenizer))
         model, processor_class = Qwen3VLForConditionalGeneration(config), Qwen3VLProcessor
         video_processor = Qwen3VLVideoProcessor(patch_size=patch, merge_size=2, temporal_patch_size=2)

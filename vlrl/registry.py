@@ -42,6 +42,18 @@ def task_names() -> list[str]:
     return [name for name in sorted(listed) if hasattr(importlib.import_module(f"tasks.{name}"), _camel(name))]
 
 
+def rewards() -> dict[str, Callable[..., float]]:
+    """Every reward: `module.function` of `rewards/` -> public function that returns a number."""
+    found = {}
+    for name in _modules("rewards"):
+        module = importlib.import_module(f"rewards.{name}")
+        for attribute, value in vars(module).items():
+            own = inspect.isfunction(value) and value.__module__ == module.__name__ and not attribute.startswith("_")
+            if own and typing.get_type_hints(value).get("return") is float:
+                found[f"{name}.{attribute}"] = value
+    return found
+
+
 def find(kind: str, name: str, path: str = "") -> Any:
     """A plug-in by its name, or `my_module:thing` from anywhere on the Python path.
 

@@ -113,5 +113,5 @@ def thumbnail(image: Image.Image) -> bytes:
     small = image.convert("RGBA" if "A" in image.getbands() else "RGB")
     small.thumbnail((MAX_SIDE, MAX_SIDE))
     out = BytesIO()
-    small.save(out, "WEBP", quality=80, method=2)  # a third of the default's time for 5 % more bytes
+    small.save(out, "WEBP", quality=80, method=2)  # faster than the default for some 3 % more bytes
     return out.getvalue()

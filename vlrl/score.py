@@ -1,0 +1,166 @@
+"""Scores saved completions without a model: one row in, one row out, so that a reward can be checked or reused alone."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from vlrl import registry
+from vlrl.config import Component, Section, check_options, explain, suggest
+from vlrl.types import Decision, Episode, Frame, Observation, Sample, Score, Step, Turn, UserError
+
+Pixels = Annotated[int, Field(ge=1, le=1_000_000)]
+Size = Annotated[list[Pixels], Field(min_length=2, max_length=2)]  # width, height
+Scorer = Callable[[int, Mapping[str, Any]], dict[str, Any]]  # number of the row, row -> result
+
+
+class TaskRow(Section):
+    """A completion and the truth. Unknown keys are refused: in saved rollouts `answer` is the model's, not the truth."""
+
+    completion: str
+    answer: Any  # the truth in the task's form, e.g. a box in pixels of the image
+    id: str | int | None = None
+    image_size: Size | None = None  # needed by tasks with coordinates
+    shown_size: Size | None = None  # of the image as the model saw it; default: image_size
+    coordinates: str = "original_px"  # in which the completion is written, see vlrl.types.Frame
+    task: dict[str, Any] = {}  # options, as in a YAML
+
+
+class RewardRow(Section):
+    """Arguments of a reward function by name."""
+
+    inputs: dict[str, Any]
+
+
+def score_file(name: str, path: str) -> Iterator[dict[str, Any]]:
+    """Scores a JSONL file line by line; a row that cannot be scored becomes `{"row": n, "error": ...}` in its place.
+
+    Args:
+        name: a task (rows as in `TaskRow`), or a reward such as `points.in_box` (rows as in `RewardRow`).
+        path: the file.
+
+    Returns:
+        Per line `{id, reward, parts, correct, answer, reason}` for a task, `{value}` for a reward.
+
+    Raises:
+        UserError: nothing of that name, an unreadable file; after the last row: how many rows were bad.
+    """
+    return _scored(_scorer(name), path)
+
+
+def _scored(score: Scorer, path: str) -> Iterator[dict[str, Any]]:
+    number = bad = first = 0
+    try:
+        file = open(path, "rb")  # noqa: SIM115
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    with file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield score(number, _decoded(line))
+            except UserError as error:
+                bad, first = bad + 1, first or number
+                yield {"row": number, "error": str(error)}
+    if bad:
+        raise UserError(f"{path}: {bad} of {number} rows could not be scored, the first is row {first}")
+
+
+def _decoded(line: bytes) -> Mapping[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"not JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise UserError("not a JSON object")
+    return row
+
+
+def _scorer(name: str) -> Scorer:
+    """The function that scores one row by a task or a reward of this name."""
+    tasks, rewards = registry.task_names(), registry.rewards()
+    if name in rewards:
+        return partial(_reward_row, rewards[name])
+    if ":" not in name and name not in tasks:
+        raise UserError(f"unknown task or reward {name!r}{suggest(name, [*tasks, *rewards])}")
+    target = registry.find("task", name)
+    if not inspect.isclass(target):
+        return partial(_reward_row, target)
+
+    @lru_cache(maxsize=64)
+    def task_with(options: str) -> Any:
+        return registry.make("task", Component(**json.loads(options), name=name), "task")
+
+    return partial(_task_row, task_with)
+
+
+def _reward_row(reward: Callable[..., float], number: int, values: Mapping[str, Any]) -> dict[str, Any]:
+    inputs = check_options(_checked(RewardRow, values).inputs, _parameters(reward), "inputs")
+    try:
+        return {"value": reward(**inputs)}
+    except (TypeError, ValueError) as error:  # right types, but for instance three numbers for a point
+        raise UserError(f"inputs: {error}") from None
+
+
+def _parameters(function: Callable) -> dict[str, tuple[Any, Any]]:
+    """All parameters of a function: name -> (annotation, default or ... where required)."""
+    hints = typing.get_type_hints(function)
+    return {
+        name: (hints.get(name, Any), ... if p.default is inspect.Parameter.empty else p.default)
+        for name, p in inspect.signature(function).parameters.items()
+    }
+
+
+def _task_row(task_with: Callable[[str], Any], number: int, values: Mapping[str, Any]) -> dict[str, Any]:
+    row = _checked(TaskRow, values)
+    if "name" in row.task:
+        raise UserError("task.name: the task is named on the command line; give its options only")
+    task = task_with(json.dumps(row.task, sort_keys=True))
+    sample = Sample(str(number), Observation(()), tuple(row.answer) if isinstance(row.answer, list) else row.answer)
+    _check_truth(task, sample, row)
+    score = _score(task, sample, row.completion, _frames(row, row.coordinates))
+    return {
+        "id": number if row.id is None else row.id, "reward": task.reward(score), "parts": dict(score.parts),
+        "correct": score.correct, "answer": score.answer, "reason": score.reason,
+    }  # fmt: skip
+
+
+def _checked(model: type[Section], values: Mapping[str, Any]) -> Any:
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise UserError(explain(error, model)) from None
+
+
+def _frames(row: TaskRow, space: str) -> tuple[Frame, ...]:
+    if row.image_size is None:
+        return ()
+    frame = Frame(space, tuple(row.image_size), tuple(row.shown_size or row.image_size))
+    try:
+        frame.to_original(0.0, 0.0)
+    except (ValueError, ZeroDivisionError) as error:
+        raise UserError(f"coordinates: {space!r}: {error}") from None
+    return (frame,)
+
+
+def _check_truth(task: Any, sample: Sample, row: TaskRow) -> None:
+    """A truth is what the task can answer rightly; any other would count against the model."""
+    frames = _frames(row, "rel1")
+    try:
+        right = _score(task, sample, task.gold(sample, frames), frames).correct == 1.0
+    except (TypeError, ValueError, IndexError, KeyError, AttributeError, OverflowError):
+        right = False
+    if not right:
+        hint = "; tasks with coordinates need image_size too" if row.image_size is None else ""
+        raise UserError(f"answer: {row.answer!r} is no truth of this task{hint}")
+
+
+def _score(task: Any, sample: Sample, completion: str, frames: tuple[Frame, ...]) -> Score:
+    """The score of one turn that no policy took: there are no log-probabilities."""
+    decision = Decision(completion, logprobs=None, entropy=None, cut=False, frames=frames)
+    return task.score(Episode(sample, 0, [Turn(sample.prompt, decision, Step(sample.prompt, done=True))]))
