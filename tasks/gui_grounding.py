@@ -43,6 +43,7 @@ class GuiGrounding(Task):
         size: tuple[int, int] = (64, 64),
         objects: int = 3,
         text_share: float = 0.2,
+        per_screen: int = 1,
         themes: tuple[str, ...] = tuple(screens.THEMES),
         widget: tuple[float, float] = (0.2, 0.34),
         thinking: bool = False,
@@ -62,6 +63,8 @@ class GuiGrounding(Task):
             check(theme in screens.THEMES, "themes", theme, f"one of {', '.join(screens.THEMES)}")
         check(template in TEMPLATES, "template", template, f"one of {', '.join(TEMPLATES)}")
         self.weights = check_weights(weights, tuple(WEIGHTS))
+        check(per_screen > 0, "per_screen", per_screen, "at least 1")
+        self.per_screen = per_screen
         self.thinking, self.template, self.seed, self.themes = thinking, template, seed, tuple(themes)
         self._render = partial(
             screens.render, size=tuple(size), objects=objects, text_share=text_share, widget=tuple(widget)
@@ -75,9 +78,10 @@ class GuiGrounding(Task):
         return Rendered(self._rendered[split], partial(self._from_seed, split))
 
     def _from_seed(self, split: Split, index: int) -> Sample:
-        rng = generator(self.seed, split, index)
+        screen, question = divmod(index, self.per_screen)
+        rng = generator(self.seed, split, screen)
         image, widgets = self._render(rng, theme=self.themes[rng.integers(len(self.themes))])
-        target = widgets[rng.integers(len(widgets))]
+        target = widgets[(int(rng.integers(len(widgets))) + question) % len(widgets)]
         prompt = Observation((image, self._text(_instruction(target))))
         return Sample(f"gui_grounding/{split}/{index:06d}", prompt, tuple(map(float, target.box)))
 

@@ -74,7 +74,8 @@ class Jigsaw(Task):
         kind: Literal["full", "pair"] = "full",
         size: int = 64,
         mask: float = 0.0,
-        scale: tuple[float, float] = (0.5, 1.0),
+        scale: tuple[float, float] = (0.2, 1.0),
+        recolour: bool = True,
         pool: int = 100_000,
         held_out: int = 512,
         thinking: bool = False,
@@ -96,6 +97,7 @@ class Jigsaw(Task):
         self.weights = check_weights(weights, tuple(WEIGHTS))
         self.rows, self.columns, self.kind, self.seed = rows, columns, kind, seed
         self.mask, self.scale, self.thinking, self.template = mask, tuple(scale), thinking, template
+        self.recolour = recolour
         self._grid = puzzles.Grid(rows, columns, (round(size / columns) * columns, round(size / rows) * rows))
         self._lengths = {"train": pool, "test": held_out}
         self._photos = photos.find(data)
@@ -121,9 +123,11 @@ class Jigsaw(Task):
         crop = photo.resize(
             self._grid.size, Image.Resampling.BILINEAR, box=(x, y, x + side, y + side), reducing_gap=1.5
         )
-        if split == "train" and rng.random() < 0.5:
-            return crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        return crop
+        if split == "test":
+            return crop
+        if rng.random() < 0.5:
+            crop = crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        return _recoloured(rng, crop) if self.recolour else crop
 
     def _pair(self, rng: np.random.Generator, origins: tuple[int, ...]) -> tuple[str, str]:
         """The question about two places, and the letter of the right option."""
@@ -184,3 +188,10 @@ class Jigsaw(Task):
 
 def _written(answer: tuple[int, ...] | str) -> str:
     return answer if isinstance(answer, str) else " ".join(map(str, answer))
+
+
+def _recoloured(rng: np.random.Generator, image: Image.Image) -> Image.Image:
+    """Channels permuted, contrast and each channel's level changed: few photographs must not be learned by heart."""
+    pixels = np.asarray(image)[..., rng.permutation(3)].astype(np.float32)
+    pixels = (pixels - 128) * rng.uniform(0.6, 1.3) + 128 + rng.uniform(-30, 30, size=3)
+    return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))

@@ -24,8 +24,9 @@ STATE, TENSORS = "trainer.json", "trainer.safetensors"
 def flatten(value: Any, tensors: dict[str, Tensor], path: str = "state") -> Any:
     """A nested state as JSON, its tensors moved into `tensors` and replaced by their name."""
     if isinstance(value, Tensor):
-        tensors[path] = value.detach().cpu().contiguous()
-        return {"tensor": path}
+        name = f"{path}#{len(tensors)}"  # the number tells the keys 1 and "1", or "a.b" and a: b, apart
+        tensors[name] = value.detach().cpu().contiguous()
+        return {"tensor": name}
     if isinstance(value, dict):
         # Pairs, because JSON turns integer keys (an optimizer's parameters) into text.
         return {"dict": [[k, flatten(v, tensors, f"{path}.{k}")] for k, v in value.items()]}

@@ -178,6 +178,8 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
+        if isinstance(old, str) and isinstance(value, Mapping):
+            old = {"name": old}  # a component given by its bare name
         both = isinstance(old, Mapping) and isinstance(value, Mapping)
         renamed = both and "name" in value and value["name"] != old.get("name")
         merged[key] = merge(old, value) if both and not renamed else value
@@ -196,9 +198,12 @@ def _read(path: Path, seen: tuple[Path, ...] = (), with_base: bool = True) -> di
     bases = values.pop("base", [])
     if not with_base:
         return values
+    bases = [bases] if isinstance(bases, str) else bases
+    if not isinstance(bases, list) or not all(isinstance(base, str) for base in bases):
+        raise UserError(f"{path}: base: should be a file or a list of files (got {bases!r})")
     below: dict[str, Any] = {}
-    for base in [bases] if isinstance(bases, str) else bases:
-        file = (path.parent / str(base)).resolve()
+    for base in bases:
+        file = (path.parent / base).resolve()
         if file in seen:
             raise UserError(f"{path}: base {base} leads back to itself")
         below = merge(below, _read(file, (*seen, path.resolve())))

@@ -36,7 +36,7 @@ def k3(logprobs: Tensor, reference: Tensor, mask: Tensor) -> float:
     return float((per_token.sum(1) / mask.sum(1).clamp(min=1)).mean())
 
 
-@method(source="MSSR, arXiv 2512.18215, released code; smoothed start from SPO, 2509.13232")
+@method(needs=("reference",), source="MSSR, arXiv 2512.18215, released code; smoothed start from SPO, 2509.13232")
 class BetaTracker:
     """Reward minus the prompt's running success rate `v = a / (a + b)`, read before this step's outcome updates it.
 

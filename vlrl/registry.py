@@ -72,7 +72,7 @@ def find(kind: str, name: str, path: str = "") -> Any:
         return known[name]
     try:
         return getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:  # the last two: `:thing`, `..module:thing`
         raise UserError(f"{path or kind}: cannot find {name!r}: {error}") from None
 
 
@@ -112,6 +112,8 @@ def check(config: Config, source: str) -> None:
             for i, component in enumerate(listed):
                 _check_needs(config, _check_options(kind, component, f"{kind}.{i}"), component, f"{kind}.{i}")
         _check_order(config)
+        if config.train.minibatches > config.train.prompts:
+            raise UserError(f"train.minibatches: at most train.prompts = {config.train.prompts}, the groups of a step")
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
     if not config.losses:

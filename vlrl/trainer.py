@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import sys
 import time
 from collections import Counter
@@ -24,8 +25,12 @@ from vlrl.types import Episode, Rollouts, UserError
 from vlrl.update import Totals, Updater
 
 
-class TrainingStopped(UserError):
-    """The run cannot go on by itself; its last checkpoint is good."""
+class StoppedError(UserError):
+    """The run ended before its last step; its newest checkpoint is good."""
+
+    def __init__(self, message: str, exit_code: int):
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 class Trainer:
@@ -89,7 +94,9 @@ class Trainer:
                     self._save()
                     write_report(self.out)
                 if stopper.stop and not last:
-                    raise TrainingStopped(f"stopped at step {self.step}; go on with: vlrl train --resume {self.out}")
+                    raise StoppedError(
+                        f"stopped at step {self.step}; go on with: vlrl train --resume {self.out}", exit_code=130
+                    )
         return self._finish()
 
     def _step(self) -> dict[str, Any]:
@@ -140,9 +147,10 @@ class Trainer:
             print(f"\nstep {self.step}: skipped a non-finite update; samples {ids}", file=sys.stderr)
         if in_a_row >= self.config.train.max_bad_updates:
             good = checkpoint.latest(self.out / "checkpoints")
-            raise TrainingStopped(
+            raise StoppedError(
                 f"{in_a_row} non-finite updates in a row at step {self.step}; last good checkpoint: {good or 'none'}. "
-                "Lower train.lr or train.max_grad_norm"
+                "Lower train.lr or train.max_grad_norm",
+                exit_code=1,
             )
 
     # -- before, during, after -----------------------------------------------------------------------------------
@@ -185,8 +193,6 @@ class Trainer:
             "seed": self.config.seed, "steps": self.step, **self.counts, **self.clock,
             "bad_rows": len(self.task.bad_rows),
         }  # fmt: skip
-        import json
-
         log.write_text(self.out / "summary.json", json.dumps(summary, indent=2) + "\n")
         self.accelerator.end_training()
         write_report(self.out)

@@ -30,9 +30,8 @@ class Totals:
 def minibatches(groups: int, parts: int, epochs: int, key: Sequence[int]) -> Iterator[list[int]]:
     """Group positions of each optimizer step: a fresh permutation per epoch that depends on `key` alone."""
     for epoch in range(epochs):
-        order = np.random.default_rng([*key, epoch]).permutation(groups).tolist() if parts > 1 else list(range(groups))
-        size = groups // parts
-        yield from (order[i : i + size] for i in range(0, groups, size))
+        order = np.random.default_rng([*key, epoch]).permutation(groups) if parts > 1 else np.arange(groups)
+        yield from (part.tolist() for part in np.array_split(order, min(parts, groups)))
 
 
 class Updater:

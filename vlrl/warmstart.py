@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,70 +17,9 @@ from vlrl import embedded, registry
 from vlrl.config import Count, DataSection, Plugin, PolicySection, Rate, Section, load_as
 from vlrl.evaluate import evaluate
 from vlrl.policies.load import load as load_policy
-from vlrl.policies.vlm import VLM
+from vlrl.policies.codecs import Prompt
+from vlrl.policies.vlm import VLM, Reply
 from vlrl.types import Decision, Sample
-
-
-def questions(tasks: Sequence[Any], shares: Sequence[float], seed: int) -> Iterator[tuple[Any, Sample]]:
-    """An endless mixture of the tasks' training samples, each task by its share."""
-    rng = np.random.default_rng(seed)
-    pools = [task.samples("train") for task in tasks]
-    weights = np.asarray(shares, dtype=float) / sum(shares)
-    while True:
-        i = int(rng.choice(len(tasks), p=weights))
-        yield tasks[i], pools[i][int(rng.integers(len(pools[i])))]
-
-
-def gold_decision(policy: VLM, task: Any, sample: Sample) -> Decision:
-    """The task's best answer as if the policy had given it."""
-    frames = policy.prompt(sample.prompt, sample.id).frames
-    return policy.decide(sample.prompt, task.gold(sample, frames), sample.id)
-
-
-def optimizers(model: torch.nn.Module, lr: float) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices (a third of AdamW's steps on tiny models), AdamW for embeddings, norms and biases."""
-    matrices, rest = [], []
-    for name, parameter in model.named_parameters():
-        hidden = parameter.ndim == 2 and "embed" not in name
-        (matrices if hidden else rest).append(parameter)
-    return [
-        torch.optim.Muon(matrices, lr=lr, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(rest, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),
-    ]
-
-
-def schedule(step: int, steps: int, warmup: int) -> float:
-    """Linear rise, then a cosine to a tenth."""
-    if step < warmup:
-        return (step + 1) / warmup
-    return 0.1 + 0.45 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
-
-
-def train(
-    policy: VLM, tasks: Sequence[Any], shares: Sequence[float], *, steps: int, batch: int, lr: float, seed: int,
-    warmup: int = 20, progress: bool = True,
-) -> list[float]:  # fmt: skip
-    """Minimises the token-mean negative log-likelihood of gold answers. Returns the loss of every step."""
-    stream = questions(tasks, shares, seed)
-    parts = optimizers(policy.model, lr)
-    losses, start = [], time.time()
-    for step in range(steps):
-        decisions = [gold_decision(policy, *next(stream)) for _ in range(batch)]
-        now = policy.evaluate(decisions)
-        loss = -(now.logprobs * now.mask).sum() / now.mask.sum()
-        for optimizer in parts:
-            for setting in optimizer.param_groups:
-                setting["lr"] = lr * schedule(step, steps, warmup)
-            optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
-        for optimizer in parts:
-            optimizer.step()
-        losses.append(loss.item())
-        if progress and (step + 1) % 25 == 0:
-            recent = sum(losses[-25:]) / 25
-            print(f"\rstep {step + 1}/{steps}  loss {recent:.3f}  {time.time() - start:.0f} s", end="", file=sys.stderr)
-    return losses
 
 
 class ModelSection(Section):
@@ -99,18 +38,103 @@ class Lesson(Section):
     task: Plugin
     share: Rate = 1.0  # of the questions, relative to the other lessons
     data: DataSection = DataSection()
+    block: Count = 1  # consecutive samples that show one image and are asked together
 
 
 class WarmstartConfig(Section):
     out: str
     seed: int = 0
     steps: Count = 1000
-    batch: Count = 64
+    images: Count = 64  # a step, each with its lesson's block of questions
     lr: Rate = 3e-3
     warmup: Count = 20
     threads: Count = 1  # of one process: tiny matrices gain nothing from more, and the sums stay the same everywhere
     model: ModelSection = ModelSection()
     lessons: Annotated[list[Lesson], Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A gold answer as a decision; its first `given` tokens belong to the question and are not learned."""
+
+    decision: Decision
+    given: int
+
+
+def draws(tasks: Sequence[Any], lessons: Sequence[Lesson], seed: int) -> Iterator[tuple[Any, list[Sample]]]:
+    """An endless mixture: a task by its share, and a block of its consecutive training samples."""
+    rng = np.random.default_rng(seed)
+    pools = [task.samples("train") for task in tasks]
+    shares = np.asarray([lesson.share for lesson in lessons])
+    while True:
+        i = int(rng.choice(len(tasks), p=shares / shares.sum()))
+        block = lessons[i].block
+        first = int(rng.integers(len(pools[i]) // block)) * block
+        yield tasks[i], [pools[i][first + k] for k in range(block)]
+
+
+def questions(policy: VLM, task: Any, samples: Sequence[Sample]) -> list[Question]:
+    """The samples' gold answers. Samples that begin with one image share it: it is encoded and forwarded once."""
+    prompts = [policy.prompt(sample.prompt) for sample in samples]
+    head = _until_image_ends(prompts[0])
+    made = []
+    for sample, prompt in zip(samples, prompts, strict=True):
+        text = task.gold(sample, prompt.frames)
+        answer, given = policy.codec.tokens(text), prompt.ids[len(head.ids) :].tolist()
+        if not _begins_with(prompt, head):
+            raise ValueError("a block of samples must show one image")
+        nothing = torch.zeros(len(given) + len(answer))
+        reply = Reply(head, (*given, *answer))
+        made.append(Question(Decision(text, nothing, nothing, False, prompt.frames, reply), len(given)))
+    return made
+
+
+def _until_image_ends(prompt: Prompt) -> Prompt:
+    """The prompt up to its last image's end token; positions of what follows go on from there, as in the whole."""
+    end = int(prompt.types.nonzero().max()) + 2
+    return replace(prompt, ids=prompt.ids[:end], types=prompt.types[:end], positions=prompt.positions[:, :end])
+
+
+def _begins_with(prompt: Prompt, head: Prompt) -> bool:
+    return torch.equal(prompt.ids[: len(head.ids)], head.ids) and torch.equal(prompt.pixels, head.pixels)
+
+
+def optimizers(model: torch.nn.Module, lr: float) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices (a third of AdamW's steps on tiny models), AdamW for embeddings, norms and biases."""
+    matrices, rest = [], []
+    for name, parameter in model.named_parameters():
+        hidden = parameter.ndim == 2 and "embed" not in name
+        (matrices if hidden else rest).append(parameter)
+    return [
+        torch.optim.Muon(matrices, lr=lr, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(rest, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
+
+
+def train(policy: VLM, tasks: Sequence[Any], config: WarmstartConfig) -> list[float]:
+    """Minimises the token-mean negative log-likelihood of gold answers. Returns the loss of every step."""
+    stream = draws(tasks, config.lessons, config.seed)
+    parts = optimizers(policy.model, config.lr)
+    losses, start = [], time.perf_counter()
+    for step in range(config.steps):
+        batch = [q for _ in range(config.images) for q in questions(policy, *next(stream))]
+        now = policy.evaluate([question.decision for question in batch])
+        given = torch.tensor([question.given for question in batch])
+        learned = now.mask & (torch.arange(now.mask.shape[1]) >= given[:, None]).to(now.mask.device)
+        loss = -now.logprobs[learned].mean()
+        for optimizer in parts:
+            for setting in optimizer.param_groups:
+                setting["lr"] = config.lr * min(1.0, (step + 1) / config.warmup)
+            optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
+        for optimizer in parts:
+            optimizer.step()
+        losses.append(loss.item())
+        if (step + 1) % 25 == 0:
+            recent, spent = sum(losses[-25:]) / 25, time.perf_counter() - start
+            print(f"\rstep {step + 1}/{config.steps}  loss {recent:.3f}  {spent:.0f} s", end="", file=sys.stderr)
+    return losses
 
 
 def main(path: str, changes: Sequence[str]) -> int:
@@ -124,11 +148,7 @@ def main(path: str, changes: Sequence[str]) -> int:
     tokenizer = embedded.tokenizer_from(_corpus(tasks))
     model, processor = embedded.build(tokenizer, **config.model.model_dump(), seed=config.seed)
     policy = VLM(model, processor, max_tokens=16, seed=config.seed)
-    shares = [lesson.share for lesson in config.lessons]
-    train(
-        policy, tasks, shares, steps=config.steps, batch=config.batch, lr=config.lr, seed=config.seed,
-        warmup=config.warmup,
-    )  # fmt: skip
+    train(policy, tasks, config)
     folder = Path(config.out)
     folder.mkdir(parents=True, exist_ok=True)
     model.half().save_pretrained(folder)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from vlrl.policies.codecs import Prompt
 from vlrl.policies.packing import pack
@@ -34,13 +33,6 @@ def entropy_of(logprobs: Tensor) -> Tensor:
     return -(logprobs.exp() * logprobs.clamp(min=-1e9)).sum(-1)
 
 
-def expand(cache: DynamicCache, times: Tensor) -> DynamicCache:
-    """The prompts' keys and values, each repeated for the completions that start from it."""
-    layers = [(layer.keys, layer.values) for layer in cache.layers]
-    repeat = [(k.repeat_interleave(times, 0), v.repeat_interleave(times, 0)) for k, v in layers]
-    return DynamicCache(ddp_cache_data=repeat)
-
-
 @torch.no_grad()
 def sample(
     model,
@@ -56,7 +48,8 @@ def sample(
 ) -> Sampled:
     """`counts[i]` completions of prompt i, prompt by prompt. Temperature 0 is greedy.
 
-    Each prompt is encoded and prefilled once, whatever its count.
+    Each prompt is encoded and prefilled once, and its keys and values are kept once, whatever its count: a row of the
+    cache is `prompt | first token of each of its completions | second token of each | ...`.
     """
     device = model.device
     packed = pack([(prompt, []) for prompt in prompts], pad_id).to(device)
@@ -64,38 +57,44 @@ def sample(
         input_ids=packed.ids, position_ids=packed.positions, mm_token_type_ids=packed.types,
         pixel_values=packed.pixels, image_grid_thw=packed.grid, use_cache=True,
     )  # fmt: skip
-    times = torch.tensor(counts, device=device)
+    cache, width = out.past_key_values, max(counts)
+    row = torch.arange(len(prompts)).repeat_interleave(torch.tensor(counts)).to(device)  # of each completion
+    column = torch.cat([torch.arange(n) for n in counts]).to(device)
     lengths = torch.tensor([len(p.ids) for p in prompts], device=device)
-    last = out.last_hidden_state[torch.arange(len(prompts), device=device), lengths - 1].repeat_interleave(times, 0)
-    cache = expand(out.past_key_values, times)
-    position = torch.tensor([int(p.positions.max()) + 1 for p in prompts], device=device).repeat_interleave(times)
-    seen = torch.arange(packed.ids.shape[1], device=device) < lengths[:, None]  # right padding stays unseen
-    seen = None if bool(seen.all()) else seen.repeat_interleave(times, 0)
+    last = out.last_hidden_state[row, lengths[row] - 1]
+    position = torch.tensor([int(p.positions.max()) + 1 for p in prompts], device=device)[:, None]
+    seen = _visible(lengths, packed.ids.shape[1], width)
+    own = torch.eye(width, dtype=torch.bool, device=device).expand(len(prompts), 1, -1, -1)
     banned, stops = torch.tensor(banned_ids, device=device), torch.tensor(stop_ids, device=device)
 
     running = torch.ones(len(last), dtype=torch.bool, device=device)
     columns: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []  # token, log-probability, entropy, still running
     for step in range(max_tokens):
         logprobs = law(model.lm_head(last), temperature, banned)
-        if temperature == 0.0:
-            token = logprobs.argmax(-1)
-        else:
-            token = torch.multinomial(logprobs.exp(), 1, generator=generator)[:, 0]
+        greedy = temperature == 0.0
+        token = logprobs.argmax(-1) if greedy else torch.multinomial(logprobs.exp(), 1, generator=generator)[:, 0]
         chosen = logprobs.gather(-1, token[:, None])[:, 0]
         columns.append((token, chosen, entropy_of(logprobs), running))
         running = running & ~torch.isin(token, stops)
         if step + 1 == max_tokens or not bool(running.any()):
             break
-        if seen is not None:
-            seen = torch.cat([seen, seen.new_ones(len(seen), 1)], 1)
+        ids = torch.full((len(prompts), width), pad_id, device=device).index_put((row, column), token)
+        seen = None if seen is None else torch.cat([seen, own], -1)
         out = model.model.language_model(
-            inputs_embeds=model.get_input_embeddings()(token[:, None]),
-            position_ids=(position + step).expand(3, -1)[..., None],
-            attention_mask=None if seen is None else seen[:, None, None],
-            past_key_values=cache, use_cache=True,
+            inputs_embeds=model.get_input_embeddings()(ids), position_ids=(position + step).expand(3, -1, width),
+            attention_mask=seen, past_key_values=cache, use_cache=True,
         )  # fmt: skip
-        last = out.last_hidden_state[:, -1]
+        last = out.last_hidden_state[row, column]
     return _rows(columns, running)
+
+
+def _visible(lengths: Tensor, longest: int, width: int) -> Tensor | None:
+    """Which cached columns the next tokens may look at, [R, 1, width, longest]; None: all of them.
+
+    A row's right padding stays unseen; where a row has several completions, each will see its own tokens only.
+    """
+    seen = torch.arange(longest, device=lengths.device) < lengths[:, None]
+    return None if width == 1 and bool(seen.all()) else seen[:, None, None].expand(-1, 1, width, -1)
 
 
 def _rows(columns: list[tuple[Tensor, Tensor, Tensor, Tensor]], running: Tensor) -> Sampled:

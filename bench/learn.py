@@ -1,0 +1,70 @@
+"""Held-out accuracy before and after RL: tasks x methods x seeds at equal rollouts, as the README's table.
+
+    python bench/learn.py [--seeds 3] [--jobs 2] [--out runs/learn]
+
+Every run is `vlrl train` in its own process with one thread; a run that has finished is not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import mean
+
+ROOT = Path(__file__).parents[1]
+TASKS = {"gui_grounding": "GUI grounding", "jigsaw": "Jigsaw, unseen photographs"}
+RECIPES = {"GRPO": None, "MSSR": "configs/recipes/mssr.yaml"}
+
+
+def run(out: Path, task: str, recipe: str | None, seed: int) -> dict:
+    """One training run -> its summary."""
+    folder = out / f"{task}_{Path(recipe).stem if recipe else 'grpo'}_{seed}"
+    summary = folder / "summary.json"
+    if not summary.exists():
+        command = [sys.executable, "-m", "vlrl.cli", "train", f"configs/{task}.yaml", *([recipe] if recipe else [])]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        log = out / f"{folder.name}.log"
+        with log.open("w") as file:
+            subprocess.run(
+                [*command, f"out={folder}", f"seed={seed}"], cwd=ROOT, env=environment, stdout=file, stderr=file,
+                check=True,
+            )  # fmt: skip
+    return json.loads(summary.read_text())
+
+
+def shown(measured: dict) -> str:
+    return f"{measured['value']:.3f} [{measured['low']:.3f}, {measured['high']:.3f}]"
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--seeds", type=int, default=3)
+    arguments.add_argument("--jobs", type=int, default=2, help="runs at a time, one core each")
+    arguments.add_argument("--out", type=Path, default=ROOT / "runs" / "learn")
+    options = arguments.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        runs = {
+            (task, method): [pool.submit(run, options.out, task, recipe, seed) for seed in range(options.seeds)]
+            for task in TASKS
+            for method, recipe in RECIPES.items()
+        }
+    print("| task | method | before | after, by seed | mean gain | rollouts | updates | CPU-s a run |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for (task, method), futures in runs.items():
+        done = [future.result() for future in futures]
+        gain = mean(s["after"]["value"] - s["before"]["value"] for s in done)
+        after = "<br>".join(shown(s["after"]) for s in done)
+        print(
+            f"| {TASKS[task]} | {method} | {shown(done[0]['before'])} | {after} | {100 * gain:+.0f} points "
+            f"| {done[0]['rollouts']:,} | {done[0]['updates']:,} | {mean(s['cpu_s'] for s in done):.0f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""Configurations: what is said is what runs, and every mistake is answered in one line that names it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vlrl import config as configs
+from vlrl.config import Config
+from vlrl.types import UserError
+
+ROOT = Path(__file__).parents[2]
+PLAIN = "task: gui_grounding\nout: runs/x\n"
+
+
+@pytest.fixture
+def load(tmp_path) -> Callable[..., Config]:
+    """`load(text, *changes)`: that text as a file, loaded with changes."""
+
+    def from_text(text: str, *changes: str) -> Config:
+        (tmp_path / "c.yaml").write_text(text)
+        return configs.load(tmp_path / "c.yaml", changes)
+
+    return from_text
+
+
+FILES = [  # what the file holds beside PLAIN, what the message must say
+    ("trian: {}", ["trian: unknown key", "did you mean 'train'?"]),
+    ("train: {step: 5}", ["train.step: unknown key", "did you mean 'steps'?"]),
+    ("policy: {lora: {rnk: 4}}", ["policy.lora.rnk: unknown key", "did you mean 'rank'?"]),
+    ("train: {steps: five}", ["train.steps: should be a valid integer", "'five'"]),
+    ("train: {steps: 1.5}", ["train.steps: should be a valid integer"]),
+    ("train: {steps: 0}", ["train.steps: should be greater than or equal to 1"]),
+    ("train: 5", ["train: should be a valid dictionary"]),
+    ("train: {betas: [0.9]}", ["train.betas: "]),
+    ("data: {on_bad: ignore}", ["data.on_bad: should be 'stop' or 'skip'"]),
+    ("log: {trackers: [tensorbord]}", ["log.trackers.0: ", "'tensorboard'"]),
+    ("1: 2", ["1: "]),
+    ("base: 5", ["base: should be a file"]),
+    ("base:", ["base: should be a file"]),
+    ("base: nowhere.yaml", ["cannot read the config", "nowhere.yaml", "No such file"]),
+    ("base: c.yaml", ["base c.yaml leads back to itself"]),
+    ("losses: [", ["no valid YAML", "line 3"]),
+    ("seed: !!python/object:os.system x", ["no valid YAML"]),
+    ("losses: [ppo_clp]", ["losses.0.name: unknown name 'ppo_clp'", "did you mean 'ppo_clip'?"]),
+    ("losses: ppo_clip", ["losses: should be a valid list"]),
+    ("losses: [5]", ["losses.0: "]),
+    ("losses: [{low: 0.1}]", ["losses.0.name: is required"]),
+    ("losses: [{name: ppo_clip, low: wide}]", ["losses.0.low: should be a valid number"]),
+    ("losses: [{name: ppo_clip, lo: 0.1}]", ["losses.0.lo: unknown key", "did you mean 'low'?"]),
+    ("losses: [{name: kl, kind: k4}]", ["losses.0.kind: should be 'k1', 'k2' or 'k3'"]),
+    ("losses: []", ["losses: at least one term is needed"]),
+    ("weighing: constant", ["weighing.length: is required"]),
+    ("sampler: {name: shufled}", ["sampler.name: unknown name", "did you mean 'shuffled'?"]),
+    ("sampler: {name: shuffled, limit: few}", ["sampler.limit: "]),
+    ("losses: ['nowhere:loss']", ["losses.0.name: cannot find 'nowhere:loss'"]),
+    ("losses: ['math:nothing']", ["losses.0.name: cannot find 'math:nothing'"]),
+    ("losses: [':loss']", ["losses.0.name: cannot find ':loss'"]),
+    ("train: {group_size: 1}", ["advantages.0 (group) needs several completions", "train.group_size"]),
+    ("advantages: [entropy_shaping, batch_norm]", ["advantages.1 (batch_norm) must come before entropy_shaping"]),
+    ("train: {minibatches: 17}", ["train.minibatches: at most train.prompts = 16"]),
+]
+CHANGES = [
+    (["train.lr"], ["override 'train.lr'", "key.path=value"]),
+    (["=5"], ["override '=5'", "key.path=value"]),
+    (["train.lr=[1"], ["override 'train.lr=[1'", "no valid YAML"]),
+    (["train.lr=fast"], ["train.lr: should be a valid number"]),
+    (["train.lr=-1"], ["train.lr: should be greater than 0"]),
+    (["train.lr=.nan"], ["train.lr: "]),
+    (["trian.lr=1"], ["trian: unknown key", "did you mean 'train'?"]),
+    (["nowhere.yaml"], ["cannot read the config nowhere.yaml"]),
+    (["task=jigsw"], ["task.name: unknown task 'jigsw'", "did you mean 'jigsaw'?"]),
+    (["task.widgets=3"], ["task.widgets: unknown key", "did you mean 'widget'?"]),
+    (["task.objects=many"], ["task.objects: should be a valid integer"]),
+    (["task=5"], ["task: "]),
+]
+
+
+def one_line(load: Callable[..., Config], text: str, *changes: str) -> str:
+    with pytest.raises(UserError) as caught:
+        load(text, *changes)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "needles"), FILES)
+def test_a_mistake_in_a_file_is_named(load, text, needles):
+    """A misspelt key would be ignored, and the user would train something else."""
+    message = one_line(load, PLAIN + text)
+    assert all(needle in message for needle in [".yaml", *needles]), message
+
+
+@pytest.mark.parametrize(("changes", "needles"), CHANGES)
+def test_a_mistake_in_an_override_is_named(load, changes, needles):
+    """A mistyped sweep would run with the defaults."""
+    message = one_line(load, PLAIN, *changes)
+    assert all(needle in message for needle in needles), message
+
+
+@pytest.mark.parametrize("text", ["", "- a", "just text", "5"])
+def test_a_file_that_is_no_mapping_is_named(load, text):
+    """An empty or wrong file would end in a traceback."""
+    assert "holds no mapping" in one_line(load, text)
+
+
+@pytest.mark.parametrize("missing", ["task", "out"])
+def test_required_keys_are_named(load, missing):
+    """The run would write to nowhere, or train nothing."""
+    kept = "".join(line + "\n" for line in PLAIN.splitlines() if not line.startswith(missing))
+    assert f"{missing}: is required" in one_line(load, kept)
+
+
+def test_missing_and_binary_files_are_named(tmp_path):
+    """A wrong path is the commonest mistake of all."""
+    (tmp_path / "image.yaml").write_bytes(b"\x89PNG\xff\xfe")
+    for name in ("nowhere.yaml", "image.yaml", "."):
+        with pytest.raises(UserError, match="cannot read the config"):
+            configs.load(tmp_path / name)
+
+
+def test_a_base_loop_over_two_files_is_named(tmp_path):
+    """Reading would never end."""
+    (tmp_path / "a.yaml").write_text("base: b.yaml\n")
+    (tmp_path / "b.yaml").write_text("base: a.yaml\n")
+    with pytest.raises(UserError, match="leads back to itself"):
+        configs.load(tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e-6", 1e-6), ("3.0e-4", 3e-4), ("1E3", 1000.0), ("+2e0", 2.0), (".5", 0.5), ("7", 7.0), ("2.", 2.0)],
+)
+def test_numbers_are_numbers(load, text, value):
+    """YAML 1.1 reads 1e-6 as text, and everybody writes learning rates like that."""
+    assert load(PLAIN + f"train: {{lr: {text}}}").train.lr == value
+    assert load(PLAIN, f"train.lr={text}").train.lr == value
+
+
+@given(st.floats(1e-300, 1e300))
+def test_any_float_as_python_writes_it_is_that_number(value):
+    """A sweep script's numbers would arrive as text."""
+    assert yaml.load(repr(value), configs._Loader) == value
+
+
+def test_bases_lie_beneath_and_changes_on_top_in_order(tmp_path):
+    """A recipe or an override would be undone by what it is meant to change."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "low.yaml").write_text(PLAIN + "seed: 1\ntrain: {steps: 1, prompts: 2, lr: 0.1}\n")
+    (tmp_path / "sub" / "high.yaml").write_text("base: ../low.yaml\nseed: 2\ntrain: {steps: 3}\n")
+    (tmp_path / "top.yaml").write_text("train: {prompts: 5}\n")
+    config = configs.load(tmp_path / "sub" / "high.yaml", [str(tmp_path / "top.yaml"), "train.lr=0.5", "train.lr=0.7"])
+    assert (config.seed, config.train.steps, config.train.prompts, config.train.lr) == (2, 3, 5, 0.7)
+
+
+def test_a_recipe_as_a_change_brings_only_what_it_says_itself(tmp_path):
+    """Laying a method over a task would swap the task for the one the recipe was written on."""
+    (tmp_path / "gui.yaml").write_text("task: gui_grounding\nout: runs/gui\nseed: 3\n")
+    (tmp_path / "recipe.yaml").write_text("base: gui.yaml\nlosses: [{name: ppo_clip, high: 0.28}]\n")
+    (tmp_path / "jigsaw.yaml").write_text("task: jigsaw\nout: runs/jigsaw\n")
+    config = configs.load(tmp_path / "jigsaw.yaml", [str(tmp_path / "recipe.yaml")])
+    assert (config.task.name, config.out, config.seed) == ("jigsaw", "runs/jigsaw", 0)
+    assert config.losses[0].options == {"high": 0.28}
+    assert configs.load(tmp_path / "recipe.yaml").seed == 3
+
+
+def test_options_go_with_the_component_they_were_given_for(load):
+    """Another sampler or task would inherit options that mean nothing to it, or lose its own."""
+    text = "out: x\ntask: {name: jigsaw, rows: 3}\n"
+    assert load(text, "task.columns=1").task.options == {"rows": 3, "columns": 1}
+    assert load(text, "task=gui_grounding").task.options == {}
+    assert load(text, "task.name=gui_grounding").task.options == {}
+    assert load("out: x\ntask: jigsaw\n", "task.rows=3").task.options == {"rows": 3}
+
+
+@pytest.mark.parametrize("changes", [[], ["train.lr=1e-6", "policy.lora={}", "losses=[ppo_clip, {name: kl, coef: 1e-3}]"]])
+def test_what_is_dumped_loads_as_the_same_config(load, changes):
+    """A run could not be repeated or resumed from its own config.yaml."""
+    config = load(PLAIN, *changes)
+    assert load(configs.dump(config)) == config
+    assert configs.dump(load(configs.dump(config))) == configs.dump(config)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").rglob("*.yaml")), ids=lambda p: p.stem)
+def test_the_configs_we_ship_load(path):
+    """The first command a user types would fail."""
+    assert configs.load(path).losses
+
+
+def fresh(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command line in a new interpreter; the last line of stdout names the heavy libraries that it loaded."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from vlrl.cli import main; code = main({list(arguments)!r}); "
+        "print([m for m in ('torch', 'transformers') if m in sys.modules]); sys.exit(code)"
+    )
+    return subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("command", [["show"], ["train"], ["eval"]])
+@pytest.mark.parametrize("change", ["train.step=5", "losses=[ppo_clp]", "task.objects=many"])
+def test_the_command_answers_a_mistake_in_one_line_without_torch(tmp_path, command: Sequence[str], change: str):
+    """The user would wait seconds for libraries to load, only to read a traceback."""
+    (tmp_path / "c.yaml").write_text(PLAIN)
+    done = fresh(*command, "c.yaml", change, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "[]\n")
+    assert done.stderr.startswith("vlrl: ") and len(done.stderr.splitlines()) == 1
+
+
+def test_show_prints_the_whole_config_without_torch(tmp_path):
+    """Users could not see what a file, its bases and their overrides amount to."""
+    (tmp_path / "c.yaml").write_text(PLAIN)
+    done = fresh("show", "c.yaml", "train.lr=2e-5", cwd=tmp_path)
+    text, _, loaded = done.stdout.removesuffix("\n").rpartition("\n")
+    assert (done.returncode, done.stderr, loaded) == (0, "", "[]")
+    assert yaml.safe_load(text)["train"]["lr"] == 2e-5

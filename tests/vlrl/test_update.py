@@ -1,0 +1,205 @@
+"""One step's updates, with a small real policy: nothing may hang on how the batch was split, or on a broken sample."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from vlrl.advantages import group
+from vlrl.batch import columns, decisions_of, estimate, mask_of, padded
+from vlrl.losses import entropy, kl, ppo_clip
+from vlrl.types import Decision, Episode, Evaluation, Observation, Rollouts, Sample, Step, Turn
+from vlrl.update import Updater, minibatches
+from vlrl.weighing import constant, sequence_mean, token_mean
+
+VOCABULARY, PROMPTS, GROUP = 7, 6, 4
+TERMS = (functools.partial(ppo_clip, low=0.2, high=0.3), kl, entropy)
+
+
+class Bigrams(nn.Module):
+    """A language model of one prompt embedding and one matrix: each token depends on the prompt and the one before."""
+
+    def __init__(self, seed: int):
+        super().__init__()
+        draw = functools.partial(torch.randn, generator=torch.Generator().manual_seed(seed))
+        self.prompt = nn.Parameter(draw(PROMPTS, VOCABULARY))
+        self.after = nn.Parameter(draw(VOCABULARY, VOCABULARY))
+
+    def logits(self, prompt: int, tokens: Tensor) -> Tensor:
+        return (self.prompt[prompt] + self.after[tokens.roll(1).index_fill(0, torch.tensor(0), 0)]).log_softmax(-1)
+
+    def score(self, decision: Decision) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and entropies [T]."""
+        prompt, tokens = decision.inputs
+        law = self.logits(prompt, tokens)
+        return law.gather(1, tokens[:, None])[:, 0], -(law.exp() * law).sum(1)
+
+    def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
+        logprobs, entropies = zip(*map(self.score, decisions), strict=True)
+        return Evaluation(padded(logprobs), padded(entropies), mask_of(decisions))
+
+
+def episodes_of(policy: Bigrams, seed: int = 0) -> list[Episode]:
+    """Groups of completions of different lengths with random rewards; the policy's own log-probabilities."""
+    generator = torch.Generator().manual_seed(seed)
+    episodes = []
+    for number in range(PROMPTS * GROUP):
+        prompt = number // GROUP
+        length = int(torch.randint(1, 6, (), generator=generator))
+        tokens = torch.randint(VOCABULARY, (length,), generator=generator)
+        with torch.no_grad():
+            logprobs, entropies = policy.score(Decision("", tokens, tokens, False, inputs=(prompt, tokens)))
+        decision = Decision("", logprobs, entropies, False, inputs=(prompt, tokens))
+        sample = Sample(f"prompt/{prompt}", Observation(()))
+        reward = float(torch.rand((), generator=generator))
+        turn = Turn(sample.prompt, decision, Step(sample.prompt, done=True))
+        episodes.append(Episode(sample, prompt, [turn], reward=reward))
+    return episodes
+
+
+def step_of(policy: Bigrams) -> tuple[list[Decision], Rollouts, Tensor]:
+    """Decisions sampled by a slightly older policy, a further one as reference, and GRPO's advantage."""
+    older, first = Bigrams(0), Bigrams(1)
+    with torch.no_grad():
+        older.after += 0.2 * first.after
+    episodes = episodes_of(older)
+    decisions = decisions_of(episodes)
+    rollouts = columns(episodes, first.evaluate(decisions).logprobs.detach())
+    return decisions, rollouts, estimate(rollouts, [group])
+
+
+def updater_of(policy: nn.Module, terms=TERMS, weigh: Callable = token_mean, lr: float = 1.0, **options) -> Updater:
+    settings = {"parts": 1, "epochs": 1, "micro": None, "clip_range": (0.2, 0.3)} | options
+    parameters = list(policy.parameters())
+    return Updater(
+        policy, torch.optim.SGD(parameters, lr=lr), terms, weigh, backward=lambda loss: loss.backward(),
+        clip=lambda: nn.utils.clip_grad_norm_(parameters, 1e9), **settings,
+    )  # fmt: skip
+
+
+def updated(**options) -> dict[str, Tensor]:
+    policy = Bigrams(0)
+    updater_of(policy, **options).step(*step_of(policy), (0, 0))
+    return policy.state_dict()
+
+
+@given(st.integers(1, 40), st.integers(1, 50), st.integers(1, 4), st.integers(0, 99))
+def test_minibatches_cover_every_group_once_per_epoch(groups, parts, epochs, key):
+    """Some prompts would be trained on twice and others never."""
+    chosen = list(minibatches(groups, parts, epochs, (key, 3)))
+    assert len(chosen) == min(parts, groups) * epochs
+    assert max(map(len, chosen)) - min(map(len, chosen)) <= 1
+    for epoch in range(epochs):
+        part = chosen[epoch * min(parts, groups) : (epoch + 1) * min(parts, groups)]
+        assert sorted(g for members in part for g in members) == list(range(groups))
+
+
+@given(st.integers(20, 40), st.integers(2, 8), st.integers(0, 99))
+def test_minibatches_depend_only_on_the_key(groups, parts, key):
+    """A resumed run would update in another order than an unbroken one."""
+    torch.manual_seed(key)
+    one = list(minibatches(groups, parts, 2, (key, 1)))
+    assert one == list(minibatches(groups, parts, 2, (key, 1)))
+    assert one != list(minibatches(groups, parts, 2, (key, 2)))
+    assert one[:parts] != one[parts:]
+
+
+@pytest.mark.parametrize("weigh", [token_mean, sequence_mean, functools.partial(constant, length=8)])
+@pytest.mark.parametrize("micro", [1, 2, 4])
+def test_micro_batches_do_not_change_the_gradient(weigh, micro):
+    """What is trained would hang on how much memory the machine has."""
+    start, whole, split = Bigrams(0).state_dict(), updated(weigh=weigh), updated(weigh=weigh, micro=micro)
+    for name in start:
+        assert (whole[name] - start[name]).abs().max() > 1e-4
+        assert (whole[name] - split[name]).abs().max() < 1e-6
+
+
+def test_an_update_is_the_gradient_of_the_weighted_terms():
+    """Slices, weights and terms would be put together wrongly, each of them being right."""
+    policy = Bigrams(0)
+    decisions, rollouts, advantage = step_of(policy)
+    now = policy.evaluate(decisions)
+    ratio = (now.logprobs - rollouts.logprobs).exp()
+    clipped = torch.minimum(advantage * ratio, advantage * ratio.clamp(0.8, 1.3))
+    gap = rollouts.reference - now.logprobs
+    per_token = -clipped + 0.01 * (gap.exp() - gap - 1) - 0.01 * now.entropy
+    loss = per_token[rollouts.mask].sum() / rollouts.mask.sum()
+    wanted = torch.autograd.grad(loss, list(policy.parameters()))
+    totals = updater_of(policy).step(decisions, rollouts, advantage, (0, 0))
+    for parameter, start, grad in zip(policy.parameters(), Bigrams(0).parameters(), wanted, strict=True):
+        torch.testing.assert_close(start - parameter, grad, rtol=1e-4, atol=1e-6)
+    assert totals.loss == pytest.approx(loss.item(), abs=1e-6)
+    assert totals.grad_norm == pytest.approx(float(torch.cat([g.flatten() for g in wanted]).norm()), rel=1e-4)
+    assert (totals.updates, totals.skipped) == (1, 0)
+    gaps = (now.logprobs.detach() - rollouts.logprobs).abs()
+    assert totals.gap == pytest.approx(float(gaps[rollouts.mask].mean()), rel=1e-4)
+    outside = (ratio < 0.8) | (ratio > 1.3)
+    assert totals.clip_fraction == pytest.approx(float(outside[rollouts.mask].float().mean()), abs=1e-6)
+
+
+def test_on_policy_there_is_no_gap():
+    """The first warning that sampling and training disagree must be silent when they agree."""
+    policy = Bigrams(0)
+    episodes = episodes_of(policy)
+    rollouts = columns(episodes)
+    totals = updater_of(policy, terms=[ppo_clip]).step(
+        decisions_of(episodes), rollouts, estimate(rollouts, [group]), (0, 0)
+    )
+    assert (totals.gap, totals.clip_fraction) == (0.0, 0.0)
+
+
+def test_groups_stay_together():
+    """A group's advantages sum to zero only if one update sees the whole group."""
+    seen: list[list[int]] = []
+
+    class Watched(Bigrams):
+        def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
+            seen.append([decision.inputs[0] for decision in decisions])
+            return super().evaluate(decisions)
+
+    policy = Watched(0)
+    updater_of(policy, parts=3, epochs=2, micro=1).step(*step_of(policy), (0, 0))
+    assert all(prompts == [prompts[0]] * GROUP for prompts in seen)
+    assert sorted(prompts[0] for prompts in seen) == sorted([*range(PROMPTS)] * 2)
+
+
+def broken_gradient(now: Evaluation, batch) -> Tensor:
+    """Zero, with a gradient of NaN."""
+    return (now.logprobs - now.logprobs.detach()).abs().sqrt()
+
+
+def not_a_number(now: Evaluation, batch) -> Tensor:
+    return now.logprobs * float("nan")
+
+
+@pytest.mark.parametrize("term", [broken_gradient, not_a_number])
+@pytest.mark.parametrize("micro", [None, 1])
+def test_a_non_finite_update_moves_nothing(term, micro):
+    """One overflow would destroy the weights, and every checkpoint after it."""
+    policy = Bigrams(0)
+    updater = updater_of(policy, terms=[*TERMS, term], micro=micro)
+    updater.optimizer = torch.optim.AdamW(policy.parameters(), lr=0.1)
+    totals = updater.step(*step_of(policy), (0, 0))
+    assert (totals.updates, totals.skipped) == (0, 1)
+    assert totals.skipped_ids == [f"prompt/{i}" for i in range(PROMPTS)]
+    assert not updater.optimizer.state
+    for name, value in Bigrams(0).state_dict().items():
+        assert torch.equal(policy.state_dict()[name], value)
+
+
+def test_only_the_minibatch_with_the_broken_sample_is_skipped():
+    """One bad sample would cost the whole step, or its id would stay unknown."""
+    policy = Bigrams(0)
+    decisions, rollouts, advantage = step_of(policy)
+    advantage[GROUP] = float("inf")  # the first completion of prompt 1
+    totals = updater_of(policy, parts=PROMPTS, lr=0.1).step(decisions, rollouts, advantage, (0, 0))
+    assert (totals.updates, totals.skipped, totals.skipped_ids) == (PROMPTS - 1, 1, ["prompt/1"])
+    assert torch.equal(policy.prompt[1], Bigrams(0).prompt[1])
+    assert all(not torch.equal(policy.prompt[i], Bigrams(0).prompt[i]) for i in range(PROMPTS) if i != 1)
+    assert all(torch.isfinite(p).all() for p in policy.parameters())
