@@ -29,7 +29,7 @@ class GuiGrounding(Task):
 
     A split for which `data` names no file is rendered: `pool` training screens, `held_out` others for testing, each of
     `size` (width, height) pixels with up to `objects` widgets, of which `text_share` on average carry a word; `widget`
-    bounds their side as a share of the screen's shorter side.
+    bounds their side as a share of the screen's shorter side. `per_screen` consecutive samples ask about one screen.
     Reward parts, both 0 or 1: `hit` (the point is in the box) and `format` (the completion holds a point, in tags).
     Raises UserError for options out of range and, with `on_bad: stop`, for a bad row of a file.
     """

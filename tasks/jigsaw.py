@@ -59,7 +59,8 @@ class Jigsaw(Task):
     """Samples: (shuffled image, question) -> the origins (tuple of 1..mn) or, for `pair`, the right option's letter.
 
     `pool` training puzzles and `held_out` others of `rows` x `columns` pieces; the image is about `size` pixels wide
-    and high, cut from a random square of `scale` (smallest, largest) times the photograph's shorter side. `mask`
+    and high, cut from a random square of `scale` (smallest, largest) times the photograph's shorter side; `recolour`
+    changes the training puzzles' colours, so that few photographs are not learned by heart. `mask`
     blackens that share of a piece's side at the image's border and half of it on either side of a seam.
     Reward parts: `accuracy` in [0, 1] (share of right indices; `pair`: 0 or 1), `format` 0 or 1. Correct: all right.
     Raises UserError for options out of range and for folders of photographs that cannot be used.

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not at all. Written to a temporary folder, synced, renamed; tensors as safetensors, no pickle."""
+"""Checkpoints, whole or not at all: a temporary folder, synced, then renamed. Tensors as safetensors, no pickle."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ def load_state(folder: Path) -> dict[str, Any]:
     try:
         return unflatten(json.loads((folder / STATE).read_text()), load_file(folder / TENSORS))
     except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise UserError(f"the checkpoint {folder} is damaged ({error}): remove it to go on from an earlier one") from None
+        raise UserError(
+            f"the checkpoint {folder} is damaged ({error}): remove it to go on from an earlier one"
+        ) from None
 
 
 def latest(checkpoints: Path) -> Path | None:

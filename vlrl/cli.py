@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
 
     score = commands.add_parser("score", help="score saved completions offline, one JSON line out per line in")
     score.add_argument("name", metavar="TASK_OR_REWARD", help="see `vlrl list`")
-    score.add_argument("rows", metavar="ROWS.jsonl", help="one JSON object a line, see docs/score.md")
+    score.add_argument("rows", metavar="ROWS.jsonl", help="one JSON object a line: completion, answer, image_size")
 
     commands.add_parser("list", help="tasks, rewards, methods, policies, robots").add_argument(
         "kind", nargs="?", help="show one kind only"
@@ -129,10 +129,10 @@ def _eval(options: argparse.Namespace) -> int:
     measured = vars(result.accuracy)
     if options.json:
         extra = {"reward": result.reward, "parts": result.parts, "parse_fail": result.parse_fail}
-        print(json.dumps({"task": config.task.name, "model": config.policy.model, "metric": config.eval.metric,
+        print(json.dumps({"task": config.task.name, "model": config.policy.model, "metric": "accuracy",
                           **measured, **extra, "bad_rows": len(task.bad_rows)}))  # fmt: skip
     else:
-        print(f"{config.eval.metric} {measured['value']:.3f} [{measured['low']:.3f}, {measured['high']:.3f}] "
+        print(f"accuracy {measured['value']:.3f} [{measured['low']:.3f}, {measured['high']:.3f}] "
               f"on {measured['n']} samples; reward {result.reward:.3f}")  # fmt: skip
     return 0
 

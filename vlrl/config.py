@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
@@ -20,9 +20,6 @@ from vlrl.types import Data, UserError
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-S = TypeVar("S", bound=Section)
 
 
 class Component(BaseModel):
@@ -90,7 +87,6 @@ class EvalSection(Section):
     every: Count | None = None  # steps; default: before and after only
     samples: Count | None = None  # default: the whole test split
     batch: Count = 128
-    metric: str = "accuracy"
 
 
 class LogSection(Section):
@@ -156,7 +152,7 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> Config:
     return config
 
 
-def load_as(model: type[S], path: str | Path, changes: Sequence[str] = ()) -> S:
+def load_as[S: Section](model: type[S], path: str | Path, changes: Sequence[str] = ()) -> S:
     """Like `load`, for another kind of configuration; components are left to whoever makes them."""
     values = _read(Path(path))
     for change in changes:

@@ -47,7 +47,8 @@ def tokenizer_from(texts: Iterable[str], vocabulary: int = 512) -> Qwen2Tokenize
     """A byte-level BPE tokenizer with Qwen's special tokens; digits stand alone."""
     core = Tokenizer(models.BPE())
     words = pre_tokenizers.Split(Regex(r"\d| ?[A-Za-z]+|[^A-Za-z\d]"), "isolated")
-    core.pre_tokenizer = pre_tokenizers.Sequence([words, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.pre_tokenizer = pre_tokenizers.Sequence([words, bytes_])
     core.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary - len(TAGS), special_tokens=list(SPECIAL),
@@ -68,7 +69,8 @@ def _text_config(tokenizer, hidden: int, layers: int) -> dict:
     return {
         "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
         "num_key_value_heads": heads // 2, "head_dim": hidden // heads, "intermediate_size": 2 * hidden,
-        "initializer_range": 0.06, "bos_token_id": None, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id,
+        "initializer_range": 0.06, "bos_token_id": None, "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
         "vocab_size": -(-len(tokenizer) // 64) * 64, "max_position_embeddings": 4096, "tie_word_embeddings": True,
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": _sections(hidden // heads),
                             "mrope_interleaved": True},
@@ -103,7 +105,7 @@ def build(
         (model in float32, processor)
     """
     torch.manual_seed(seed)
-    text = _text_config(tokenizer, hidden, layers)
+    text, ids = _text_config(tokenizer, hidden, layers), _token_ids(tokenizer)
     vision = {"depth": vision_layers, "hidden_size": vision_hidden, "num_heads": 4, "patch_size": patch,
               "intermediate_size": 2 * vision_hidden, "spatial_merge_size": 2, "temporal_patch_size": 2,
               "out_hidden_size": hidden}  # fmt: skip
@@ -112,14 +114,14 @@ def build(
     if family == "qwen3_vl":
         # An 8 x 8 table: the patches of a 64-pixel image take its entries as they are, others interpolate.
         vision |= {"num_position_embeddings": 64, "deepstack_visual_indexes": [0]}
-        config = Qwen3VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=True, **_token_ids(tokenizer))
+        config = Qwen3VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=True, **ids)
         model, processor_class = Qwen3VLForConditionalGeneration(config), Qwen3VLProcessor
         video_processor = Qwen3VLVideoProcessor(patch_size=patch, merge_size=2, temporal_patch_size=2)
         _widen_vision(model)
     else:
         text["rope_parameters"].pop("mrope_interleaved")
         vision |= {"window_size": 8 * patch, "fullatt_block_indexes": [vision_layers - 1]}
-        config = Qwen2_5_VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=True, **_token_ids(tokenizer))
+        config = Qwen2_5_VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=True, **ids)
         model, processor_class = Qwen2_5_VLForConditionalGeneration(config), Qwen2_5_VLProcessor
         video_processor = Qwen2VLVideoProcessor(patch_size=patch, merge_size=2, temporal_patch_size=2)
     if space:

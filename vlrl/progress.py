@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Progress:
-    """Step, reward, accuracy, seconds a step and time left: rewritten in place on a terminal, now and then in a file."""
+    """Step, reward, accuracy, seconds a step, time left: in place on a terminal, now and then in a file."""
 
     def __init__(self, steps: int, done: int = 0, stream=None):
         self.steps, self.begun, self.stream = steps, done, stream or sys.stderr

@@ -1,4 +1,4 @@
-"""Finds plug-ins by name at run time, checks their options, and makes them. The only place that knows where they live."""
+"""Finds plug-ins by name at run time, checks their options and makes them: the one place that knows where they are."""
 
 from __future__ import annotations
 

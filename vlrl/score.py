@@ -1,4 +1,4 @@
-"""Scores saved completions without a model: one row in, one row out, so that a reward can be checked or reused alone."""
+"""Scores saved completions without a model: one row in, one row out. So a reward can be checked or reused alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Scorer = Callable[[int, Mapping[str, Any]], dict[str, Any]]  # number of the row
 
 
 class TaskRow(Section):
-    """A completion and the truth. Unknown keys are refused: in saved rollouts `answer` is the model's, not the truth."""
+    """A completion and the truth. Unknown keys are refused: a saved rollout's `answer` is not the truth but a reply."""
 
     completion: str
     answer: Any  # the truth in the task's form, e.g. a box in pixels of the image
@@ -29,7 +29,7 @@ class TaskRow(Section):
     image_size: Size | None = None  # needed by tasks with coordinates
     shown_size: Size | None = None  # of the image as the model saw it; default: image_size
     coordinates: str = "original_px"  # in which the completion is written, see vlrl.types.Frame
-    task: dict[str, Any] = {}  # options, as in a YAML
+    task: dict[str, Any] = Field(default_factory=dict)  # options, as in a YAML
 
 
 class RewardRow(Section):

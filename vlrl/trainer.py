@@ -187,7 +187,7 @@ class Trainer:
 
     def _finish(self) -> dict[str, Any]:
         summary = {
-            "metric": self.config.eval.metric,
+            "metric": "accuracy",
             **{when: _interval(self.results[when]) for when in ("before", "after") if when in self.results},
             "best": self.results.get("best"), "task": self.config.task.name, "model": self.config.policy.model,
             "seed": self.config.seed, "steps": self.step, **self.counts, **self.clock,

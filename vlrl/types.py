@@ -89,7 +89,7 @@ class Frame:
             return float(self.space[3:]), float(self.space[3:]), 0.0
         if self.space.startswith("grid") and self.space[4:].isdigit():
             return float(self.space[4:]), float(self.space[4:]), 0.5
-        raise ValueError(f"unknown coordinate space {self.space!r}: use original_px, resized_px, rel1000, rel1 or gridN")
+        raise ValueError(f"unknown coordinate space {self.space!r}: original_px, resized_px, rel1000, rel1 or gridN")
 
     def to_original(self, x: float, y: float) -> tuple[float, float]:
         """A point in the model's coordinates -> pixels of the task's image."""
@@ -148,7 +148,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Score:
-    """What a task says of one episode. Parts are unweighted and named; `correct` in [0, 1] is what accuracy averages."""
+    """What a task says of one episode. Parts are named and unweighted; accuracy averages `correct`, in [0, 1]."""
 
     parts: Mapping[str, float]
     correct: float

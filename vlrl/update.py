@@ -1,4 +1,4 @@
-"""One step's gradient updates: minibatches cut at group borders, one weight per unit, and a guard against non-finite."""
+"""One step's gradient updates: minibatches cut at group borders, one weight per unit, non-finite ones skipped."""
 
 from __future__ import annotations
 

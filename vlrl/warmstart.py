@@ -1,4 +1,4 @@
-"""A supervised start: the gold answers of a mixture of tasks, learned from scratch by a tiny model or by a loaded one."""
+"""A supervised start: a tiny model built from scratch learns the gold answers of a mixture of tasks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pydantic import Field
 from vlrl import embedded, registry
 from vlrl.config import Count, DataSection, Plugin, PolicySection, Rate, Section, load_as
 from vlrl.evaluate import evaluate
-from vlrl.policies.load import load as load_policy
 from vlrl.policies.codecs import Prompt
+from vlrl.policies.load import load as load_policy
 from vlrl.policies.vlm import VLM, Reply
 from vlrl.types import Decision, Sample
 
@@ -133,12 +133,12 @@ def train(policy: VLM, tasks: Sequence[Any], config: WarmstartConfig) -> list[fl
         losses.append(loss.item())
         if (step + 1) % 25 == 0:
             recent, spent = sum(losses[-25:]) / 25, time.perf_counter() - start
-            print(f"\rstep {step + 1}/{config.steps}  loss {recent:.3f}  {spent:.0f} s", end="", file=sys.stderr)
+            print(f"\rstep {step + 1}/{config.steps} loss {recent:.3f} {spent:.0f} s", end="", file=sys.stderr)
     return losses
 
 
 def main(path: str, changes: Sequence[str]) -> int:
-    """`vlrl warmstart CONFIG`: builds a tiny model, teaches it, saves it in float16 and prints its held-out accuracy."""
+    """`vlrl warmstart CONFIG`: builds a tiny model, teaches it, saves it in float16, prints its held-out accuracy."""
     config = load_as(WarmstartConfig, path, changes)
     torch.set_num_threads(config.threads)
     tasks = [

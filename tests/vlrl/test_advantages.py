@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vlrl.advantages import batch_norm, entropy_shaping, group
@@ -55,6 +55,8 @@ def test_group_equals_the_worked_examples(golden, near, example, std):
 
 
 @given(batches(), STD)
+@example(([0.1] * 3, [0] * 3), "none")  # the mean of these is not 0.1
+@example(([0.1] * 3, [0] * 3), "group")
 def test_group_sums_to_zero_and_equal_rewards_give_exactly_zero(batch, std):
     """A prompt that is always solved, or never, would push the policy by rounding errors."""
     rewards, groups = batch
@@ -121,7 +123,10 @@ def test_shaping_equals_the_worked_example(golden, near, entropy, output):
     baseline = torch.tensor(inputs["baseline"], dtype=torch.float64)
     normal = batch_norm(rollouts, rollouts.reward - baseline)
     near(normal, outputs["adv_norm"])
-    near(entropy_shaping(rollouts, normal, alpha=inputs["alpha"], kappa=inputs["kappa"], entropy=entropy), outputs[output])
+    near(
+        entropy_shaping(rollouts, normal, alpha=inputs["alpha"], kappa=inputs["kappa"], entropy=entropy),
+        outputs[output],
+    )
 
 
 @given(shapings(), st.sampled_from(["sampled_plogp", "full"]), st.floats(0, 5), st.floats(1, 8))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vlrl import checkpoint
@@ -61,6 +61,7 @@ def refuse(error: Exception) -> Callable[[Path], None]:
 
 @settings(max_examples=60, deadline=None)
 @given(STATES)
+@example({"a.b": torch.ones(1), "a": {"b": torch.zeros(2)}, 1: torch.ones(3), "1": torch.ones(4)})  # alike when joined
 def test_any_state_comes_back_as_it_was(state):
     """A resumed run would go on from another state than the saved one."""
     with tempfile.TemporaryDirectory() as folder:
@@ -98,7 +99,7 @@ def test_random_generators_go_on_where_they_were(tmp_path):
 def test_a_failed_save_leaves_the_previous_checkpoint(tmp_path, error):
     """A full disk would cost the whole run instead of its last steps."""
     checkpoint.save(tmp_path / "step_000001", {"step": 1}, write_weights)
-    with pytest.raises(UserError, match="previous checkpoint .*step_000001 stays valid") as caught:
+    with pytest.raises(UserError, match=r"previous checkpoint .*step_000001 stays valid") as caught:
         checkpoint.save(tmp_path / "step_000002", {"step": 2}, refuse(error))
     assert "step_000002" in str(caught.value) and "\n" not in str(caught.value)
     assert [p.name for p in tmp_path.iterdir()] == ["step_000001"]
@@ -175,7 +176,8 @@ def test_the_state_is_json_and_safetensors(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("best", "left"), [(None, ["step_000030", "step_000040"]), ("step_000010", ["step_000010", "step_000030", "step_000040"])]
+    ("best", "left"),
+    [(None, ["step_000030", "step_000040"]), ("step_000010", ["step_000010", "step_000030", "step_000040"])],
 )
 def test_prune_keeps_the_newest_and_the_best(tmp_path, best, left):
     """The best model would be lost, or the disk fill."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,6 @@ def episodes(n: int, text: str = "<answer>1 2 3 4</answer>") -> list[Episode]:
 @given(st.integers(0, 200))
 def test_a_half_written_line_is_dropped_wherever_it_was_cut(cut):
     """A run killed while writing could not be resumed."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "metrics.jsonl"
         metrics(path, 4)

@@ -43,7 +43,11 @@ def objective(term, now: Evaluation, batch: Batch) -> Tensor:
 
 @pytest.mark.parametrize(
     ("example", "weigh"),
-    [("easyr1_mssr_policy_loss", token_mean), ("dapo_clip_higher_tokenmean", token_mean), ("ppo_clip_seqmean", sequence_mean)],
+    [
+        ("easyr1_mssr_policy_loss", token_mean),
+        ("dapo_clip_higher_tokenmean", token_mean),
+        ("ppo_clip_seqmean", sequence_mean),
+    ],
 )
 def test_ppo_clip_equals_the_worked_examples(golden, near, example, weigh):
     """GRPO, DAPO and MSSR differ in these numbers only."""

@@ -41,7 +41,9 @@ def used_baseline(tracker: BetaTracker, rollouts: Rollouts) -> torch.Tensor:
 def test_forgetting_rate_equals_the_worked_example(golden, near):
     """The rule is not monotone; a 'corrected' one is not what was published."""
     inputs, outputs = golden("mssr_forgetting_rate")
-    rates = [forgetting_rate(kl, "paper", inputs["eta_min"], inputs["eta_max"], inputs["target"]) for kl in inputs["kl"]]
+    rates = [
+        forgetting_rate(kl, "paper", inputs["eta_min"], inputs["eta_max"], inputs["target"]) for kl in inputs["kl"]
+    ]
     near(rates, outputs["eta"])
 
 
@@ -53,7 +55,10 @@ def test_tracker_equals_the_worked_example(golden, near):
         tracker.begin(sample_id, outcomes)
     for given_step, wanted in zip(inputs["steps"], outputs["steps"], strict=True):
         ids = given_step["ids"]
-        near(used_baseline(tracker, step(ids, given_step["rewards"], given_step["batch_mean_kl"])), wanted["baseline_used"])
+        near(
+            used_baseline(tracker, step(ids, given_step["rewards"], given_step["batch_mean_kl"])),
+            wanted["baseline_used"],
+        )
         near(tracker.rate(), wanted["eta"])
         near([tracker.counts[i][0] for i in ids], wanted["alpha"])
         near([tracker.counts[i][1] for i in ids], wanted["beta"])

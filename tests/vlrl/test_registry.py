@@ -46,7 +46,12 @@ def test_every_listed_plugin_is_found_and_described(kind):
 
 @pytest.mark.parametrize(
     ("kind", "name", "right"),
-    [("task", "jigsw", "jigsaw"), ("advantages", "grop", "group"), ("losses", "ppo", "ppo_clip"), ("weighing", "mean", "token_mean")],
+    [
+        ("task", "jigsw", "jigsaw"),
+        ("advantages", "grop", "group"),
+        ("losses", "ppo", "ppo_clip"),
+        ("weighing", "mean", "token_mean"),
+    ],
 )
 def test_an_unknown_name_gets_the_nearest_right_one(kind, name, right):
     """The user would have to read the sources to find a name."""
@@ -104,7 +109,9 @@ def test_a_reference_is_kept_only_where_it_is_read(losses, estimators, needed):
 
 def test_single_rollouts_are_for_methods_that_need_no_group():
     """MSSR could not run, or GRPO would train on advantages of 0."""
-    registry.check(config_of(train={"group_size": 1}, advantages=["beta_tracker", "batch_norm", "entropy_shaping"]), "x")
+    registry.check(
+        config_of(train={"group_size": 1}, advantages=["beta_tracker", "batch_norm", "entropy_shaping"]), "x"
+    )
     with pytest.raises(UserError, match="beta_tracker"):
         registry.check(config_of(train={"group_size": 1}, advantages=["group"]), "x")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
 from PIL.Image import Image
 from torch import Tensor
 
@@ -29,7 +28,7 @@ class Prompt:
 
 
 class QwenCodec:
-    """What Qwen2.5-VL and Qwen3-VL have in common. Their processors differ in patch size, which is read, not assumed."""
+    """What Qwen2.5-VL and Qwen3-VL have in common. Patch sizes differ; they are read from the processor."""
 
     space: str  # of the coordinates the family writes; a checkpoint's `coordinate_space` takes precedence
 
@@ -49,15 +48,19 @@ class QwenCodec:
         self.pad_id = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self.stop_ids[0]
 
     def see(self, image: Image) -> Image:
-        """The image as the model will be shown it: RGB, resized to whole patches within the processor's limits."""
+        """The image as the model will be shown it: RGB, resized to whole patches within the processor's limits.
+
+        Raises:
+            UserError: no size within the limits keeps the image's proportions.
+        """
         from qwen_vl_utils import fetch_image
 
         settings = self.processor.image_processor
         limits = {"min_pixels": settings.size["shortest_edge"], "max_pixels": settings.size["longest_edge"]}
-        shown = fetch_image({"image": image, **limits}, image_patch_size=settings.patch_size)
-        if min(shown.size) == 0:
-            raise UserError(f"an image of {image.width}x{image.height} pixels is too thin for the model's pixel limits")
-        return shown
+        try:
+            return fetch_image({"image": image, **limits}, image_patch_size=settings.patch_size)
+        except ValueError:  # its sides differ by a factor of more than 200, or one would shrink to nothing
+            raise UserError(f"an image of {image.width}x{image.height} pixels is too thin for the model") from None
 
     def encode(self, observation: Observation) -> Prompt:
         """Tokens, pixels and positions of one user turn.
@@ -66,7 +69,10 @@ class QwenCodec:
             UserError: the prompt is longer than the model takes. It is never cut: a cut could go through an image.
         """
         shown = [self.see(image) for image in observation.images]
-        content = [{"type": "text", "text": p} if isinstance(p, str) else {"type": "image"} for p in observation.content]
+        content = [
+            {"type": "text", "text": part} if isinstance(part, str) else {"type": "image"}
+            for part in observation.content
+        ]
         text = self.processor.apply_chat_template(
             [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
         )

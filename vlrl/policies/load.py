@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from vlrl.config import PolicySection
@@ -59,7 +60,7 @@ def _pretrained(source: str, attention: str) -> tuple[nn.Module, object]:
             source, dtype=torch.float32, attn_implementation=attention, output_loading_info=True
         )
         processor = AutoProcessor.from_pretrained(source)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise UserError(f"cannot load the model {source!r}: {_first_line(error)}") from None
     if info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"]:
         odd = [*info["missing_keys"], *info["unexpected_keys"], *info["mismatched_keys"]]
@@ -79,8 +80,8 @@ def check_architecture(source: str) -> None:
         raise UserError(f"policy.model: {source} holds no config.json: not a model in Hugging Face layout")
     try:
         family = json.loads(file.read_text()).get("model_type")
-    except ValueError:
-        raise UserError(f"policy.model: {file} is no valid JSON") from None
+    except (ValueError, AttributeError):
+        raise UserError(f"policy.model: {file} is no JSON object") from None
     if family not in CODECS:
         raise UserError(
             f"policy.model: {source} is a model of type {family!r}; supported are {', '.join(sorted(CODECS))}"
@@ -94,6 +95,9 @@ def _limit_pixels(processor, section: PolicySection) -> None:
         "shortest_edge": section.min_pixels or size["shortest_edge"],
         "longest_edge": section.max_pixels or size["longest_edge"],
     }
+    low, high = processor.image_processor.size["shortest_edge"], processor.image_processor.size["longest_edge"]
+    if low > high:
+        raise UserError(f"policy.max_pixels: {high} is below the smallest image, {low}: lower policy.min_pixels too")
 
 
 def _trainable(model: nn.Module, section: PolicySection) -> nn.Module:

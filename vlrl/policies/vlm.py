@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vlrl.policies.codecs import Prompt, codec_for
-from vlrl.policies.packing import Packed, pack
 from vlrl.policies.decoding import entropy_of, law, sample
+from vlrl.policies.packing import Packed, pack
 from vlrl.types import Decision, Episode, Evaluation, Observation, UserError
 
 CHUNK = 2**25  # logits held at once while scoring: tokens times vocabulary
@@ -32,9 +32,9 @@ class Reply:
 class Scorer(nn.Module):
     """Log-probabilities and entropies of packed completions. The one forward that is trained and may be wrapped."""
 
-    def __init__(self, model: nn.Module, temperature: float, banned_ids: Sequence[int]):
+    def __init__(self, model: nn.Module, temperature: float, banned_ids: Sequence[int], chunk: int = CHUNK):
         super().__init__()
-        self.model, self.temperature = model, temperature
+        self.model, self.temperature, self.chunk = model, temperature, chunk
         self.register_buffer("banned", torch.tensor(banned_ids, dtype=torch.int64), persistent=False)
 
     def forward(self, packed: Packed) -> tuple[Tensor, Tensor]:
@@ -45,7 +45,7 @@ class Scorer(nn.Module):
             mm_token_type_ids=packed.types, pixel_values=packed.pixels, image_grid_thw=packed.grid, use_cache=False,
         ).last_hidden_state  # fmt: skip
         chosen = hidden.flatten(0, 1)[packed.source]
-        size = max(1, CHUNK // base.lm_head.out_features)
+        size = max(1, self.chunk // base.lm_head.out_features)
         if len(chosen) <= size:
             return self.score(chosen, packed.target)
         parts = [  # the logits of a chunk are recomputed in the backward pass instead of kept
@@ -150,6 +150,7 @@ class VLM:
 
     def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
         """Log-probabilities and entropies [B, T] under the present weights, with gradient."""
+        self.model.train()  # gradient checkpointing works in this mode only; the families use no dropout
         return self._evaluate(self.scorer, decisions)
 
     @torch.no_grad()

@@ -1,0 +1,40 @@
+"""The embedded model: what runs and tests use when nothing is downloaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from vlrl import embedded
+from vlrl.config import PolicySection
+from vlrl.policies.load import load
+from vlrl.types import Episode, Observation, Sample
+
+
+def test_the_bundled_model_answers(noise):
+    """Otherwise the first command that a newcomer types fails."""
+    policy = load(PolicySection(max_tokens=4), device="cpu")
+    sample = Sample("one", Observation((noise(64, 64), "Click the red square.")))
+    (decision,) = policy.act([Episode(sample, 0)], [sample.prompt])
+    assert 1 <= len(decision.logprobs) <= 4
+    assert torch.isfinite(decision.logprobs).all()
+
+
+def test_the_bundled_model_is_small():
+    """Otherwise every clone and every test run pays for it."""
+    assert sum(file.stat().st_size for file in Path(embedded.FOLDER).iterdir()) < 8e6
+
+
+def test_building_is_repeatable(build):
+    """Otherwise a warm start cannot be reproduced from its seed."""
+    one, other, different = (build(seed=seed)[0].state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert not all(torch.equal(one[name], different[name]) for name in one)
+
+
+def test_answer_tags_and_digits_are_single_tokens(tokenizer):
+    """Otherwise tiny models must learn to spell markup and numbers."""
+    for text in (*embedded.TAGS, *"0123456789"):
+        assert len(tokenizer.encode(text)) == 1
+    assert len(tokenizer.encode("42")) == 2

@@ -1,0 +1,272 @@
+"""A vision-language model as a policy: what it evaluates is what it sampled, however the work is shared."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from vlrl.config import PolicySection
+from vlrl.policies import vlm
+from vlrl.policies.load import load
+from vlrl.policies.vlm import VLM, bare
+from vlrl.types import UserError
+
+# peft and older transformers use the former name of activation checkpointing
+pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
+
+
+def weighted(policy, decisions):
+    """An evaluation, and gradients of a sum in which every token of every completion has its own weight."""
+    now = policy.evaluate(decisions)
+    weights = torch.linspace(-1, 1, now.logprobs.numel()).view_as(now.logprobs)
+    policy.model.zero_grad()
+    (weights * (now.logprobs + 0.3 * now.entropy))[now.mask].sum().backward()
+    gradients = {n: p.grad.clone() for n, p in policy.model.named_parameters() if p.grad is not None}
+    return now, gradients
+
+
+def assert_same(one, other, tolerance: float = 1e-5):
+    """Log-probabilities and entropies absolutely, every parameter's gradient relative to its norm."""
+    (now, gradients), (then, expected) = one, other
+    torch.testing.assert_close(now.logprobs, then.logprobs, rtol=0, atol=tolerance)
+    torch.testing.assert_close(now.entropy, then.entropy, rtol=0, atol=tolerance)
+    assert torch.equal(now.mask, then.mask)
+    assert gradients.keys() == expected.keys()
+    largest = max(float(g.norm()) for g in expected.values())
+    for name, gradient in expected.items():
+        # a gradient that is zero in exact arithmetic (a key's bias under softmax) is only rounding
+        floor = max(float(gradient.norm()), 1e-4 * largest)
+        assert float((gradients[name] - gradient).norm()) <= tolerance * floor, name
+
+
+def replies_of(policy, questions, texts):
+    """Given texts as decisions of one policy; those of one question share its prompt."""
+    return [policy.decide(questions[i], text, key=str(i)) for i, text in texts]
+
+
+TEXTS = [(0, "[1, 2]"), (1, "Click"), (0, "<answer>[3, 4]</answer>"), (1, "the red square button"), (2, "What"),
+         (0, "?"), (2, "[12, 7] is")]  # fmt: skip
+
+
+@pytest.fixture
+def plain_reference(questions):
+    """`plain_reference(policy, i, tokens)`: log-probabilities by transformers alone, from one ordinary sequence."""
+
+    def compute(policy: VLM, i: int, tokens) -> torch.Tensor:
+        observation = questions[i]
+        content = [
+            {"type": "text", "text": p} if isinstance(p, str) else {"type": "image", "image": p}
+            for p in observation.content
+        ]
+        inputs = policy.processor.apply_chat_template(
+            [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=True, return_dict=True,
+            return_tensors="pt", processor_kwargs={"return_mm_token_type_ids": True},
+        )  # fmt: skip
+        reply = torch.tensor([tokens])
+        inputs["input_ids"] = torch.cat([inputs["input_ids"], reply], 1)
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        inputs["mm_token_type_ids"] = torch.cat([inputs["mm_token_type_ids"], torch.zeros_like(reply)], 1)
+        with torch.no_grad():
+            logits = policy.model(**inputs).logits[0, -len(tokens) - 1 : -1]
+        logits[:, list(policy.codec.banned_ids)] = float("-inf")
+        return (logits / policy.scorer.temperature).log_softmax(-1).gather(-1, reply.T)[:, 0]
+
+    return compute
+
+
+def test_sharing_the_prefix_changes_neither_values_nor_gradients(make, questions):
+    """Otherwise the default, fast mode trains something else than the method that was asked for."""
+    results = []
+    for shared in (True, False):
+        policy = make(shared_prefix=shared, temperature=0.8)
+        results.append(weighted(policy, replies_of(policy, questions, TEXTS)))
+    assert_same(*results)
+
+
+def test_evaluation_equals_transformers_on_the_plain_sequence(make, questions, plain_reference):
+    """Otherwise positions, masks or image features differ from the model's own and pretrained skill is lost."""
+    policy = make(temperature=0.7)
+    decisions = replies_of(policy, questions, TEXTS)
+    now = policy.evaluate(decisions)
+    for row, decision, (i, _) in zip(now.logprobs, decisions, TEXTS, strict=True):
+        tokens = decision.inputs.tokens
+        torch.testing.assert_close(row[: len(tokens)], plain_reference(policy, i, tokens), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_what_was_sampled_is_what_is_evaluated(make, act, shared, temperature):
+    """Otherwise the importance ratio starts off 1 and every update is biased."""
+    policy = make(shared_prefix=shared, temperature=temperature)
+    decisions = act(policy, [3, 1, 4])
+    now = policy.evaluate(decisions)
+    for b, decision in enumerate(decisions):
+        n = len(decision.logprobs)
+        assert now.mask[b].tolist() == [t < n for t in range(now.mask.shape[1])]
+        torch.testing.assert_close(now.logprobs[b, :n], decision.logprobs, rtol=0, atol=1e-5)
+        torch.testing.assert_close(now.entropy[b, :n], decision.entropy, rtol=0, atol=1e-5)
+
+
+def test_decisions_come_back_in_the_order_of_the_episodes(make, episodes):
+    """Otherwise rewards are given to other completions than those that earned them."""
+    policy, made = make(), episodes([2, 2, 2])
+    mixed = [made[i] for i in (4, 0, 2, 5, 1, 3)]
+    decisions = policy.act(mixed, [e.sample.prompt for e in mixed])
+    images = [len(d.frames) for d in decisions]
+    assert images == [len(e.sample.prompt.images) for e in mixed]
+
+
+def test_banned_tokens_have_no_probability_in_evaluation(make, questions):
+    """Otherwise the normaliser differs from that of sampling."""
+    policy = make()
+    logits = torch.randn(2, policy.scorer.model.lm_head.in_features)
+    banned = torch.tensor(policy.codec.banned_ids[:2])
+    logprobs, _ = policy.scorer.score(logits, banned)
+    assert torch.isneginf(logprobs).all()
+
+
+def kept_bytes(policy, decisions) -> int:
+    """What an evaluation keeps for its backward pass."""
+    sizes: dict[int, int] = {}
+
+    def keep(tensor):
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        now = policy.evaluate(decisions)
+    assert now.logprobs.requires_grad
+    return sum(sizes.values())
+
+
+def test_gradient_checkpointing_saves_memory_and_keeps_the_gradients(folder, act, questions):
+    """Otherwise the option does nothing, or saving memory changes the training."""
+    results, kept = [], []
+    for saving in (False, True):
+        policy = load(PolicySection(model=str(folder), max_tokens=6, gradient_checkpointing=saving), device="cpu")
+        act(policy)  # as in a step: acting leaves the model in evaluation mode
+        decisions = replies_of(policy, questions, TEXTS)
+        results.append(weighted(policy, decisions))
+        kept.append(kept_bytes(policy, decisions))
+    assert_same(*results)
+    assert kept[1] < 0.6 * kept[0]
+
+
+def test_scoring_in_chunks_keeps_values_and_gradients(make, questions):
+    """Otherwise large vocabularies train differently from small ones."""
+    results = []
+    for chunk in (vlm.CHUNK, 1024):
+        policy = make()
+        policy.scorer.chunk = chunk
+        results.append(weighted(policy, replies_of(policy, questions, TEXTS)))
+    assert_same(*results)
+
+
+def moved(policy, decisions) -> torch.Tensor:
+    """Log-probabilities after a large step of whatever is trained."""
+    weighted(policy, decisions)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            if parameter.grad is not None:
+                parameter.sub_(0.01 * parameter.grad.sign())
+    return policy.evaluate(decisions).logprobs.detach()
+
+
+@pytest.mark.parametrize("lora", [True, False])
+def test_reference_stays_where_training_began(folder, make, questions, lora):
+    """Otherwise the KL term pulls towards a moving target, or to an untrained adapter's noise."""
+    section = PolicySection(model=str(folder), lora={"rank": 4, "alpha": 8, "targets": "all-linear"} if lora else None)
+    policy, base = load(section, device="cpu"), make()
+    policy.freeze_reference()
+    decisions = replies_of(policy, questions, TEXTS)
+    untouched = base.evaluate(replies_of(base, questions, TEXTS)).logprobs.detach()
+    torch.testing.assert_close(policy.reference(decisions), untouched, rtol=0, atol=1e-5)
+    for _ in range(2):  # an adapter's second half is zero at first: the first step moves only one half
+        after = moved(policy, decisions)
+    torch.testing.assert_close(policy.reference(decisions), untouched, rtol=0, atol=1e-5)
+    assert (after - untouched).abs().max() > 1e-2
+
+
+def test_reference_without_a_frozen_start_is_refused(make, questions):
+    """Otherwise the KL to the present weights, which is zero, is silently used."""
+    policy = make()
+    with pytest.raises(RuntimeError, match="freeze_reference"):
+        policy.reference(replies_of(policy, questions, TEXTS[:1]))
+
+
+def test_saved_weights_load_back_bit_for_bit(make, tmp_path):
+    """Otherwise a resumed run is another run."""
+    policy, other = make(), make()
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    policy.save(tmp_path)
+    other.load_weights(tmp_path)
+    for (name, one), two in zip(policy.model.state_dict().items(), other.model.state_dict().values(), strict=True):
+        assert torch.equal(one, two), name
+
+
+def test_transformers_loads_what_was_saved(make, act, tmp_path):
+    """Otherwise the trained model cannot be used elsewhere (TRL 1.16 loses Qwen2.5-VL's keys this way)."""
+    from transformers import AutoModelForImageTextToText
+
+    policy = make()
+    policy.save(tmp_path)
+    loaded, info = AutoModelForImageTextToText.from_pretrained(tmp_path, dtype=torch.float32, output_loading_info=True)
+    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    decisions = act(policy)
+    again = VLM(loaded, policy.processor).evaluate(decisions).logprobs
+    torch.testing.assert_close(again, policy.evaluate(decisions).logprobs, rtol=0, atol=0)
+
+
+def test_an_adapter_is_saved_and_loaded_alone(folder, questions, tmp_path):
+    """Otherwise a LoRA run cannot be resumed, or its checkpoints are as large as the model."""
+    section = PolicySection(model=str(folder), lora={"rank": 4, "alpha": 8, "targets": "all-linear"})
+    policy, other = load(section, device="cpu"), load(section, device="cpu", seed=1)
+    decisions = replies_of(policy, questions, TEXTS)
+    for _ in range(2):
+        after = moved(policy, decisions)
+    policy.save(tmp_path / "adapter")
+    assert not (tmp_path / "adapter" / "model.safetensors").exists()
+    other.load_weights(tmp_path / "adapter")
+    torch.testing.assert_close(other.evaluate(decisions).logprobs, after, rtol=0, atol=0)
+    merged = load(PolicySection(model=str(tmp_path / "adapter")), device="cpu")
+    torch.testing.assert_close(merged.evaluate(decisions).logprobs, after, rtol=0, atol=1e-4)
+
+
+def test_weights_of_another_architecture_are_refused(make, tokenizer, family, tmp_path):
+    """Otherwise a resume goes on from half-loaded weights."""
+    from vlrl import embedded
+
+    policy = make()
+    VLM(*embedded.build(tokenizer, family=family, hidden=64, layers=3, vision_hidden=32)).save(tmp_path / "deeper")
+    with pytest.raises(UserError, match="another architecture"):
+        policy.load_weights(tmp_path / "deeper")
+
+
+def test_the_generator_travels_with_the_state(make, act):
+    """Otherwise a resumed run samples other completions."""
+    policy = make(seed=5)
+    state = policy.state_dict()
+    first = [d.inputs.tokens for d in act(policy)]
+    policy.load_state_dict(state)
+    assert [d.inputs.tokens for d in act(policy)] == first
+    assert [d.inputs.tokens for d in act(policy)] != first
+
+
+def test_prompts_are_preprocessed_once_per_sample(make, questions):
+    """Otherwise every completion of a group pays for resizing the same image."""
+    policy = make(cached_prompts=2)
+    first = policy.prompt(questions[0], "a")
+    assert policy.prompt(questions[0], "a") is first
+    policy.prompt(questions[1], "b")
+    policy.prompt(questions[2], "c")
+    assert policy.prompt(questions[0], "a") is not first  # the least recently used one made room
+
+
+def test_bare_finds_the_model_inside_an_adapter(folder):
+    """Otherwise acting would go past the adapter or fail."""
+    section = PolicySection(model=str(folder), lora={"rank": 2, "alpha": 4, "targets": "all-linear"})
+    policy = load(section, device="cpu")
+    assert bare(policy.model).config.model_type == bare(bare(policy.model)).config.model_type
+    assert any("lora" in name for name, _ in bare(policy.model).named_parameters())
