@@ -37,7 +37,10 @@ from vlrl.types import Episode, Observation, Sample, Step, Turn
 
 PATCH = {"qwen2_5_vl": 14, "qwen3_vl": 16}  # pixels, as published; 2 x 2 patches make one token
 ARMS = {"naive": False, "shared": True}
-TEXT = "Click the red button."
+TEXT = (  # as `gui_grounding` asks with `template: guided` and `thinking: true`
+    "Click the red square. Give the point to click as <answer>[x, y]</answer>. "
+    "First think inside <think> </think>, then answer inside <answer> </answer>."
+)
 
 
 def policy_of(family: str, tokens: int, shared: bool) -> VLM:
@@ -140,7 +143,7 @@ def machine() -> dict[str, str | int]:
 def table(rows: list[dict]) -> str:
     """Rows of `measure` as Markdown. CPU seconds are `rollout + forward + backward`."""
     lines = [
-        "| family | visual tokens | naive, CPU s | shared, CPU s | fewer CPU s | rollout | update | memory, MiB | ratio |",
+        "| family | visual tokens | naive, CPU s | shared, CPU s | ratio | rollout | update | memory, MiB | ratio |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:

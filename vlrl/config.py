@@ -58,7 +58,6 @@ class PolicySection(Section):
     min_pixels: Count | None = None  # of an image as shown; default: the processor's
     max_pixels: Count | None = None
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 compute on a GPU, float32 on a CPU
-    attention: Literal["sdpa", "eager"] = "sdpa"
     lora: Lora | None = None
     freeze: list[Literal["vision", "projector", "language"]] = []
     gradient_checkpointing: bool = False

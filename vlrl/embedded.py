@@ -72,7 +72,7 @@ def _text_config(tokenizer, hidden: int, layers: int) -> dict:
         "initializer_range": 0.06, "bos_token_id": None, "eos_token_id": tokenizer.eos_token_id,
         "pad_token_id": tokenizer.pad_token_id,
         "vocab_size": -(-len(tokenizer) // 64) * 64, "max_position_embeddings": 4096, "tie_word_embeddings": True,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": _sections(hidden // heads),
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5e6, "mrope_section": _sections(hidden // heads),
                             "mrope_interleaved": True},
     }  # fmt: skip
 

@@ -48,7 +48,8 @@ def wilson(successes: float, n: int, z: float = 1.959964) -> tuple[float, float]
         return 0.0, 1.0
     p = successes / n
     centre, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return max(0.0, (centre - half) / (1 + z * z / n)), min(1.0, (centre + half) / (1 + z * z / n))
+    low, high = (centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n)
+    return max(0.0, min(p, low)), min(1.0, max(p, high))  # rounding must not exclude a share of 0 or 1
 
 
 def evaluate(

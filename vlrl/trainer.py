@@ -45,6 +45,8 @@ class Trainer:
         self.task = registry.make_task(config)
         self.samples = self.task.samples("train")
         self.policy = load_policy(config.policy, shared_prefix=train.shared_prefix, seed=config.seed)
+        first = self.samples[0]
+        self.policy.prompt(first.prompt, first.id)  # limits that no prompt meets show before anything is written
         self.estimators = [registry.make("advantages", c, f"advantages.{i}") for i, c in enumerate(config.advantages)]
         self.reference = registry.needs_reference(config, self.estimators)
         if self.reference:

@@ -26,7 +26,7 @@ def load(section: PolicySection, *, shared_prefix: bool = True, seed: int = 0, d
     source = str(EMBEDDED) if section.model == "embedded" else section.model
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     mixed = section.dtype == "bfloat16" or (section.dtype == "auto" and device == "cuda")
-    model, processor = _pretrained(newest_checkpoint(source), section.attention)
+    model, processor = _pretrained(newest_checkpoint(source))
     _limit_pixels(processor, section)
     model = _trainable(model.to(device), section)
     if section.gradient_checkpointing:
@@ -43,7 +43,7 @@ def newest_checkpoint(source: str) -> str:
     return str(saved[-1]) if saved else source
 
 
-def _pretrained(source: str, attention: str) -> tuple[nn.Module, object]:
+def _pretrained(source: str) -> tuple[nn.Module, object]:
     """Weights in float32 and processor, of a full model or of an adapter's folder (with its base beneath it)."""
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
@@ -52,13 +52,11 @@ def _pretrained(source: str, attention: str) -> tuple[nn.Module, object]:
         from peft import PeftModel
 
         base = json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"]
-        model, _ = _pretrained(base, attention)
+        model, _ = _pretrained(base)
         return PeftModel.from_pretrained(model, source).merge_and_unload(), AutoProcessor.from_pretrained(source)
     check_architecture(source)
     try:
-        model, info = AutoModelForImageTextToText.from_pretrained(
-            source, dtype=torch.float32, attn_implementation=attention, output_loading_info=True
-        )
+        model, info = AutoModelForImageTextToText.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
         processor = AutoProcessor.from_pretrained(source)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise UserError(f"cannot load the model {source!r}: {_first_line(error)}") from None

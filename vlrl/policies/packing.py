@@ -23,7 +23,7 @@ class Packed:
     ids: Tensor  # int64 [R, L]
     types: Tensor  # int32 [R, L]
     positions: Tensor  # int64 [3, R, L]
-    mask: Tensor | None  # bool [R, 1, L, L], True where a token (row) may look (column); None: plain causal
+    mask: Tensor | None  # bool [R, 1, S, L], where each of the last S tokens may look; all else is plainly causal
     pixels: Tensor | None
     grid: Tensor | None
     source: Tensor  # int64 [n], flat index r * L + l of the hidden state that predicts each completion token
@@ -42,7 +42,8 @@ def pack(rows: Sequence[tuple[Prompt, Sequence[Sequence[int]]]], pad_id: int) ->
     types = torch.zeros((len(rows), longest), dtype=torch.int32)
     positions = torch.zeros((3, len(rows), longest), dtype=torch.int64)
     alone = all(len(completions) <= 1 for _, completions in rows)
-    mask = None if alone else torch.ones(longest, longest).tril().bool().repeat(len(rows), 1, 1)
+    causal = min(len(prompt.ids) for prompt, _ in rows)  # the shortest prompt: up to here every row needs no mask
+    mask = None if alone else torch.ones(longest, longest, dtype=torch.bool).tril()[causal:].repeat(len(rows), 1, 1)
     source, target = [], []
     for r, (prompt, completions) in enumerate(rows):
         end = len(prompt.ids)
@@ -54,7 +55,7 @@ def pack(rows: Sequence[tuple[Prompt, Sequence[Sequence[int]]]], pad_id: int) ->
             ids[r, start:stop] = torch.as_tensor(completion[:-1])
             positions[:, r, start:stop] = first_position + torch.arange(stop - start)
             if mask is not None:
-                mask[r, start:stop, end:start] = False  # not its neighbours
+                mask[r, start - causal : stop - causal, end:start] = False  # not its neighbours
             source += [r * longest + end - 1, *range(r * longest + start, r * longest + stop)]
             target += completion
             start = stop

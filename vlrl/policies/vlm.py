@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from vlrl.policies import attention
 from vlrl.policies.codecs import Prompt, codec_for
 from vlrl.policies.decoding import entropy_of, law, sample
 from vlrl.policies.packing import Packed, pack
@@ -81,6 +82,7 @@ class VLM:
         cached_prompts: int = 4096,
     ):
         self.model, self.processor = model, processor
+        attention.use(bare(model))
         self.codec = codec_for(processor, bare(model), max_prompt)
         self.max_tokens, self.temperature, self.shared_prefix = max_tokens, temperature, shared_prefix
         self.scorer = Scorer(model, temperature, self.codec.banned_ids).to(bare(model).device)
@@ -107,7 +109,10 @@ class VLM:
         if key in self._prompts:
             self._prompts.move_to_end(key)
             return self._prompts[key]
-        made = self._prompts[key] = self.codec.encode(observation)
+        try:
+            made = self._prompts[key] = self.codec.encode(observation)
+        except UserError as error:
+            raise UserError(f"sample {key}: {error}") from None
         if len(self._prompts) > self._cached_prompts:
             self._prompts.popitem(last=False)
         return made
@@ -133,9 +138,7 @@ class VLM:
             )  # fmt: skip
         order = [(i, prompt) for prompt, m in zip(prompts, members.values(), strict=True) for i in m]
         decisions = {
-            i: Decision(
-                self.codec.decode(tokens), logprobs, entropy, cut, prompt.frames, Reply(prompt, tuple(tokens))
-            )
+            i: Decision(self.codec.decode(tokens), logprobs, entropy, cut, prompt.frames, Reply(prompt, tuple(tokens)))
             for (i, prompt), tokens, logprobs, entropy, cut in zip(
                 order, made.tokens, made.logprobs, made.entropy, made.cut, strict=True
             )

@@ -30,9 +30,8 @@ def packed_of(shape):
 def visible(packed, r: int, at: int) -> list[int]:
     """The columns that position `at` of row r may look at."""
     length = packed.ids.shape[1]
-    if packed.mask is None:
-        return list(range(at + 1))
-    return torch.arange(length)[packed.mask[r, 0, at]].tolist()
+    causal = length if packed.mask is None else length - packed.mask.shape[2]
+    return list(range(at + 1)) if at < causal else torch.arange(length)[packed.mask[r, 0, at - causal]].tolist()
 
 
 @given(rows)

@@ -1,0 +1,131 @@
+"""The command line: what every command says, and the exit codes that scripts rely on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import vlrl
+from vlrl import cli, config
+
+ROOT = Path(vlrl.__file__).parents[1]
+GROUNDING = str(ROOT / "configs" / "gui_grounding.yaml")
+RECIPE = str(ROOT / "configs" / "recipes" / "mssr.yaml")
+COMMANDS = ("train", "eval", "score", "list", "show", "doctor", "warmstart", "demo")
+
+
+@pytest.fixture(autouse=True)
+def own_path(monkeypatch):
+    """`main` puts the current folder on the path; the tests after this one get theirs back."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+def asked(capsys, *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command."""
+    try:
+        code = cli.main(arguments)
+    except SystemExit as end:  # argparse
+        code = end.code
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command, capsys):
+    """Otherwise a newcomer must read the sources."""
+    code, output, _ = asked(capsys, command, "--help")
+    assert code == 0
+    assert output.startswith(f"usage: vlrl {command}")
+
+
+def test_help_names_every_command(capsys):
+    """Otherwise a command stays unknown."""
+    code, output, _ = asked(capsys, "--help")
+    assert code == 0
+    assert all(f"    {command}" in output for command in COMMANDS)
+
+
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["train", GROUNDING, "--fast"], ["show"]])
+def test_wrong_usage_exits_with_2(arguments, capsys):
+    """Otherwise a script takes a typing mistake for success."""
+    code, output, errors = asked(capsys, *arguments)
+    assert code == 2 and not output
+    assert "usage: vlrl" in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["train"], "name a config"),
+        (["train", "nothing.yaml"], "nothing.yaml"),
+        (["train", GROUNDING, "--resume", "run"], "--resume"),
+        (["show", GROUNDING, "trian.steps=3"], "train"),
+        (["show", GROUNDING, "steps"], "key.path=value"),
+        (["list", "flavours"], "tasks"),
+        (["eval", GROUNDING, "--model", "./nothing"], "./nothing"),
+        (["score", "gui_grounding", "nothing.jsonl"], "nothing.jsonl"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_with_2(arguments, named, capsys, tmp_path, monkeypatch):
+    """Otherwise a user reads a traceback instead of what to mend."""
+    monkeypatch.chdir(tmp_path)
+    code, output, errors = asked(capsys, *arguments)
+    assert code == 2 and not output
+    (line,) = errors.splitlines()
+    assert line.startswith("vlrl: ") and named in line
+
+
+def test_show_prints_what_would_run(capsys, tmp_path):
+    """Otherwise recipes and overrides are guesswork."""
+    code, output, _ = asked(capsys, "show", GROUNDING, RECIPE, "train.lr=1e-5")
+    assert code == 0
+    shown = yaml.safe_load(output)
+    assert shown["train"]["lr"] == 1e-5 and shown["train"]["group_size"] == 1
+    assert [a["name"] for a in shown["advantages"]] == ["beta_tracker", "batch_norm", "entropy_shaping"]
+    (tmp_path / "shown.yaml").write_text(output)
+    assert config.load(tmp_path / "shown.yaml") == config.load(GROUNDING, [RECIPE, "train.lr=1e-5"])
+
+
+def test_list_names_what_a_yaml_may_hold(capsys):
+    """Otherwise methods and tasks are found by reading the sources."""
+    code, output, _ = asked(capsys, "list")
+    assert code == 0
+    for name in ("gui_grounding", "jigsaw", "ppo_clip", "beta_tracker", "qwen2_5_vl", "qwen3_vl"):
+        assert name in output
+
+
+def test_doctor_answers_in_json(capsys):
+    """Otherwise a report of a broken setup cannot be sent or checked by a script."""
+    code, output, _ = asked(capsys, "doctor", "--json")
+    findings = json.loads(output)
+    assert code == any(finding["status"] == "error" for finding in findings)
+    assert {"name", "status"} <= findings[0].keys()
+
+
+def test_eval_measures_the_embedded_model(capsys):
+    """Otherwise scripts cannot compare models."""
+    changes = ("eval.samples=6", "eval.batch=4", "task.held_out=8", "policy.max_tokens=3")
+    code, output, _ = asked(capsys, "eval", GROUNDING, *changes, "--json")
+    assert code == 0
+    measured = json.loads(output)
+    assert measured["n"] == 6 and measured["low"] <= measured["value"] <= measured["high"]
+    assert measured["task"] == "gui_grounding" and set(measured["parts"]) == {"hit", "format"}
+    code, output, _ = asked(capsys, "eval", GROUNDING, *changes)
+    assert code == 0 and "on 6 samples" in output and len(output.splitlines()) == 1
+
+
+def test_help_and_mistakes_need_no_torch():
+    """Otherwise a typing mistake is answered after seconds of imports."""
+    code = (
+        "import sys; from vlrl import cli\n"
+        f"assert cli.main(['show', {GROUNDING!r}, 'train.setps=1']) == 2\n"
+        f"assert cli.main(['show', {GROUNDING!r}]) == 0\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules), 'heavy'"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
