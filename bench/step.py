@@ -70,7 +70,7 @@ def step(policy: VLM, optimizer: torch.optim.Optimizer, episodes: list[Episode])
     """CPU seconds of one step's parts."""
     start = time.process_time()
     observations = [episode.sample.prompt for episode in episodes]
-    decisions = policy.act(episodes, observations)
+    decisions = policy.act(episodes, observations, keep=policy.shared_prefix)  # as the trainer does: on-policy
     for episode, observation, decision in zip(episodes, observations, decisions, strict=True):
         episode.turns.append(Turn(observation, decision, Step(observation, done=True)))
     rolled = time.process_time()

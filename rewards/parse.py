@@ -76,25 +76,37 @@ def literal(text: str) -> Parsed:
     Reasons: too_long, too_deep, not_finite (NaN, Infinity), not_literal.
     """
     text = _without_fence(text.strip())
-    if len(text) > MAX_LITERAL_CHARS:
-        return Parsed(reason="too_long")
-    if _depth(text) > MAX_DEPTH:
-        return Parsed(reason="too_deep")
+    reason = _excess(text)
+    if reason:
+        return Parsed(reason=reason)
     try:
         return Parsed(json.loads(text, parse_constant=_refuse))
     except _NotFiniteError:
         return Parsed(reason="not_finite")
     except (ValueError, RecursionError):
-        return _python_literal(text)
+        return python_literal(text)
 
 
-def _python_literal(text: str) -> Parsed:
+def python_literal(text: str) -> Parsed:
+    """A Python literal and nothing else: no JSON words such as `null`, no fence.
+
+    Reasons: too_long, too_deep, not_literal.
+    """
+    reason = _excess(text)
+    if reason:
+        return Parsed(reason=reason)
     try:
         with warnings.catch_warnings():  # such as an invalid escape in a model's string
             warnings.simplefilter("ignore")
             return Parsed(ast.literal_eval(text))
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # TypeError: unhashable dict key
         return Parsed(reason="not_literal")
+
+
+def _excess(text: str) -> str | None:
+    if len(text) > MAX_LITERAL_CHARS:
+        return "too_long"
+    return "too_deep" if _depth(text) > MAX_DEPTH else None
 
 
 class _NotFiniteError(Exception):

@@ -33,6 +33,10 @@ def parser() -> argparse.ArgumentParser:
     score.add_argument("name", metavar="TASK_OR_REWARD", help="see `vlrl list`")
     score.add_argument("rows", metavar="ROWS.jsonl", help="one JSON object a line: completion, answer, image_size")
 
+    check = commands.add_parser("check-task", help="prove that a task's samples, gold answers and rewards fit together")
+    check.add_argument("name", metavar="TASK", help="see `vlrl list tasks`, or my_module:MyTask")
+    check.add_argument("--data", metavar="PATH", help="the file or folder of training data; default: the task's own")
+
     commands.add_parser("list", help="tasks, rewards, methods, policies, robots").add_argument(
         "kind", nargs="?", help="show one kind only"
     )
@@ -61,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser().error(f"unknown option {extra[0]!r}")
     sys.path.insert(0, str(Path.cwd()))  # a user's own `my_module:thing`
     try:
-        return globals()[f"_{options.command}"](options)
+        return globals()[f"_{options.command.replace('-', '_')}"](options)
     except UserError as error:
         print(f"vlrl: {error}", file=sys.stderr)
         return getattr(error, "exit_code", 2)
@@ -143,6 +147,19 @@ def _score(options: argparse.Namespace) -> int:
     for row in score_file(options.name, options.rows):
         print(json.dumps(row))
     return 0
+
+
+def _check_task(options: argparse.Namespace) -> int:
+    from importlib import import_module
+
+    from vlrl import registry
+    from vlrl.config import Component, DataSection
+
+    chosen = argparse.Namespace(task=Component(name=options.name), data=DataSection(train=options.data))
+    findings = import_module("tasks.check").prove(registry.make_task(chosen))
+    for finding in findings:
+        print(f"FAILED  {finding.claim}: {finding.problem}" if finding.problem else f"ok      {finding.claim}")
+    return 2 if any(finding.problem for finding in findings) else 0
 
 
 def _list(options: argparse.Namespace) -> int:

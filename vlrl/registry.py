@@ -8,10 +8,10 @@ import inspect
 import pkgutil
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from vlrl import methods
-from vlrl.config import Component, Config, check_options, suggest
+from vlrl.config import Component, Config, DataSection, check_options, suggest
 from vlrl.types import Data, UserError
 
 # kind -> modules whose public functions and classes may be named in a YAML
@@ -94,8 +94,25 @@ def make(kind: str, component: Component, path: str, *given: Any, **named: Any) 
     return target(*given, **options, **named) if inspect.isclass(target) else functools.partial(target, **options)
 
 
-def make_task(config: Config) -> Any:
-    return make("task", config.task, "task", data=config.data.plain())
+class AsksTask(Protocol):
+    """A configuration, or a part of one, that names a task and its data."""
+
+    task: Component
+    data: DataSection
+
+
+def make_task(section: AsksTask, path: str = "task") -> Any:
+    """The section's task, given its data if it reads any.
+
+    Raises:
+        UserError: `data` names files, but the task makes its own samples.
+    """
+    component, data = section.task, section.data
+    if "data" in inspect.signature(find("task", component.name, f"{path}.name")).parameters:
+        return make("task", component, path, data=data.plain())
+    if data.train or data.test:
+        raise UserError(f"data: the task {component.name!r} reads no files: remove data.train and data.test")
+    return make("task", component, path)
 
 
 def check(config: Config, source: str) -> None:

@@ -106,7 +106,7 @@ class Trainer:
         train, clock = self.config.train, time.perf_counter
         start = clock()
         chosen = [self.samples[i] for i in self.sampler.draw(train.prompts)]
-        episodes = collect(self.policy, self.task, chosen, train.group_size)
+        episodes = collect(self.policy, self.task, chosen, train.group_size, keep=self._keeps_prefill())
         decisions, collected = decisions_of(episodes), clock()
         reference = self.policy.reference(decisions).cpu() if self.reference else None
         rollouts = columns(episodes, reference)
@@ -125,6 +125,13 @@ class Trainer:
             kept = episodes[: self.config.log.rollouts]
             log.save_rollouts(self.out, self.step, kept, first_advantage(rollouts, advantage)[: len(kept)])
         return row | {"seconds": timing["seconds"]}
+
+    def _keeps_prefill(self) -> bool:
+        """Whether one update sees all of a step's rollouts under the weights that made them."""
+        train = self.config.train
+        whole = train.minibatches == train.epochs == 1 and not train.microbatch
+        plain = self.accelerator.num_processes == 1 and not self.config.policy.gradient_checkpointing
+        return train.shared_prefix and whole and plain
 
     def _lr(self, offset: int = 0) -> float:
         """The learning rate of the present step: warm-up, then constant or linear to `lr_end`."""

@@ -142,7 +142,7 @@ def main(path: str, changes: Sequence[str]) -> int:
     config = load_as(WarmstartConfig, path, changes)
     torch.set_num_threads(config.threads)
     tasks = [
-        registry.make("task", lesson.task, f"lessons.{i}.task", data=lesson.data.plain())
+        registry.make_task(lesson, f"lessons.{i}.task")
         for i, lesson in enumerate(config.lessons)
     ]
     tokenizer = embedded.tokenizer_from(_corpus(tasks))

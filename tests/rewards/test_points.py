@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewards.points import in_box
+from rewards.points import in_box, near
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 
@@ -34,3 +34,17 @@ def test_moving_and_scaling_change_nothing(point, box, shift, factor):
     """The same click on the same screen at another resolution is worth the same."""
     moved = [factor * (value + shift) for value in (*point, *box)]
     assert in_box(point, box) == in_box(moved[:2], moved[2:])
+
+
+def test_the_inside_leaves_out_the_borders():
+    """GUI-R1 counts the inside only."""
+    assert in_box((2, 3), (1, 2, 3, 4), borders=False) == 1.0
+    assert in_box((1, 3), (1, 2, 3, 4), borders=False) == in_box((2, 4), (1, 2, 3, 4), borders=False) == 0.0
+
+
+def test_near_is_measured_in_shares_of_the_screen():
+    """14 % of a phone's width is far fewer pixels than 14 % of its height."""
+    assert near((640, 500), (500, 500), (1000, 1000)) == 1.0
+    assert near((640, 500), (500, 500), (1000, 1000), border=False) == 0.0
+    assert near((0, 0), (0, 300), (1080, 2400)) == 1.0
+    assert near((0, 0), (300, 0), (1080, 2400)) == near((0, 0), (0, 0), (0, 9)) == near((math.nan, 0), (0, 0)) == 0.0

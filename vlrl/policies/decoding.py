@@ -12,6 +12,15 @@ from vlrl.policies.codecs import Prompt
 from vlrl.policies.packing import pack
 
 
+@dataclass(frozen=True, eq=False)
+class Prefill:
+    """Prompts forwarded once, with their graph, for the update that follows: hidden states and the cache's layers."""
+
+    prompts: tuple[Prompt, ...]
+    hidden: Tensor  # [R, P, hidden size], right-padded
+    layers: tuple[tuple[Tensor, Tensor], ...]  # keys and values [R, key heads, P, D]
+
+
 @dataclass(frozen=True)
 class Sampled:
     """Completions in the order asked for. Each with its tokens (stop token included), and [T] tensors on the CPU."""
@@ -20,6 +29,7 @@ class Sampled:
     logprobs: list[Tensor]
     entropy: list[Tensor]
     cut: list[bool]
+    prefill: Prefill | None
 
 
 def law(logits: Tensor, temperature: float, banned: Tensor) -> Tensor:
@@ -45,19 +55,24 @@ def sample(
     stop_ids: Sequence[int],
     pad_id: int,
     generator: torch.Generator | None,
+    keep: bool = False,
 ) -> Sampled:
     """`counts[i]` completions of prompt i, prompt by prompt. Temperature 0 is greedy.
 
     Each prompt is encoded and prefilled once, and its keys and values are kept once, whatever its count: a row of the
-    cache is `prompt | first token of each of its completions | second token of each | ...`.
+    cache is `prompt | first token of each of its completions | second token of each | ...`. With `keep`, the prompts are
+    forwarded with gradient and returned, so that an update under the same weights need not forward them again.
     """
     device = model.device
     packed = pack([(prompt, []) for prompt in prompts], pad_id).to(device)
-    out = model.model(
-        input_ids=packed.ids, position_ids=packed.positions, mm_token_type_ids=packed.types,
-        pixel_values=packed.pixels, image_grid_thw=packed.grid, use_cache=True,
-    )  # fmt: skip
+    with torch.set_grad_enabled(keep):
+        out = model.model(
+            input_ids=packed.ids, position_ids=packed.positions, mm_token_type_ids=packed.types,
+            pixel_values=packed.pixels, image_grid_thw=packed.grid, use_cache=True,
+        )  # fmt: skip
     cache, width = out.past_key_values, max(counts)
+    layers = tuple((layer.keys, layer.values) for layer in cache.layers)
+    prefill = Prefill(tuple(prompts), out.last_hidden_state, layers) if keep else None
     row = torch.arange(len(prompts)).repeat_interleave(torch.tensor(counts)).to(device)  # of each completion
     column = torch.cat([torch.arange(n) for n in counts]).to(device)
     lengths = torch.tensor([len(p.ids) for p in prompts], device=device)
@@ -85,7 +100,7 @@ def sample(
             attention_mask=seen, past_key_values=cache, use_cache=True,
         )  # fmt: skip
         last = out.last_hidden_state[row, column]
-    return _rows(columns, running)
+    return _rows(columns, running, prefill)
 
 
 def _visible(lengths: Tensor, longest: int, width: int) -> Tensor | None:
@@ -97,7 +112,7 @@ def _visible(lengths: Tensor, longest: int, width: int) -> Tensor | None:
     return None if width == 1 and bool(seen.all()) else seen[:, None, None].expand(-1, 1, width, -1)
 
 
-def _rows(columns: list[tuple[Tensor, Tensor, Tensor, Tensor]], running: Tensor) -> Sampled:
+def _rows(columns: list[tuple[Tensor, Tensor, Tensor, Tensor]], running: Tensor, prefill: Prefill | None) -> Sampled:
     """Columns of one token per completion -> completions cut after their stop token."""
     tokens, logprobs, entropy, alive = (torch.stack(column, 1).cpu() for column in zip(*columns, strict=True))
     lengths = alive.sum(1).tolist()
@@ -106,4 +121,5 @@ def _rows(columns: list[tuple[Tensor, Tensor, Tensor, Tensor]], running: Tensor)
         [row[:n].clone() for row, n in zip(logprobs, lengths, strict=True)],
         [row[:n].clone() for row, n in zip(entropy, lengths, strict=True)],
         running.cpu().tolist(),
+        prefill,
     )

@@ -66,6 +66,34 @@ def pack(rows: Sequence[tuple[Prompt, Sequence[Sequence[int]]]], pad_id: int) ->
     )  # fmt: skip
 
 
+def pack_replies(rows: Sequence[tuple[Prompt, Sequence[Sequence[int]]]], pad_id: int, width: int) -> Packed:
+    """The completions alone, for rows whose prompts have been forwarded already, right-padded to `width` tokens.
+
+    `mask` is [R, 1, S, width + S] over the prompts' cached keys and the S reply tokens; `source` counts columns of the
+    prompt's hidden states first: r * (width + S) + column.
+    """
+    lengths = [sum(len(c) - 1 for c in completions) for _, completions in rows]
+    longest = max(1, *lengths)
+    ids = torch.full((len(rows), longest), pad_id)
+    positions = torch.zeros((3, len(rows), longest), dtype=torch.int64)
+    mask = torch.zeros((len(rows), longest, width + longest), dtype=torch.bool)
+    mask[:, :, 0] = True  # padding has to look somewhere
+    source, target = [], []
+    for r, (prompt, completions) in enumerate(rows):
+        first_position, start, offset = int(prompt.positions.max()) + 1, 0, r * (width + longest)
+        mask[r, :, : len(prompt.ids)] = True
+        for completion in completions:
+            stop = start + len(completion) - 1
+            ids[r, start:stop] = torch.as_tensor(completion[:-1])
+            positions[:, r, start:stop] = first_position + torch.arange(stop - start)
+            mask[r, start:stop, width + start : width + stop] = torch.ones(stop - start, stop - start).tril().bool()
+            source += [offset + len(prompt.ids) - 1, *range(offset + width + start, offset + width + stop)]
+            target += completion
+            start = stop
+    nothing = torch.zeros_like(ids, dtype=torch.int32)
+    return Packed(ids, nothing, positions, mask[:, None], None, None, torch.tensor(source), torch.tensor(target))
+
+
 def media(prompts: Sequence[Prompt]) -> tuple[Tensor | None, Tensor | None]:
     """All prompts' pixels and grids in order, as the models take them."""
     shown = [p for p in prompts if p.pixels is not None]

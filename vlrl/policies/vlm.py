@@ -12,11 +12,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from transformers import DynamicCache
 
 from vlrl.policies import attention
 from vlrl.policies.codecs import Prompt, codec_for
-from vlrl.policies.decoding import entropy_of, law, sample
-from vlrl.policies.packing import Packed, pack
+from vlrl.policies.decoding import Prefill, entropy_of, law, sample
+from vlrl.policies.packing import Packed, pack, pack_replies
 from vlrl.types import Decision, Episode, Evaluation, Observation, UserError
 
 CHUNK = 2**25  # logits held at once while scoring: tokens times vocabulary
@@ -38,13 +39,20 @@ class Scorer(nn.Module):
         self.model, self.temperature, self.chunk = model, temperature, chunk
         self.register_buffer("banned", torch.tensor(banned_ids, dtype=torch.int64), persistent=False)
 
-    def forward(self, packed: Packed) -> tuple[Tensor, Tensor]:
-        """-> log-probabilities [n] of the targets and entropies [n], float32."""
+    def forward(self, packed: Packed, prefill: Prefill | None = None) -> tuple[Tensor, Tensor]:
+        """-> log-probabilities [n] of the targets and entropies [n], float32. With a prefill, `packed` are replies."""
         base = bare(self.model)
-        hidden = base.model(
-            input_ids=packed.ids, position_ids=packed.positions, attention_mask=packed.mask,
-            mm_token_type_ids=packed.types, pixel_values=packed.pixels, image_grid_thw=packed.grid, use_cache=False,
-        ).last_hidden_state  # fmt: skip
+        if prefill is None:
+            hidden = base.model(
+                input_ids=packed.ids, position_ids=packed.positions, attention_mask=packed.mask,
+                mm_token_type_ids=packed.types, pixel_values=packed.pixels, image_grid_thw=packed.grid, use_cache=False,
+            ).last_hidden_state  # fmt: skip
+        else:
+            replies = base.model.language_model(
+                inputs_embeds=base.get_input_embeddings()(packed.ids), position_ids=packed.positions,
+                attention_mask=packed.mask, past_key_values=DynamicCache(ddp_cache_data=prefill.layers), use_cache=True,
+            ).last_hidden_state  # fmt: skip
+            hidden = torch.cat([prefill.hidden, replies], 1)
         chosen = hidden.flatten(0, 1)[packed.source]
         size = max(1, self.chunk // base.lm_head.out_features)
         if len(chosen) <= size:
@@ -89,6 +97,7 @@ class VLM:
         self.generator = torch.Generator(device=self.device).manual_seed(seed)
         self.autocast = autocast
         self._frozen: nn.Module | None = None
+        self._kept: Prefill | None = None
         self._prompts: OrderedDict[str, Prompt] = OrderedDict()
         self._cached_prompts = cached_prompts
 
@@ -118,9 +127,13 @@ class VLM:
         return made
 
     def act(
-        self, episodes: Sequence[Episode], observations: Sequence[Observation], greedy: bool = False
+        self, episodes: Sequence[Episode], observations: Sequence[Observation], greedy: bool = False, keep: bool = False
     ) -> list[Decision]:
-        """One completion for each episode. Episodes of one group that have taken no turn share their prompt."""
+        """One completion for each episode. Episodes of one group that have taken no turn share their prompt.
+
+        With `keep`, the prompts' forward pass is kept with its graph for the next `evaluate`, which must come before
+        any change of the weights and cover all these decisions at once: else it is dropped.
+        """
         members: OrderedDict[object, list[int]] = OrderedDict()  # prompt -> the episodes that start from it
         for i, episode in enumerate(episodes):
             shares = self.shared_prefix and not episode.turns
@@ -134,8 +147,9 @@ class VLM:
             made = sample(
                 bare(self.model), prompts, [len(m) for m in members.values()], max_tokens=self.max_tokens,
                 temperature=0.0 if greedy else self.temperature, banned_ids=self.codec.banned_ids,
-                stop_ids=self.codec.stop_ids, pad_id=self.codec.pad_id, generator=self.generator,
+                stop_ids=self.codec.stop_ids, pad_id=self.codec.pad_id, generator=self.generator, keep=keep,
             )  # fmt: skip
+        self._kept = made.prefill
         order = [(i, prompt) for prompt, m in zip(prompts, members.values(), strict=True) for i in m]
         decisions = {
             i: Decision(self.codec.decode(tokens), logprobs, entropy, cut, prompt.frames, Reply(prompt, tuple(tokens)))
@@ -154,7 +168,8 @@ class VLM:
     def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
         """Log-probabilities and entropies [B, T] under the present weights, with gradient."""
         self.model.train()  # gradient checkpointing works in this mode only; the families use no dropout
-        return self._evaluate(self.scorer, decisions)
+        kept, self._kept = self._kept, None  # a graph serves one backward pass
+        return self._evaluate(self.scorer, decisions, kept)
 
     @torch.no_grad()
     def reference(self, decisions: Sequence[Decision]) -> Tensor:
@@ -171,15 +186,21 @@ class VLM:
         if not hasattr(self.model, "disable_adapter"):
             self._frozen = copy.deepcopy(self.scorer).requires_grad_(False).eval()
 
-    def _evaluate(self, scorer: nn.Module, decisions: Sequence[Decision]) -> Evaluation:
+    def _evaluate(
+        self, scorer: nn.Module, decisions: Sequence[Decision], kept: Prefill | None = None
+    ) -> Evaluation:
         replies = [d.inputs for d in decisions]
         rows: OrderedDict[int, tuple[Prompt, list[int]]] = OrderedDict()
         for b, reply in enumerate(replies):
             key = id(reply.prompt) if self.shared_prefix else b
             rows.setdefault(key, (reply.prompt, []))[1].append(b)
-        packed = pack([(p, [replies[b].tokens for b in members]) for p, members in rows.values()], self.codec.pad_id)
+        texts = [(prompt, [replies[b].tokens for b in members]) for prompt, members in rows.values()]
+        if kept and [id(prompt) for prompt, _ in texts] == [id(prompt) for prompt in kept.prompts]:
+            packed = pack_replies(texts, self.codec.pad_id, kept.hidden.shape[1])
+        else:
+            packed, kept = pack(texts, self.codec.pad_id), None
         with self.precision():
-            flat_logprobs, flat_entropy = scorer(packed.to(self.device))
+            flat_logprobs, flat_entropy = scorer(packed.to(self.device), kept)
         order = [b for _, members in rows.values() for b in members]
         lengths = torch.tensor([len(reply.tokens) for reply in replies])
         mask = (torch.arange(int(lengths.max())) < lengths[:, None]).to(self.device)

@@ -83,6 +83,28 @@ def test_sharing_the_prefix_changes_neither_values_nor_gradients(make, questions
     assert_same(*results)
 
 
+@pytest.mark.parametrize("counts", [[3, 1, 4], [1, 1, 1]])
+def test_a_kept_prefill_changes_neither_values_nor_gradients(make, act, counts):
+    """Otherwise reusing the rollout's forward pass trains something else than the method that was asked for."""
+    results = []
+    for kept in (True, False):
+        policy = make(seed=5, temperature=0.8)
+        decisions = act(policy, counts, keep=kept)
+        results.append(weighted(policy, decisions))
+        assert policy._kept is None  # a graph serves one backward pass
+    assert_same(*results)
+
+
+def test_a_kept_prefill_of_other_prompts_is_not_used(make, act):
+    """A minibatch, or rollouts of an earlier step, must not be scored on prompts that they were not given."""
+    policy = make(seed=5)
+    earlier = act(policy, [2, 2, 2])
+    act(policy, [2, 2, 2], keep=True)
+    now = policy.evaluate(earlier[:2])
+    for row, decision in zip(now.logprobs, earlier, strict=False):
+        torch.testing.assert_close(row[: len(decision.logprobs)], decision.logprobs, rtol=0, atol=1e-5)
+
+
 def test_evaluation_equals_transformers_on_the_plain_sequence(make, questions, plain_reference):
     """Otherwise positions, masks or image features differ from the model's own and pretrained skill is lost."""
     policy = make(temperature=0.7)

@@ -1,0 +1,60 @@
+"""The recorded results of the reference repositories (tests/golden/gui.json), compared by tests/golden/run.py."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RUN = ROOT / "tests" / "golden" / "run.py"
+EQUAL_ON_ALL = {
+    "format_reward[nothink]",
+    "dast_add_completion_length",
+    "eval_omni_grounding_hit(transcribed)",
+    "eval_screenspot_hit(transcribed)",
+    "click_matching",
+    "actor_step_advantage_indicator(transcribed)",
+}
+
+
+def compared(file):
+    done = subprocess.run([sys.executable, RUN, file], capture_output=True, text=True)
+    assert done.stderr == ""
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_no_reward_is_looser_than_its_paper():
+    """A completion that the paper does not pay for must not be paid for here: that would be a new hack."""
+    code, lines = compared(ROOT / "tests" / "golden" / "gui.json")
+    assert code == 0 and len(lines) == 23
+    for line in lines:
+        assert line["looser"] == line["unmapped"] == 0, line
+        assert line["equal"] + line["stricter"] == line["n"]
+        assert line["equal"] >= 0.6 * line["n"], line
+        assert line["stricter"] == 0 or line["function"] not in EQUAL_ON_ALL, line
+
+
+def test_what_is_stricter_is_explained():
+    """A user who compares a run with the paper must find out where the numbers can differ."""
+    page = (ROOT / "docs" / "rewards.md").read_text(encoding="utf-8")
+    _, lines = compared(ROOT / "tests" / "golden" / "gui.json")
+    assert [line["function"] for line in lines if line["stricter"] and f"`{line['function']}`" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "counted"),
+    [(0.125, 0, "equal"), (0.0, 1, "looser"), (-16.5, 1, "clipped"), (16.5, 0, "clipped"), (None, 1, "looser")],
+)
+def test_the_runner_counts(tmp_path, output, code, counted):
+    """A runner that calls everything equal proves nothing."""
+    inputs = {"completion": '[{"bbox_2d": [1, 2, 3, 4]}]', "solution": [1, 2, 3, 4], "image_size": [9, 9]}
+    pairs = [
+        {"source": "Yuqi-Zhou/GUI-G1@0", "function": "box_reward", "inputs": inputs, "output": output},
+        {"source": "nobody/nothing@0", "function": "f", "inputs": {}, "output": 1},
+    ]
+    (tmp_path / "pairs.json").write_text(json.dumps(pairs))
+    returned, (first, second) = compared(tmp_path / "pairs.json")
+    assert (returned, first[counted], first["n"]) == (code, 1, 1)
+    assert (second["unmapped"], second["reasons"]) == (1, ["no adapter"])

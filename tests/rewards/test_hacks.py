@@ -1,0 +1,108 @@
+"""The catalogue of reward hacks (docs/rewards.md): each is worth 0, or less than the honest answer beside it."""
+
+import pytest
+
+from rewards import gui_g1, gui_odyssey, gui_r1, lengths, points, text, ui_r1
+from rewards.parse import MAX_CHARS, MAX_LITERAL_CHARS
+
+BOX, ORIGIN = (100, 200, 300, 260), (0, 0, 50, 50)
+SCREEN = (1000, 800)
+THOUGHT = "<think>I look.</think>"
+
+
+def ui(answer, action="click", box=BOX, said="", thought=THOUGHT):
+    """UI-R1's sum."""
+    completion = f"{thought}<answer>{answer}</answer>"
+    parts = ui_r1.action(completion, action), ui_r1.coordinate(completion, action, box, said)
+    return sum(parts) + ui_r1.format(completion)
+
+
+def r1(answer, action="click", place=BOX, said=""):
+    return gui_r1.overall(f"{THOUGHT}<answer>{answer}</answer>", action, place, said)
+
+
+def g1(answer, box=BOX):
+    """GUI-G1's sum."""
+    return gui_g1.hit(answer, box) + gui_g1.iou(answer, box) + gui_g1.edges(answer, box, SCREEN)
+
+
+def acts(action, point="[-100, -100]", said="no input text"):
+    return f"[{{'action': '{action}', 'point': {point}, 'input_text': '{said}'}}]"
+
+
+def saying(action, right, wrong):
+    """GUI-R1's reward of the right text and of another."""
+    return tuple(r1(acts(action, said=text), action, (), right) for text in (right, wrong))
+
+
+def box(*sides):
+    return f'[{{"bbox_2d": {list(sides)}}}]'
+
+
+CLICK = "[{'action': 'click', 'coordinate': [150, 230]}]"
+AT_ORIGIN = "[{'action': 'click', 'coordinate': [10, 10]}]"
+# catalogue number and name, honest answer's reward, hack's reward
+HACKS = [
+    ("H1 no coordinate", ui(AT_ORIGIN, box=ORIGIN), ui("[{'action': 'click'}]", box=ORIGIN)),
+    ("H1 no point", r1(acts("click", "[10, 10]"), place=(20, 30)), r1("[{'action': 'click'}]", place=(20, 30))),
+    ("H1 negative", ui(AT_ORIGIN, box=ORIGIN), ui("[{'action': 'click', 'coordinate': [-9, 9]}]", box=(-20, 0, 5, 50))),
+    ("H1 a box for a point", ui(AT_ORIGIN, box=ORIGIN), ui("[{'action': 'click', 'coordinate': [0, 0, 9, 9]}]")),
+    ("H2 truth without area", ui(CLICK), ui("[{'action': 'click', 'coordinate': [0, 0]}]", box=(0, 0, 0, 0))),
+    ("H2 truth without box", ui(CLICK), ui("[{'action': 'click'}]", box=())),
+    ("H2 float truth", ui(CLICK, box=(99.5, 200, 300, 260.5)), ui("[{'action': 'click'}]", box=(0.5, 0.5, 9.0, 9.0))),
+    (
+        "H3 scroll anywhere",
+        ui("[{'action': 'scroll', 'input_text': 'down'}]", "scroll", said="down"),
+        ui("[{'action': 'scroll'}]", "scroll", said="down"),
+    ),
+    ("H3 any app", *saying("open_app", "Gmail", "Maps")),
+    ("H3 any place", r1(acts("moveto", "[150, 230]"), "moveto"), r1(acts("moveto", "[1, 1]"), "moveto")),
+    ("H3 any keys", *saying("hotkey", "ctrl c", "ctrl v")),
+    ("H4 tiny box", g1(box(*BOX)), g1(box(199, 229, 201, 231))),
+    ("H4 whole screen", g1(box(*BOX)), g1(box(0, 0, *SCREEN))),
+    ("H4 box without area", g1(box(*BOX)), g1(box(200, 230, 200, 230))),
+    ("H4 inverted box", g1(box(*BOX)), g1(box(300, 260, 100, 200))),
+    ("H5 far edge", g1(box(*BOX)), g1(box(100, 200, 1635, 260))),
+    ("H6 two boxes", g1(box(*BOX)), g1(f'[{{"bbox_2d": {list(BOX)}}}, {{"bbox_2d": [1, 1, 2, 2]}}]')),
+    ("H6 two actions", ui(CLICK), ui(CLICK[:-1] + ", {'action': 'scroll'}]")),
+    ("H9 empty list", r1(acts("click", "[150, 230]")), r1("[]")),
+    ("H9 broken JSON", g1(box(*BOX)), g1(box(*BOX)[:-2])),
+    ("H10 NaN", g1(box(*BOX)), g1('[{"bbox_2d": [NaN, 0, Infinity, 260]}]')),
+    ("H10 overflow", g1(box(*BOX)), g1('[{"bbox_2d": [100, 200, 1e999, 260]}]')),
+    ("H11 answer in the thoughts", ui(CLICK), ui(CLICK, thought=f"<think><answer>{CLICK}</answer></think>")),
+    ("H11 two answers", ui(CLICK), ui(f"{CLICK}</answer><answer>{CLICK}")),
+    ("H11 no thoughts", ui(CLICK), ui(CLICK, thought="")),
+    ("H11 text after the answer", ui(CLICK), ui(f"{CLICK}</answer> or so")),
+    ("H12 computed point", r1(acts("click", "[150, 230]")), r1(acts("click", "[75*2, 230]"))),
+    ("H12 call", r1(acts("click", "[150, 230]")), r1("__import__('os').getcwd()")),
+    ("H13 letter", *saying("scroll", "up", "u")),
+    ("H13 all directions", *saying("scroll", "up", "updown")),
+    ("H13 part of a word", *saying("type", "red", "r")),
+    ("H13 verdict", text.verdict("Status: success"), text.verdict("Status: unsuccessful")),
+    ("H13 echoed verdict", text.verdict("Status: success"), text.verdict("Status: success or failure")),
+    ("H13 repeated word", text.token_f1("red", "red"), text.token_f1("red red red", "red")),
+    ("H14 empty text", text.similar("hello", "hello"), text.similar("", "hello")),
+    ("H14 empty step", gui_odyssey.step("TYPE", "a", "TYPE", "a"), gui_odyssey.step("TYPE", "", "TYPE", "a")),
+    ("H14 empty typing", *saying("type", "red", "")),
+    ("H16 padding", max(lengths.dast([3, 3], [10, 512])), lengths.dast([3, 3], [10, 512])[1]),
+    ("H20 centre of the screen", points.near((100, 100), (90, 90), SCREEN), points.near((500, 400), (90, 90), SCREEN)),
+    ("long completion", ui(CLICK), ui(CLICK, thought=f"<think>{'a' * MAX_CHARS}</think>")),
+    ("long answer", ui(CLICK), ui(CLICK + " " * MAX_LITERAL_CHARS + ".")),
+    ("a hundred thousand boxes", g1(box(*BOX)), g1(f"[{', '.join([box(*BOX)[1:-1]] * 100_000)}]")),
+    ("a megabyte", g1(box(*BOX)), g1(box(*BOX) + " " * 1_000_000)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("honest", "hack"), [row[1:] for row in HACKS], ids=[row[0] for row in HACKS])
+def test_a_hack_is_worth_less(honest, hack):
+    """A policy finds every way to be paid without doing the task, and then does nothing else."""
+    assert honest > 0
+    assert hack == 0 or hack < honest
+
+
+def test_completions_run_no_code(tmp_path):
+    """The published reward evaluates the model's text: a completion could delete the user's files."""
+    file = tmp_path / "written"
+    for code in (f"open({str(file)!r}, 'w')", f"[{{'action': open({str(file)!r}, 'w'), 'point': [1, 2]}}]"):
+        assert ui(code) == r1(code) == g1(code) == 0.0
+    assert not file.exists()

@@ -1,0 +1,168 @@
+"""What every reward promises whatever a model writes: no exception, the declared range, the same value twice.
+
+2,000 random and mutated completions by default; VLRL_FUZZ=100000 for a thorough run.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import os
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rewards
+from rewards import actions, gui_g1, lengths, parse
+from vlrl import registry
+
+COMPLETIONS = int(os.environ.get("VLRL_FUZZ", "2000"))
+SEEDS = [
+    "<think>I look.</think> <answer>[{'action': 'click', 'coordinate': [150, 230]}]</answer>",
+    "<answer>[{'action': 'scroll', 'coordinate': [0, 0], 'input_text': 'down'}]</answer>",
+    "<think>a</think><answer>[{'action': 'click', 'point': [123, 300], 'input_text': 'no input text'}]</answer>",
+    '<think>a</think><answer>[{"action": "type", "point": [-100, -100], "input_text": "a b"}]</answer>',
+    '```json\n[\n\t{"bbox_2d": [100, 200, 300, 260], "label": "x"}\n]\n```',
+    "[{'bbox_2d': [110.5, 2e2, 290, 255]}]",
+    "Q: x\nA: y\nStatus: success",
+    "shanghai shopping mall",
+    "up",
+    "",
+]
+PIECES = [
+    "<think>", "</think>", "<answer>", "</answer>", "```", "```json\n", "[", "]", "{", "}", "(", ")", "'", '"', ",",
+    ":", "\\", "NaN", "Infinity", "-Infinity", "1e999", "-1e999", "9" * 400, "-", "0", ".5", "5.", "0x10", "1_0", "1j",
+    "True", "None", "null", "'action': ", "'point': ", "'coordinate': ", "'input_text': ", '"bbox_2d": ', "click", "up",
+    "[1, 2]", "\n", "\t", "\r", "\x00", "\ud800", "\u2028", "٣", "上", "\U0001f600", "Status:", "__import__('os')", "#",
+    "[" * 300, "(" * 3000, "-" * 1500, "1+" * 900, "a" * 25_000, "{" * 50 + "}" * 50, "b'x'", "{1: 2}", "{[]: 1}", "*",
+    "lambda: 0", "f'{1}'", " " * 3000, "1" * 5000,
+]  # fmt: skip
+BOX, POINT = [100, 200, 300, 260], [123, 300]
+# what the other parameters of a reward may be; each example draws one
+GIVEN = {
+    "action": ["click", "CLICK", "scroll", "type", "open_app", "long_press", "close/delete", ""],
+    "box": [BOX, [0.5, 0.5, 400.5, 300.5], [300, 260, 100, 200], [150, 230, 150, 230]],
+    "place": [BOX, POINT, [-100, -100], [], [1, 2, 3]],
+    "text": ["", "no input text", "up", "shanghai shopping mall", "[a]"],
+    "scale": [[1.0, 1.0], [1.0027, 0.9913], [2.0, 0.5]],
+    "image_size": [[1000, 800], [1, 1], [0, 0]],
+    "thinking": [True, False],
+    "notation": ["any", "python", "quoted", "line"],
+    "read": [parse.literal, actions.read, lambda written: parse.integers(written, 1, 9)],
+    "truth": ["", "up", "shanghai shopping mall", "a b"],
+}
+OF_TEXT = {
+    name: reward
+    for name, reward in registry.rewards().items()
+    if next(iter(inspect.signature(reward).parameters)) in ("completion", "predicted", "reply")
+    and not name.startswith("order.")
+}
+
+
+def mutated(rng: random.Random) -> str:
+    """A completion as a model may write it: a good one with pieces put in, left out, doubled or cut off."""
+    written = rng.choice(SEEDS)
+    for _ in range(rng.randrange(6)):
+        start, end = sorted(rng.randrange(len(written) + 1) for _ in range(2))
+        if rng.random() < 0.7:  # near each other: a small change
+            end = min(end, start + rng.randrange(4))
+        middle = rng.choice(["", written[start:end] * 2, rng.choice(PIECES), chr(rng.randrange(0x3000))])
+        written = written[:start] + middle + written[end:]
+    return written
+
+
+def drawn(rng: random.Random, reward) -> dict:
+    """Values for the parameters after the first."""
+    names = list(inspect.signature(reward).parameters)[1:]
+    chosen = {name: rng.choice(GIVEN[name]) for name in names}
+    if inspect.getmodule(reward) is gui_g1 and chosen["notation"] not in ("any", "python"):
+        chosen["notation"] = "any"
+    return chosen
+
+
+def test_every_reward_declares_its_range():
+    """Advantages, curricula and trackers rely on the range."""
+    assert sorted(rewards.RANGES) == sorted(registry.rewards())
+    assert all(low < high for low, high in rewards.RANGES.values())
+
+
+@pytest.mark.parametrize("name", sorted(OF_TEXT))
+def test_no_completion_raises_or_leaves_the_range(name):
+    """One odd completion among millions would end a run of days, or blow up its gradient."""
+    reward, (low, high) = OF_TEXT[name], rewards.RANGES[name]
+    paid = 0
+    for index in range(COMPLETIONS):
+        rng = random.Random(index)
+        completion, values = mutated(rng), drawn(rng, reward)
+        before = copy.deepcopy(values)
+        value = reward(completion, **values)
+        assert type(value) is float and low <= value <= high, (index, completion, values)
+        assert value == reward(completion, **values) and values == before, (index, completion, values)
+        paid += value > 0
+    assert 0 < paid < COMPLETIONS  # otherwise nothing was tested
+
+
+NUMBER = st.one_of(st.integers(-2000, 2000), st.floats())
+BOXES, POINTS = st.lists(NUMBER, min_size=4, max_size=4), st.lists(NUMBER, min_size=2, max_size=2)
+PLAIN = st.one_of(st.none(), st.text(max_size=20), st.lists(NUMBER, max_size=4))
+KINDS = st.sampled_from(["CLICK", "LONG_PRESS", "TYPE", "SCROLL", "HOME", ""])
+NUMERIC = {
+    "boxes.edges": (BOXES, BOXES, POINTS),
+    "boxes.iou": (BOXES, BOXES),
+    "gui_odyssey.click": (POINTS, POINTS, BOXES),
+    "gui_odyssey.step": (KINDS, PLAIN, KINDS, PLAIN, BOXES),
+    "points.in_box": (POINTS, BOXES, st.booleans()),
+    "points.near": (POINTS, POINTS, POINTS, NUMBER, st.booleans()),
+    "steps.advances": (NUMBER, NUMBER, NUMBER, NUMBER),
+}
+
+
+def test_every_reward_is_held_to_its_range():
+    """A new reward must come with its property test (those of orders are in test_order.py)."""
+    orders = {name for name in rewards.RANGES if name.startswith("order.")}
+    assert {*OF_TEXT, *NUMERIC, *orders} == set(rewards.RANGES)
+
+
+@pytest.mark.parametrize("name", NUMERIC)
+@given(data=st.data())
+def test_no_numbers_raise_or_leave_the_range(name, data):
+    """NaN, infinities and boxes inside out come from models and from data."""
+    values = data.draw(st.tuples(*NUMERIC[name]))
+    before = repr(values)
+    low, high = rewards.RANGES[name]
+    value = registry.rewards()[name](*values)
+    assert type(value) is float and low <= value <= high
+    assert value == registry.rewards()[name](*values) and repr(values) == before
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.0, 2.0, 3.0]), st.integers(0, 10_000)), min_size=1, max_size=16))
+def test_length_terms_keep_their_range_and_favour_the_right(group):
+    """A term without bound, or one that pays wrong answers, would outweigh the reward."""
+    got, spent = zip(*group, strict=True)
+    for reward, term in zip(got, lengths.dast(got, spent), strict=True):
+        assert 0.1 <= term <= 1.0 if reward == 3.0 else -1.0 <= term <= -0.1
+
+
+def test_rewards_use_nothing_but_their_arguments():
+    """A reward that reads a file, a clock or a random number scores the same completion differently elsewhere."""
+    pure = {"__future__", "ast", "collections", "dataclasses", "functools", "json", "math", "re", "rewards", "typing"}
+    for file in Path(rewards.__file__).parent.glob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        imported = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        imported += [name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names]
+        assert {name.partition(".")[0] for name in imported} <= pure | {"warnings"}, file
+        assert not [n for n in ast.walk(tree) if isinstance(n, ast.Call) and ast.unparse(n.func) in ("open", "print")]
+
+
+@pytest.mark.parametrize("size", [parse.MAX_CHARS + 1, 1_000_000])
+def test_long_completions_are_cut_off_by_a_limit(size):
+    """Otherwise one runaway completion keeps all others waiting."""
+    padded = f"<think>{'a' * size}</think><answer>[1, 2]</answer>"
+    many = "[" + ", ".join(['{"bbox_2d": [1, 2, 3, 4]}'] * 100_000) + "]"
+    assert parse.answer_text(padded, True).reason == "too_long"
+    assert {gui_g1.read(many).reason, parse.literal(many).reason, parse.python_literal(many).reason} == {"too_long"}
+    assert parse.literal("[" * 1000).reason == "too_deep"
