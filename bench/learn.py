@@ -16,17 +16,30 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean
 
+from vlrl.config import load
+
 ROOT = Path(__file__).parents[1]
 TASKS = {"gui_grounding": "GUI grounding", "jigsaw": "Jigsaw, unseen photographs"}
-RECIPES = {"GRPO": None, "MSSR": "configs/recipes/mssr.yaml"}
+METHODS = ("GRPO", "MSSR")
+POOL = 2048  # prompts of the single-rollout recipe, each answered once before the first step
 
 
-def run(out: Path, task: str, recipe: str | None, seed: int) -> dict:
+def changes(task: str, method: str) -> list[str]:
+    """What turns the task's config (group-normalised advantages) into the method, at equal rollouts and updates."""
+    if method == "GRPO":
+        return []
+    train = load(ROOT / "configs" / f"{task}.yaml").train
+    rollouts = train.prompts * train.group_size
+    steps = train.steps - POOL // rollouts
+    return ["configs/recipes/mssr.yaml", f"train.prompts={rollouts}", f"train.steps={steps}"]
+
+
+def run(out: Path, task: str, method: str, seed: int) -> dict:
     """One training run -> its summary."""
-    folder = out / f"{task}_{Path(recipe).stem if recipe else 'grpo'}_{seed}"
+    folder = out / f"{task}_{method.lower()}_{seed}"
     summary = folder / "summary.json"
     if not summary.exists():
-        command = [sys.executable, "-m", "vlrl.cli", "train", f"configs/{task}.yaml", *([recipe] if recipe else [])]
+        command = [sys.executable, "-m", "vlrl.cli", "train", f"configs/{task}.yaml", *changes(task, method)]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         log = out / f"{folder.name}.log"
         with log.open("w") as file:
@@ -43,6 +56,7 @@ def shown(measured: dict) -> str:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     arguments.add_argument("--seeds", type=int, default=3)
     arguments.add_argument("--jobs", type=int, default=2, help="runs at a time, one core each")
     arguments.add_argument("--out", type=Path, default=ROOT / "runs" / "learn")
@@ -50,9 +64,9 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.jobs) as pool:
         runs = {
-            (task, method): [pool.submit(run, options.out, task, recipe, seed) for seed in range(options.seeds)]
-            for task in TASKS
-            for method, recipe in RECIPES.items()
+            (task, method): [pool.submit(run, options.out, task, method, seed) for seed in range(options.seeds)]
+            for task in options.tasks
+            for method in METHODS
         }
     print("| task | method | before | after, by seed | mean gain | rollouts | updates | CPU-s a run |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,6 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"vlrl: {error}", file=sys.stderr)
         return getattr(error, "exit_code", 2)
+    except BrokenPipeError:  # the reader, `head` for example, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT, errno.EFBIG):
             raise
@@ -191,8 +195,6 @@ def _warmstart(options: argparse.Namespace) -> int:
 
 def _quiet() -> None:
     """Libraries' progress bars and notes would bury our own line."""
-    import os
-
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

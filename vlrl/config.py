@@ -38,7 +38,7 @@ def _named(value: Any) -> Any:
 
 
 Plugin = Annotated[Component, BeforeValidator(_named)]
-Rate = Annotated[float, Field(gt=0)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -54,7 +54,7 @@ class PolicySection(Section):
     model: str = "embedded"  # embedded, a folder, or a name on the hub
     max_tokens: Count = 64  # of a completion
     max_prompt: Count | None = None  # default: what the model takes
-    temperature: Annotated[float, Field(gt=0)] = 1.0
+    temperature: Rate = 1.0
     min_pixels: Count | None = None  # of an image as shown; default: the processor's
     max_pixels: Count | None = None
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 compute on a GPU, float32 on a CPU
@@ -73,6 +73,7 @@ class TrainSection(Section):
     epochs: Count = 1  # passes over a step's rollouts
     microbatch: Count | None = None  # prompts in one forward; default: the whole minibatch
     shared_prefix: bool = True  # a prompt is forwarded once per group
+    optimizer: Literal["adamw", "muon"] = "adamw"  # muon: for models trained whole (vlrl/optimizers.py)
     lr: Rate = 1e-6
     lr_end: Annotated[float, Field(ge=0)] | None = None  # linear from lr to here; default: constant
     warmup: Annotated[int, Field(ge=0)] = 0  # steps of linear rise
@@ -123,7 +124,14 @@ class Config(Section):
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 reads 1e-6 as text; numbers are what people mean."""
+    """YAML 1.1 reads 1e-6 as text and lets the last of two equal keys win; people mean neither."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        for i, key in enumerate(keys):
+            if key in keys[:i]:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", node.start_mark)
+        return super().construct_mapping(node, deep)
 
 
 _Loader.add_implicit_resolver(

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from vlrl import checkpoint, log, registry
+from vlrl import checkpoint, log, optimizers, registry
 from vlrl.batch import columns, decisions_of, estimate
 from vlrl.config import Config
 from vlrl.evaluate import Result, evaluate
@@ -38,6 +38,7 @@ class Trainer:
 
     def __init__(self, config: Config, resume: bool = False):
         from accelerate import Accelerator
+        from accelerate.utils import ProjectConfiguration
 
         self.config, self.out = config, Path(config.out)
         train = config.train
@@ -52,10 +53,11 @@ class Trainer:
         if self.reference:
             self.policy.freeze_reference()
         self.sampler = registry.make("sampler", config.sampler, "sampler", len(self.samples), config.seed)
-        self.accelerator = Accelerator(log_with=config.log.trackers or None, project_dir=self.out)
+        place = ProjectConfiguration(project_dir=self.out, logging_dir=self.out / "tensorboard")
+        self.accelerator = Accelerator(log_with=config.log.trackers or None, project_config=place)
         learned = [p for p in self.policy.model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(
-            learned, lr=train.lr, betas=tuple(train.betas), weight_decay=train.weight_decay
+        self.optimizer = optimizers.build(
+            self.policy.model, train.optimizer, lr=train.lr, betas=tuple(train.betas), weight_decay=train.weight_decay
         )
         self.policy.scorer, self.optimizer = self.accelerator.prepare(self.policy.scorer, self.optimizer)
         terms = [registry.make("losses", c, f"losses.{i}") for i, c in enumerate(config.losses)]
@@ -217,7 +219,7 @@ class Trainer:
             head = "\n".join(log.provenance(self.config.seed))
             log.write_text(self.out / "config.yaml", f"{head}\n{dump(self.config)}")
         if self.config.log.trackers:
-            self.accelerator.init_trackers(self.out.name or "vlrl")
+            self.accelerator.init_trackers("vlrl")
 
     def _log(self, row: dict[str, Any], timing: dict[str, float] | None) -> None:
         log.append_row(self.out / "metrics.jsonl", row)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from vlrl import embedded, registry
+from vlrl import embedded, optimizers, registry
 from vlrl.config import Count, DataSection, Plugin, PolicySection, Rate, Section, load_as
 from vlrl.evaluate import evaluate
 from vlrl.policies.codecs import Prompt
@@ -99,22 +99,10 @@ def _begins_with(prompt: Prompt, head: Prompt) -> bool:
     return torch.equal(prompt.ids[: len(head.ids)], head.ids) and torch.equal(prompt.pixels, head.pixels)
 
 
-def optimizers(model: torch.nn.Module, lr: float) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices (a third of AdamW's steps on tiny models), AdamW for embeddings, norms and biases."""
-    matrices, rest = [], []
-    for name, parameter in model.named_parameters():
-        hidden = parameter.ndim == 2 and "embed" not in name
-        (matrices if hidden else rest).append(parameter)
-    return [
-        torch.optim.Muon(matrices, lr=lr, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(rest, lr=lr, betas=(0.9, 0.95), weight_decay=0.0),
-    ]
-
-
 def train(policy: VLM, tasks: Sequence[Any], config: WarmstartConfig) -> list[float]:
     """Minimises the token-mean negative log-likelihood of gold answers. Returns the loss of every step."""
     stream = draws(tasks, config.lessons, config.seed)
-    parts = optimizers(policy.model, config.lr)
+    optimizer = optimizers.build(policy.model, "muon", lr=config.lr, betas=(0.9, 0.95), weight_decay=0.01)
     losses, start = [], time.perf_counter()
     for step in range(config.steps):
         batch = [q for _ in range(config.images) for q in questions(policy, *next(stream))]
@@ -122,14 +110,12 @@ def train(policy: VLM, tasks: Sequence[Any], config: WarmstartConfig) -> list[fl
         given = torch.tensor([question.given for question in batch])
         learned = now.mask & (torch.arange(now.mask.shape[1]) >= given[:, None]).to(now.mask.device)
         loss = -now.logprobs[learned].mean()
-        for optimizer in parts:
-            for setting in optimizer.param_groups:
-                setting["lr"] = config.lr * min(1.0, (step + 1) / config.warmup)
-            optimizer.zero_grad()
+        for setting in optimizer.param_groups:
+            setting["lr"] = config.lr * min(1.0, (step + 1) / config.warmup)
+        optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
-        for optimizer in parts:
-            optimizer.step()
+        optimizer.step()
         losses.append(loss.item())
         if (step + 1) % 25 == 0:
             recent, spent = sum(losses[-25:]) / 25, time.perf_counter() - start
