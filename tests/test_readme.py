@@ -24,9 +24,8 @@ def block(first_line: str) -> str:
 def train(folder: Path, *changes: str) -> dict:
     command = [sys.executable, "-m", "vlrl.cli", "train", str(ROOT / "configs" / "gui_grounding.yaml")]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [*command, f"out={folder / 'run'}", *SMALL, *changes], cwd=folder, env=environment, capture_output=True, text=True
-    )
+    changes = (f"out={folder / 'run'}", *SMALL, *changes)
+    done = subprocess.run([*command, *changes], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads((folder / "run" / "summary.json").read_text())
 

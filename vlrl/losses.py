@@ -29,9 +29,7 @@ def ppo_clip(
 
 
 @method(needs=("reference",), level="token", source="estimators: joschu.net/blog/kl-approx.html; k3 as in GRPO")
-def kl(
-    now: Evaluation, batch: Batch, *, kind: Literal["k1", "k2", "k3"] = "k3", coef: float = 0.01
-) -> Tensor:
+def kl(now: Evaluation, batch: Batch, *, kind: Literal["k1", "k2", "k3"] = "k3", coef: float = 0.01) -> Tensor:
     """KL(policy || reference) per token: k1 = log p/q, k2 = (log p/q)^2 / 2, k3 = q/p - log(q/p) - 1."""
     gap = (batch.reference - now.logprobs).masked_fill(~batch.mask, 0.0)
     if kind == "k1":

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 Eta = Literal["paper", "monotone", "fixed"]
 
 
-def forgetting_rate(
-    kl: float | None, mode: Eta, low: float = 0.875, high: float = 0.96, target: float = 0.01
-) -> float:
+def forgetting_rate(kl: float | None, mode: Eta, low: float = 0.875, high: float = 0.96, target: float = 0.01) -> float:
     """Share of the past that a tracker keeps, from the mean KL of the last steps.
 
     `paper` is the released rule, which is not monotone: it rises from `low` at KL 0 to `high` at the target and drops

@@ -295,9 +295,7 @@ def first_advantage(rollouts: Rollouts, advantage: torch.Tensor) -> torch.Tensor
     return totals / torch.bincount(rollouts.episode, minlength=len(totals))
 
 
-def describe(
-    episodes: list[Episode], rollouts: Rollouts, advantage: torch.Tensor, totals: Totals
-) -> dict[str, float]:
+def describe(episodes: list[Episode], rollouts: Rollouts, advantage: torch.Tensor, totals: Totals) -> dict[str, float]:
     """A step's row of metrics."""
     n, mask = len(episodes), rollouts.mask
     silent = advantage.abs().amax(1) < 1e-8

@@ -109,6 +109,4 @@ def _slice(rows: list[int], now: Evaluation, rollouts: Rollouts, advantage: Tens
     """The rows' columns, cut to the evaluation's length and put beside it."""
     length, device = now.mask.shape[1], now.mask.device
     reference = None if rollouts.reference is None else rollouts.reference[rows, :length].to(device)
-    return Batch(
-        advantage[rows, :length].to(device), rollouts.logprobs[rows, :length].to(device), now.mask, reference
-    )
+    return Batch(advantage[rows, :length].to(device), rollouts.logprobs[rows, :length].to(device), now.mask, reference)

@@ -127,10 +127,7 @@ def main(path: str, changes: Sequence[str]) -> int:
     """`vlrl warmstart CONFIG`: builds a tiny model, teaches it, saves it in float16, prints its held-out accuracy."""
     config = load_as(WarmstartConfig, path, changes)
     torch.set_num_threads(config.threads)
-    tasks = [
-        registry.make_task(lesson, f"lessons.{i}.task")
-        for i, lesson in enumerate(config.lessons)
-    ]
+    tasks = [registry.make_task(lesson, f"lessons.{i}.task") for i, lesson in enumerate(config.lessons)]
     tokenizer = embedded.tokenizer_from(_corpus(tasks))
     model, processor = embedded.build(tokenizer, **config.model.model_dump(), seed=config.seed)
     policy = VLM(model, processor, max_tokens=16, seed=config.seed)

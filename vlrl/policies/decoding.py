@@ -60,8 +60,8 @@ def sample(
     """`counts[i]` completions of prompt i, prompt by prompt. Temperature 0 is greedy.
 
     Each prompt is encoded and prefilled once, and its keys and values are kept once, whatever its count: a row of the
-    cache is `prompt | first token of each of its completions | second token of each | ...`. With `keep`, the prompts are
-    forwarded with gradient and returned, so that an update under the same weights need not forward them again.
+    cache is `prompt | first token of each of its completions | second token of each | ...`. With `keep` the prompts are
+    forwarded with gradient and returned, so that an update under the same weights does not forward them again.
     """
     device = model.device
     packed = pack([(prompt, []) for prompt in prompts], pad_id).to(device)

@@ -186,9 +186,7 @@ class VLM:
         if not hasattr(self.model, "disable_adapter"):
             self._frozen = copy.deepcopy(self.scorer).requires_grad_(False).eval()
 
-    def _evaluate(
-        self, scorer: nn.Module, decisions: Sequence[Decision], kept: Prefill | None = None
-    ) -> Evaluation:
+    def _evaluate(self, scorer: nn.Module, decisions: Sequence[Decision], kept: Prefill | None = None) -> Evaluation:
         replies = [d.inputs for d in decisions]
         rows: OrderedDict[int, tuple[Prompt, list[int]]] = OrderedDict()
         for b, reply in enumerate(replies):
