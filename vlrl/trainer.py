@@ -124,8 +124,9 @@ class Trainer:
                   "estimate": estimated - collected, "update": clock() - estimated}  # fmt: skip
         self._log(row, timing)
         if self.step == 1 or self.step % self.config.log.rollouts_every == 0:
-            kept = episodes[: self.config.log.rollouts]
-            log.save_rollouts(self.out, self.step, kept, first_advantage(rollouts, advantage)[: len(kept)])
+            kept = spread(len(episodes), self.config.log.rollouts)
+            shown = [episodes[i] for i in kept]
+            log.save_rollouts(self.out, self.step, shown, mean_advantage(rollouts, advantage)[kept])
         return row | {"seconds": timing["seconds"]}
 
     def _keeps_prefill(self) -> bool:
@@ -288,7 +289,12 @@ def _interval(measured: dict[str, float]) -> dict[str, float]:
     return {k: measured[k] for k in ("value", "low", "high", "n")}
 
 
-def first_advantage(rollouts: Rollouts, advantage: torch.Tensor) -> torch.Tensor:
+def spread(n: int, count: int) -> list[int]:
+    """`count` positions evenly over n, so that a look at a few rollouts shows many prompts."""
+    return [i * n // min(n, count) for i in range(min(n, count))]
+
+
+def mean_advantage(rollouts: Rollouts, advantage: torch.Tensor) -> torch.Tensor:
     """Each episode's mean advantage over its units [N]."""
     share = advantage.sum(1) / rollouts.mask.sum(1).clamp(min=1)
     totals = share.new_zeros(len(rollouts.sample_ids)).index_add(0, rollouts.episode, share)
