@@ -1,6 +1,6 @@
 """Held-out accuracy before and after RL: tasks x methods x seeds at equal rollouts, as the README's table.
 
-    python bench/learn.py [--seeds 3] [--jobs 2] [--out runs/learn]
+    python bench/learn.py [--tasks gui_grounding jigsaw] [--methods GRPO MSSR] [--seeds 3] [--jobs 2]
 
 Every run is `vlrl train` in its own process with one thread; a run that has finished is not repeated.
 """
@@ -57,6 +57,7 @@ def shown(measured: dict) -> str:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    arguments.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     arguments.add_argument("--seeds", type=int, default=3)
     arguments.add_argument("--jobs", type=int, default=2, help="runs at a time, one core each")
     arguments.add_argument("--out", type=Path, default=ROOT / "runs" / "learn")
@@ -66,7 +67,7 @@ def main() -> None:
         runs = {
             (task, method): [pool.submit(run, options.out, task, method, seed) for seed in range(options.seeds)]
             for task in options.tasks
-            for method in METHODS
+            for method in options.methods
         }
     print("| task | method | before | after, by seed | mean gain | rollouts | updates | CPU-s a run |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")

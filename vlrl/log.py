@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -56,6 +58,16 @@ def forget_after(out: Path, step: int) -> None:
     for file in (out / "rollouts").glob("step_*.jsonl"):
         if int(file.stem.removeprefix("step_")) > step:
             file.unlink()
+
+
+def set_aside(out: Path) -> None:
+    """Renames an earlier run's folder to `out.1`, `out.2`, ...: a new run neither mixes with it nor destroys it."""
+    if not (out / "config.yaml").exists():
+        return
+    number = next(i for i in itertools.count(1) if not out.with_name(f"{out.name}.{i}").exists())
+    older = out.with_name(f"{out.name}.{number}")
+    out.rename(older)
+    print(f"the earlier run in {out} is now in {older}", file=sys.stderr)
 
 
 def provenance(seed: int) -> list[str]:

@@ -74,8 +74,10 @@ class Trainer:
         self.clock = {"wall_s": 0.0, "cpu_s": 0.0}
         self.results: dict[str, dict[str, float]] = {}  # before, best, after
         self.resumed = resume and self._restore()
-        if not self.resumed:
+        if resume and not self.resumed:  # killed before its first checkpoint
             log.forget_after(self.out, -1)
+        elif not resume:
+            log.set_aside(self.out)
 
     # -- the loop ------------------------------------------------------------------------------------------------
 

@@ -119,3 +119,16 @@ def test_provenance_is_comments():
     lines = log.provenance(5)
     assert all(line.startswith("# ") and "\n" not in line for line in lines)
     assert "seed 5" in "".join(lines)
+
+
+def test_a_new_run_sets_an_earlier_one_aside(tmp_path):
+    """Starting again in the same folder must not cost the first run, nor let its checkpoints be resumed by mistake."""
+    out = tmp_path / "run"
+    for expected in ("run.1", "run.2"):
+        (out / "checkpoints").mkdir(parents=True)
+        (out / "config.yaml").write_text(expected)
+        log.set_aside(out)
+        assert not out.exists()
+        assert (tmp_path / expected / "config.yaml").read_text() == expected
+    log.set_aside(out)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run.1", "run.2"]
