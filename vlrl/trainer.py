@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -233,12 +235,11 @@ class Trainer:
 
     def _save(self) -> None:
         parts = {"policy": self.policy, "sampler": self.sampler}
-        stateful = [e for e in self.estimators if hasattr(e, "state_dict")]
         state = {
             "step": self.step, "counts": self.counts, "results": self.results, "clock": self._elapsed(),
             "optimizer": self.optimizer.state_dict(), "random": checkpoint.random_state(),
             **{name: part.state_dict() for name, part in parts.items()},
-            "estimators": [e.state_dict() for e in stateful],
+            "estimators": [e.state_dict() for e in self._stateful()],
         }  # fmt: skip
         folder = self.out / "checkpoints"
         checkpoint.save(folder / f"step_{self.step:06d}", state, self.policy.save)
@@ -255,8 +256,7 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.policy.load_state_dict(state["policy"])
         self.sampler.load_state_dict(state["sampler"])
-        stateful = [e for e in self.estimators if hasattr(e, "state_dict")]
-        for estimator, saved in zip(stateful, state["estimators"], strict=True):
+        for estimator, saved in zip(self._stateful(), state["estimators"], strict=True):
             estimator.load_state_dict(saved)
         self.step, self.counts, self.results = state["step"], state["counts"], state["results"]
         self.clock = state["clock"]
@@ -264,9 +264,17 @@ class Trainer:
         log.forget_after(self.out, self.step)
         return True
 
-    def _clock(self):
+    def _stateful(self) -> list[Any]:
+        return [e for e in self.estimators if hasattr(e, "state_dict")]
+
+    @contextlib.contextmanager
+    def _clock(self) -> Iterator[None]:
+        """Adds what passes inside to the run's clock, however it ends."""
         self._since = (time.perf_counter(), time.process_time())
-        return _Closing(self)
+        try:
+            yield
+        finally:
+            self.clock = self._elapsed()
 
     def _elapsed(self) -> dict[str, float]:
         wall, cpu = self._since
@@ -274,17 +282,6 @@ class Trainer:
             "wall_s": self.clock["wall_s"] + time.perf_counter() - wall,
             "cpu_s": self.clock["cpu_s"] + time.process_time() - cpu,
         }
-
-
-class _Closing:
-    def __init__(self, trainer: Trainer):
-        self.trainer = trainer
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error) -> None:
-        self.trainer.clock = self.trainer._elapsed()
 
 
 def _interval(measured: dict[str, float]) -> dict[str, float]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vlrl.batch import mask_of
-from vlrl.losses import log_ratio
+from vlrl.losses import clip_fraction, log_ratio
 from vlrl.types import Batch, Decision, Evaluation, Policy, Rollouts
 
 
@@ -83,10 +83,8 @@ class Updater:
                 return self._skip(rows, rollouts, totals)
             self.backward(objective)
             loss += objective.item()
-            off = log_ratio(now, batch).detach()
-            low, high = self.clip_range
-            clipped += float(((off.exp() < 1 - low) | (off.exp() > 1 + high))[now.mask].float().sum())
-            gap += float(off.abs()[now.mask].sum())
+            clipped += clip_fraction(now, batch, *self.clip_range) * int(now.mask.sum())
+            gap += float(log_ratio(now, batch).detach().abs()[now.mask].sum())
         norm = self.clip()
         if not torch.isfinite(norm):
             return self._skip(rows, rollouts, totals)
