@@ -56,6 +56,7 @@ class Task:
 
     weights: Mapping[str, float]
     bad_rows: tuple[BadRow, ...] = ()
+    at_once: int | None = None  # environments that may be open at a time, each in its thread; None: any number, in one
 
     def environment(self, sample: Sample) -> Environment:
         return SingleTurn(sample.prompt)

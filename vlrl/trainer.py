@@ -138,7 +138,7 @@ class Trainer:
         train = self.config.train
         whole = train.minibatches == train.epochs == 1 and not train.microbatch
         plain = self.accelerator.num_processes == 1 and not self.config.policy.gradient_checkpointing
-        return train.shared_prefix and whole and plain
+        return train.shared_prefix and whole and plain and getattr(self.task, "at_once", None) is None
 
     def _lr(self, offset: int = 0) -> float:
         """The learning rate of the present step: warm-up, then constant or linear to `lr_end`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,8 @@ from transformers import DynamicCache
 
 from vlrl.policies import attention
 from vlrl.policies.codecs import Prompt, codec_for
-from vlrl.policies.decoding import Prefill, entropy_of, law, sample
+from vlrl.policies.decoding import Prefill, entropy_of, law
+from vlrl.policies.decoding import sample as decode
 from vlrl.policies.packing import Packed, pack, pack_replies
 from vlrl.types import Decision, Episode, Evaluation, Observation, UserError
 
@@ -136,15 +137,15 @@ class VLM:
         """
         members: OrderedDict[object, list[int]] = OrderedDict()  # prompt -> the episodes that start from it
         for i, episode in enumerate(episodes):
-            shares = self.shared_prefix and not episode.turns
-            members.setdefault(episode.group if shares else (i,), []).append(i)
+            members.setdefault(self._start(episode, observations, members, i), []).append(i)
         prompts = []
         for first, *_ in members.values():
-            key = None if episodes[first].turns else episodes[first].sample.id
+            sample = episodes[first].sample
+            key = sample.id if observations[first] is sample.prompt else None  # an environment may show another start
             prompts.append(self.prompt(observations[first], key))
         self.model.eval()
         with self.precision():
-            made = sample(
+            made = decode(
                 bare(self.model), prompts, [len(m) for m in members.values()], max_tokens=self.max_tokens,
                 temperature=0.0 if greedy else self.temperature, banned_ids=self.codec.banned_ids,
                 stop_ids=self.codec.stop_ids, pad_id=self.codec.pad_id, generator=self.generator, keep=keep,
@@ -158,6 +159,15 @@ class VLM:
             )
         }
         return [decisions[i] for i in range(len(episodes))]
+
+    def _start(
+        self, episode: Episode, observations: Sequence[Observation], members: Mapping[object, list[int]], i: int
+    ) -> object:
+        """What names the prompt of episode i: its group where it starts as the group's first does, else itself."""
+        if not self.shared_prefix or episode.turns:
+            return (i,)
+        first = members.get(episode.group, [i])[0]
+        return episode.group if observations[i].content == observations[first].content else (i,)
 
     def decide(self, observation: Observation, text: str, key: str | None = None) -> Decision:
         """A given text as a decision of this policy: for supervised training and offline scoring."""
