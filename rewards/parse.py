@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ MAX_CHARS = 20_000  # of a completion
 MAX_LITERAL_CHARS = 2_000
 MAX_DEPTH = 8  # of brackets in a literal
 MAX_DIGITS = 9  # of an integer token
+_WARNINGS = threading.Lock()  # Python's filters are one for all threads
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def python_literal(text: str) -> Parsed:
     if reason:
         return Parsed(reason=reason)
     try:
-        with warnings.catch_warnings():  # such as an invalid escape in a model's string
+        with _WARNINGS, warnings.catch_warnings():  # such as an invalid escape in a model's string
             warnings.simplefilter("ignore")
             return Parsed(ast.literal_eval(text))
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # TypeError: unhashable dict key

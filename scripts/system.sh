@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that optional parts use: a browser, ffmpeg, Mesa's software renderers, a font.
+# Installs the Debian packages that optional parts use: a browser, ffmpeg, Mesa's software renderers, fonts.
 # Never stops a build for want of them, unless CI=true.
 set -euo pipefail
 export PATH="$PATH:/sbin:/usr/sbin" DEBIAN_FRONTEND=noninteractive
@@ -10,11 +10,13 @@ font() { [ -n "$(find /usr/share/fonts /usr/local/share/fonts "$HOME/.fonts" "$H
 
 missing() { # the packages that are not there, by what they bring: a package's own name differs between distributions
     program chromium || program chromium-browser || program google-chrome || echo chromium
+    program chromedriver || echo chromium-driver
     program ffmpeg || echo ffmpeg
     library libGL.so.1 || echo libgl1
     library libEGL.so.1 || echo libegl1
     library libOSMesa.so || echo libosmesa6
     font DejaVuSans.ttf || echo fonts-dejavu-core
+    [ -n "$(fc-list :lang=zh 2>/dev/null | head -n 1)" ] || font wqy-microhei.ttc || echo fonts-wqy-microhei
 }
 
 install() { # as root, one by one if need be: one that a release dropped must not take the others with it

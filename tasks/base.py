@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from vlrl.types import BadRow, Data, Environment, Observation, Sample, Score, Split, Step, UserError
+from vlrl.types import BadRow, Data, Environment, Episode, Frame, Observation, Sample, Score, Split, Step, UserError
 
 THINK = "First think inside <think> </think>, then answer inside <answer> </answer>."
 OWN_DATA = Data()  # what the task renders or bundles
@@ -26,7 +26,7 @@ class SingleTurn:
         self._turns_left = 1
         return self.prompt
 
-    def step(self, action: str | np.ndarray) -> Step:
+    def step(self, action: str | np.ndarray, frames: Sequence[Frame] = ()) -> Step:
         if self._turns_left != 1:
             raise RuntimeError("one step after one reset, then make a new environment")
         self._turns_left = 0
@@ -64,6 +64,10 @@ class Task:
     def reward(self, score: Score) -> float:
         """The weighted sum of the score's parts."""
         return sum(weight * score.parts[name] for name, weight in self.weights.items())
+
+    def metrics(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+        """What an evaluation reports beside accuracy and reward: name -> number. None by default."""
+        return {}
 
 
 def generator(seed: int, split: Split, index: int) -> np.random.Generator:

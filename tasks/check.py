@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import get_args
 
@@ -10,12 +12,14 @@ import numpy as np
 from PIL import Image
 
 from tasks.base import Task
-from vlrl.types import Decision, Episode, Frame, Sample, Score, Split, Turn
+from vlrl.types import Decision, Episode, Frame, Observation, Sample, Score, Split, Turn
 
 SPACES = ("original_px", "resized_px", "rel1000", "rel1")  # coordinates that model families write
 SHOWN = 0.9  # the size of the image as shown, in `resized_px`, relative to the task's image
+FEW = 1  # sample of each split, where environments are slow
 RIGHT_BY_CHANCE = 0.9  # at most this share of samples may be answered by another sample's gold
 JUNK = ("", " ", "?", "<answer></answer>", "<answer>[]</answer>", "<think></think><answer>none</answer>", "[0, 0]")
+PLACEHOLDER = re.compile(r"\{\w*\}")  # braces around anything else may be the form of an answer
 LETTERS = np.array(list("ABCDabcd0123456789[](){},.:'\" \n"))
 
 
@@ -28,7 +32,11 @@ class Finding:
 
 
 def prove(task: Task, samples: int = 32) -> list[Finding]:
-    """Checks the first samples of each split; changes nothing. UserError from the task's own files passes through."""
+    """Checks the first samples of each split; changes nothing. UserError from the task's own files passes through.
+
+    Where few environments may be open at a time (`at_once`), playing costs seconds, and only FEW are checked.
+    """
+    samples = samples if task.at_once is None else FEW
     listed = [(split, task.samples(split)) for split in get_args(Split)]
     chosen = [sample for _, split in listed for sample in split[:samples]]
     return [Finding(claim, next(check(task, chosen), None)) for claim, check in CLAIMS.items()] + [
@@ -37,46 +45,44 @@ def prove(task: Task, samples: int = 32) -> list[Finding]:
 
 
 def _gold(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
-    for sample in samples:
-        for space in SPACES if sample.prompt.images else SPACES[:1]:
-            frames = _frames(sample, space)
-            completion = task.gold(sample, frames)
-            score = _score(task, sample, completion, frames)
+    for sample, shown in _starts(task, samples):
+        for space in SPACES if shown.images else SPACES[:1]:
+            score, completion = _played(task, sample, None, space)
             if task.reward(score) < _most(task) or score.correct != 1.0 or score.reason:
                 yield f"{sample.id}: {completion!r} in {space} scores {dict(score.parts)}, reason {score.reason}"
 
 
 def _junk(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
     rng = np.random.default_rng(0)
-    for sample in samples:
+    for sample, _ in _starts(task, samples):
         soup = ["".join(rng.choice(LETTERS, size=n)) for n in (3, 30)]
         for completion in (*JUNK, *soup, *(f"<answer>{text}</answer>" for text in soup)):
-            score = _score(task, sample, completion, _frames(sample, SPACES[0]))
+            score, _ = _played(task, sample, completion, SPACES[0])
             if score.correct or task.reward(score) >= _most(task):
                 yield f"{sample.id}: {completion!r} scores {dict(score.parts)}, correct {score.correct:g}"
 
 
 def _guess(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
-    golds = [task.gold(sample, _frames(sample, SPACES[0])) for sample in samples]
+    golds = [_played(task, sample, None, SPACES[0])[1] for sample in samples]
     if len(set(golds)) < 2:
         return
     pairs = zip(samples, golds[1:] + golds[:1], strict=True)
-    right = sum(_score(task, sample, gold, _frames(sample, SPACES[0])).correct for sample, gold in pairs)
+    right = sum(_played(task, sample, gold, SPACES[0])[0].correct for sample, gold in pairs)
     if right > RIGHT_BY_CHANCE * len(samples):
         yield f"the next sample's gold is right for {right:g} of {len(samples)} samples"
 
 
 def _prompt(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
-    for sample in samples:
-        if not sample.prompt.text.strip():
+    for sample, shown in _starts(task, samples):
+        if not shown.text.strip():
             yield f"{sample.id}: the prompt has no text"
-        if any(isinstance(part, str) and ("{" in part and "}" in part) for part in sample.prompt.content):
-            yield f"{sample.id}: a {{placeholder}} is left in {sample.prompt.text!r}"
+        if any(isinstance(part, str) and PLACEHOLDER.search(part) for part in shown.content):
+            yield f"{sample.id}: a {{placeholder}} is left in {shown.text!r}"
 
 
 def _images(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
-    for sample in samples:
-        for image in sample.prompt.images:
+    for sample, shown in _starts(task, samples):
+        for image in shown.images:
             if not isinstance(image, Image.Image) or image.mode != "RGB" or min(image.size) < 1:
                 yield f"{sample.id}: {image!r} is no RGB image"
             else:
@@ -85,9 +91,9 @@ def _images(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
 
 def _coordinates(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
     rng = np.random.default_rng(0)
-    for sample in samples:
+    for sample, shown in _starts(task, samples):
         for space in SPACES:
-            for frame in _frames(sample, space):
+            for frame in _frames(shown, space):
                 xy = rng.uniform(0, 1, 2) * frame.original
                 again = frame.to_original(*frame.from_original(*xy))
                 if np.any(np.abs(again - xy) > _step(frame)):
@@ -123,16 +129,29 @@ def _most(task: Task) -> float:
     return sum(weight for weight in task.weights.values() if weight > 0) - 1e-9
 
 
-def _frames(sample: Sample, space: str) -> tuple[Frame, ...]:
+def _starts(task: Task, samples: Sequence[Sample]) -> Iterator[tuple[Sample, Observation]]:
+    """Each sample and what its episodes begin with."""
+    for sample in samples:
+        with closing(task.environment(sample)) as environment:
+            yield sample, environment.reset()
+
+
+def _frames(shown: Observation, space: str) -> tuple[Frame, ...]:
     share = SHOWN if space == "resized_px" else 1.0
-    sizes = [image.size for image in sample.prompt.images]
+    sizes = [image.size for image in shown.images]
     return tuple(Frame(space, size, (round(size[0] * share), round(size[1] * share))) for size in sizes)
 
 
-def _score(task: Task, sample: Sample, completion: str, frames: tuple[Frame, ...]) -> Score:
-    """The score of one turn that no policy took."""
-    environment = task.environment(sample)
-    decision = Decision(completion, logprobs=None, entropy=None, cut=False, frames=frames)
-    turn = Turn(environment.reset(), decision, environment.step(completion))
-    environment.close()
-    return task.score(Episode(sample, 0, [turn]))
+def _played(task: Task, sample: Sample, completion: str | None, space: str) -> tuple[Score, str]:
+    """The score of an episode that no policy took, and its last completion: the one given, or (None) gold ones."""
+    turns: list[Turn] = []
+    with closing(task.environment(sample)) as environment:
+        gold = getattr(environment, "gold", lambda frames: task.gold(sample, frames))
+        shown = environment.reset()
+        while not turns or not (turns[-1].step.done or turns[-1].step.cut):
+            frames = _frames(shown, space)
+            text = completion if completion is not None else gold(frames)
+            decision = Decision(text, logprobs=None, entropy=None, cut=False, frames=frames)
+            turns.append(Turn(shown, decision, environment.step(text, frames)))
+            shown = turns[-1].step.observation
+    return task.score(Episode(sample, 0, turns)), text

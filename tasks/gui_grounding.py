@@ -1,11 +1,10 @@
-"""GUI grounding: click what the instruction names. Rendered screens, or ScreenSpot-like files (tasks/readers.py).
+"""GUI grounding: click what the instruction names. Rendered screens, or files such as ScreenSpot's (tasks/readers).
 
 The answer is one point `[x, y]` in the coordinates of the policy's frame; it is scored in pixels of the task's image.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -13,7 +12,7 @@ from typing import Literal
 
 from rewards import parse, points
 from rewards.format import tagged
-from tasks import readers, screens
+from tasks import breakdown, places, readers, screens
 from tasks.base import OWN_DATA, THINK, Rendered, Task, answer_markup, check, check_weights, generator
 from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
 
@@ -22,6 +21,11 @@ TEMPLATES = {
     "guided": "{instruction} Give the point to click as <answer>[x, y]</answer>.",
 }
 WEIGHTS = {"hit": 1.0, "format": 0.5}
+# tags that results are broken down by; `macro` is the mean over the first of these that the samples have
+SPLITS = (
+    *(("platform", "type"), ("group",), ("type",), ("platform",)),
+    *(("ui_type",), ("group", "ui_type"), ("application",), ("kind",)),
+)
 
 
 class GuiGrounding(Task):
@@ -83,11 +87,13 @@ class GuiGrounding(Task):
         image, widgets = self._render(rng, theme=self.themes[rng.integers(len(self.themes))])
         target = widgets[(int(rng.integers(len(widgets))) + question) % len(widgets)]
         prompt = Observation((image, self._text(_instruction(target))))
-        return Sample(f"gui_grounding/{split}/{index:06d}", prompt, tuple(map(float, target.box)))
+        box = tuple(map(float, target.box))
+        return Sample(f"gui_grounding/{split}/{index:06d}", prompt, box, tags={"type": target.kind})
 
     def _from_file(self, split: Split, index: int) -> Sample:
         row = self._targets[split][index]
-        return Sample(row.id, Observation((readers.open_image(row.image), self._text(row.instruction))), row.box)
+        prompt = Observation((readers.open_image(row.image), self._text(row.instruction)))
+        return Sample(row.id, prompt, row.truth.box, weight=row.weight, tags=row.tags)
 
     def _text(self, instruction: str) -> str:
         text = TEMPLATES[self.template].format(instruction=instruction)
@@ -115,7 +121,29 @@ class GuiGrounding(Task):
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
         """The completion with the highest score that the frame can express."""
-        return answer_markup(_written(frames[0], _expressible(frames[0], sample.answer)), self.thinking)
+        point = places.written(frames[0], places.expressible(frames[0], sample.answer))
+        return answer_markup(json.dumps(point), self.thinking)
+
+    def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """Accuracy by every category that the samples are tagged with, each of them kept, hit or not.
+
+        `micro`: over samples; `macro`: the mean of SeeClick's splits (platform/type), or of ScreenSpot-Pro's groups.
+        `best_constant` (`_x`, `_y`): what the best single point, in shares of the image, would hit without looking.
+        `zero_hit`: the number of categories without a hit. `parse_fail`: the share of completions that hold no point.
+        """
+        splits = [accuracy for keys in SPLITS if (accuracy := breakdown.accuracy_by(episodes, *keys))]
+        best, x, y = breakdown.best_constant_click(
+            [e.sample.answer for e in episodes], [e.frames[0].original for e in episodes]
+        )
+        found = {name: value for accuracy in splits for name, value in accuracy.items()}
+        return {
+            **{f"by/{name}": value for name, value in found.items()},
+            "micro": breakdown.mean([e.score.correct for e in episodes]),
+            **({"macro": breakdown.mean(list(splits[0].values()))} if splits else {}),
+            "best_constant": best, "best_constant_x": x, "best_constant_y": y,
+            "zero_hit": float(sum(value == 0 for value in found.values())),
+            "parse_fail": breakdown.parse_failures(episodes),
+        }  # fmt: skip
 
 
 def _instruction(target: screens.Widget) -> str:
@@ -127,19 +155,3 @@ def _instruction(target: screens.Widget) -> str:
 def _point(text: str) -> parse.Parsed:
     literal = parse.literal(text)
     return literal if literal.reason else parse.point(literal.value)
-
-
-def _expressible(frame: Frame, box: tuple[float, ...]) -> tuple[float, float]:
-    """The box's centre in the frame's coordinates; where rounding leaves the box, a neighbour that does not."""
-    x, y = frame.from_original((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
-    step = 1e-4 if frame.space == "rel1" else 1.0
-    around = sorted(itertools.product((0, -1, 1, -2, 2), repeat=2), key=lambda move: abs(move[0]) + abs(move[1]))
-    for dx, dy in around:
-        candidate = round(x + dx * step, 4), round(y + dy * step, 4)
-        if points.in_box(frame.to_original(*candidate), box):
-            return candidate
-    return x, y
-
-
-def _written(frame: Frame, xy: tuple[float, float]) -> str:
-    return json.dumps(list(xy) if frame.space == "rel1" else [int(v) for v in xy])

@@ -30,6 +30,16 @@ def parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--model", metavar="DIR", help="a model folder, a run folder or a hub name")
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
 
+    record = commands.add_parser("record", help="play episodes and keep them, to train on them offline")
+    record.add_argument("config")
+    record.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    record.add_argument("--episodes", type=int, required=True, metavar="N")
+    record.add_argument("--out", required=True, metavar="DIR", help="a new folder; see `rollouts: offline_first`")
+    record.add_argument("--by", choices=("policy", "gold"), default="policy", help="who acts, default %(default)s")
+    record.add_argument("--noise", type=float, default=0.0, metavar="P",
+                        help="with --by gold: the share of turns that the policy takes instead, default 0")  # fmt: skip
+    record.add_argument("--split", choices=("train", "test"), default="train", help="default %(default)s")
+
     score = commands.add_parser("score", help="score saved completions offline, one JSON line out per line in")
     score.add_argument("name", metavar="TASK_OR_REWARD", help="see `vlrl list`")
     score.add_argument("rows", metavar="ROWS.jsonl", help="one JSON object a line: completion, answer, image_size")
@@ -37,6 +47,20 @@ def parser() -> argparse.ArgumentParser:
     check = commands.add_parser("check-task", help="prove that a task's samples, gold answers and rewards fit together")
     check.add_argument("name", metavar="TASK", help="see `vlrl list tasks`, or my_module:MyTask")
     check.add_argument("--data", metavar="PATH", help="the file or folder of training data; default: the task's own")
+
+    capture = commands.add_parser("capture", help="make GUI grounding data of web pages: screenshots and boxes")
+    capture.add_argument("pages", nargs="*", metavar="PAGE", help="an .html file, a folder, an address or the name of "
+                         "a bundled page; default: all bundled pages")  # fmt: skip
+    capture.add_argument("--out", required=True, metavar="DIR", help="a new folder: train.jsonl, test.jsonl, images/")
+    capture.add_argument("--train", type=int, default=2000, metavar="N", help="questions, default %(default)s")
+    capture.add_argument("--test", type=int, default=512, metavar="N", help="questions, default %(default)s")
+    capture.add_argument("--held-out", nargs="+", metavar="PAGE", help="pages for testing alone; the others then train")
+    capture.add_argument("--viewport", nargs="+", default=["1280x800"], metavar="WxH", help="default %(default)s")
+    capture.add_argument("--scale", type=float, default=1.0, metavar="S", help="pixels to a CSS pixel, default 1")
+    capture.add_argument("--languages", nargs="+", metavar="L", help="of bundled pages, such as en ar; default: all")
+    capture.add_argument("--kinds", nargs="+", metavar="KIND", help="what to ask for: icon, button, ...; default: all")
+    capture.add_argument("--per-screen", type=int, metavar="N", help="exactly N questions a screenshot; default: all")
+    capture.add_argument("--seed", type=int, default=0)
 
     commands.add_parser("list", help="tasks, rewards, methods, policies, robots").add_argument(
         "kind", nargs="?", help="show one kind only"
@@ -138,10 +162,32 @@ def _eval(options: argparse.Namespace) -> int:
     if options.json:
         extra = {"reward": result.reward, "parts": result.parts, "parse_fail": result.parse_fail}
         print(json.dumps({"task": config.task.name, "model": config.policy.model, "metric": "accuracy",
-                          **measured, **extra, "bad_rows": len(task.bad_rows)}))  # fmt: skip
+                          **measured, **extra, "bad_rows": len(task.bad_rows), "metrics": result.metrics}))  # fmt: skip
     else:
         print(f"accuracy {measured['value']:.3f} [{measured['low']:.3f}, {measured['high']:.3f}] "
               f"on {measured['n']} samples; reward {result.reward:.3f}")  # fmt: skip
+        width = max(map(len, result.metrics), default=0)
+        for name, value in result.metrics.items():
+            print(f"  {name:{width}}  {value:.3f}")
+    return 0
+
+
+def _record(options: argparse.Namespace) -> int:
+    from vlrl import config as configs
+
+    config = configs.load(options.config, options.changes)
+    if options.episodes < 1:
+        raise UserError(f"--episodes {options.episodes}: at least 1")
+    if not 0 <= options.noise <= 1:
+        raise UserError(f"--noise {options.noise:g}: a share between 0 and 1")
+    if options.noise and options.by != "gold":
+        raise UserError("--noise goes with --by gold: the policy's own episodes are its own in every turn")
+    _quiet()
+    from vlrl.record import record
+
+    wanted = {"by": options.by, "noise": options.noise, "split": options.split}
+    tally = record(config, episodes=options.episodes, out=options.out, **wanted)
+    print(f"{tally.episodes} episodes by {options.by}: {tally}; {options.out}")
     return 0
 
 
@@ -164,6 +210,12 @@ def _check_task(options: argparse.Namespace) -> int:
     for finding in findings:
         print(f"FAILED  {finding.claim}: {finding.problem}" if finding.problem else f"ok      {finding.claim}")
     return 2 if any(finding.problem for finding in findings) else 0
+
+
+def _capture(options: argparse.Namespace) -> int:
+    from importlib import import_module
+
+    return import_module("tasks.capture").main(options)
 
 
 def _list(options: argparse.Namespace) -> int:

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from vlrl.rollout import collect
-from vlrl.types import Episode, Policy
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A mean over n held-out samples with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-    n: int
+from vlrl.types import Episode, Measured, Policy, wilson
 
 
 @dataclass(frozen=True)
@@ -30,26 +19,18 @@ class Result:
     parse_fail: dict[str, float]
     length: float
     episodes: list[Episode]
+    metrics: dict[str, float] = field(default_factory=dict)  # what the task reports beside
 
     def row(self) -> dict[str, float]:
         """The result as a row of metrics."""
         measured = self.accuracy
         return {
+            **{f"eval/{k}": v for k, v in self.metrics.items()},
             "eval/accuracy": measured.value, "eval/low": measured.low, "eval/high": measured.high, "eval/n": measured.n,
             "eval/reward": self.reward, "eval/length": self.length,
             **{f"eval/reward/{k}": v for k, v in self.parts.items()},
             **{f"eval/parse_fail/{k}": v for k, v in self.parse_fail.items()},
         }  # fmt: skip
-
-
-def wilson(successes: float, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's score interval of a share: it stays inside [0, 1] and is honest for small n."""
-    if n == 0:
-        return 0.0, 1.0
-    p = successes / n
-    centre, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    low, high = (centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n)
-    return max(0.0, min(p, low)), min(1.0, max(p, high))  # rounding must not exclude a share of 0 or 1
 
 
 def evaluate(
@@ -65,10 +46,11 @@ def evaluate(
         episodes += collect(policy, task, chosen, group_size=1, greedy=True)
         if progress:
             progress(len(episodes), n)
-    return summarise(episodes)
+    return summarise(episodes, dict(task.metrics(episodes)) if hasattr(task, "metrics") else {})
 
 
-def summarise(episodes: list[Episode]) -> Result:
+def summarise(episodes: list[Episode], metrics: dict[str, float] | None = None) -> Result:
+    """Accuracy, reward and reasons of scored episodes, with the task's own metrics of them."""
     n = len(episodes)
     correct = sum(e.score.correct for e in episodes)
     reasons = Counter(e.score.reason for e in episodes if e.score.reason)
@@ -79,4 +61,5 @@ def summarise(episodes: list[Episode]) -> Result:
         {reason: count / n for reason, count in sorted(reasons.items())},
         sum(len(e.turns[-1].decision.logprobs) for e in episodes) / n,
         episodes,
+        metrics or {},
     )

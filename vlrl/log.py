@@ -108,12 +108,15 @@ def save_rollouts(
 
 def _rollout_row(folder: Path, step: int, episode: Episode, split: str) -> dict[str, Any]:
     score = episode.score
-    images = episode.sample.prompt.images
+    shown = [turn.observation for turn in episode.turns] or [episode.sample.prompt]
+    images = [image for observation in shown for image in observation.images]
+    said = "\n".join(str(turn.decision.action) for turn in episode.turns)
     answer = score.answer
     return {
         "step": step, "split": split, "sample_id": episode.sample.id, "group": episode.group,
-        "prompt": episode.sample.prompt.text, "images": [_thumbnail(folder, image) for image in images],
-        "image_size": list(images[0].size) if images else None, "completion": episode.completion,
+        "prompt": shown[0].text, "images": [_thumbnail(folder, image) for image in images],
+        "image_size": list(images[0].size) if images else None, "image_sizes": [list(image.size) for image in images],
+        "completion": said,
         "answer": list(answer) if isinstance(answer, tuple) else answer, "parts": dict(score.parts),
         "reward": episode.reward, "correct": score.correct, "reason": score.reason,
         "marks": [vars(mark) for mark in score.marks],

@@ -45,8 +45,7 @@ def _play(
                 return
             active = list(opened)
             decisions = policy.act([episodes[i] for i in active], [shown[i] for i in active], **act)
-            actions = [decision.action for decision in decisions]
-            steps = stepper.map(lambda i, action: opened[i].step(action), active, actions)
+            steps = stepper.map(lambda i, d: opened[i].step(d.action, d.frames), active, decisions)
             for i, decision, step in zip(active, decisions, steps, strict=True):
                 episodes[i].turns.append(Turn(shown[i], decision, step))
                 shown[i] = step.observation

@@ -5,6 +5,7 @@ Shapes: N episodes, B decisions (one per turn), T units of credit (tokens of a c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -64,6 +65,8 @@ class Sample:
     id: str
     prompt: Observation
     answer: Any = None
+    weight: float = 1.0  # how much the sample counts, for example GUI-G1's difficulty (estimator `weighted`)
+    tags: Mapping[str, str] = field(default_factory=dict)  # what its benchmark breaks results down by: platform, ...
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,7 @@ class Mark:
     kind: Literal["point", "box", "text"]
     xy: tuple[float, ...] = ()
     label: str = ""
+    image: int = 0  # which of the images that the episode showed
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,26 @@ class Score:
     answer: Any = None  # as parsed; None when parsing failed
     reason: str | None = None  # why parsing failed
     marks: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A mean over n held-out samples with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+def wilson(successes: float, n: int, z: float = 1.959964) -> tuple[float, float]:
+    """Wilson's score interval of a share: it stays inside [0, 1] and is honest for small n."""
+    if n == 0:
+        return 0.0, 1.0
+    p = successes / n
+    centre, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    low, high = (centre - half) / (1 + z * z / n), (centre + half) / (1 + z * z / n)
+    return max(0.0, min(p, low)), min(1.0, max(p, high))  # rounding must not exclude a share of 0 or 1
 
 
 @dataclass
@@ -178,10 +202,10 @@ class Episode:
 
 
 class Environment(Protocol):
-    """Single use: made for one episode, reset once, closed at its end."""
+    """Single use: made for one episode, reset once, closed at its end. `frames` say how coordinates are to be read."""
 
     def reset(self) -> Observation: ...
-    def step(self, action: str | np.ndarray) -> Step: ...
+    def step(self, action: str | np.ndarray, frames: Sequence[Frame] = ()) -> Step: ...
     def close(self) -> None: ...
 
 
@@ -189,15 +213,20 @@ class Task(Protocol):
     """Samples, scoring and what a run reports. One class per file in `tasks/`; see `tasks/base.py` for the defaults."""
 
     weights: Mapping[str, float]  # reward part -> weight
+    at_once: int | None  # environments that may be open at a time, each in its thread; None: any number, in one
 
     def samples(self, split: Split) -> Sequence[Sample]: ...
     def environment(self, sample: Sample) -> Environment: ...
     def score(self, episode: Episode) -> Score: ...
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str: ...
+    def metrics(self, episodes: Sequence[Episode]) -> Mapping[str, float]: ...
 
 
 class Policy(Protocol):
-    """A model that acts and can say how likely its actions were."""
+    """A model that acts and can say how likely its actions were.
+
+    For methods with critics also `features(decisions) -> Tensor [B, H]`, see `vlrl.policies.vlm.VLM.features`.
+    """
 
     def act(self, episodes: Sequence[Episode], observations: Sequence[Observation]) -> list[Decision]: ...
     def evaluate(self, decisions: Sequence[Decision]) -> Evaluation: ...
@@ -225,6 +254,8 @@ class Rollouts:
     logprobs: Tensor  # float32 [B, T], under the law that sampled
     entropy: Tensor  # float32 [B, T], of the sampling distribution
     reference: Tensor | None = None  # float32 [B, T], log-probabilities under the frozen reference
+    weight: Tensor | None = None  # float32 [N], how much each sample counts; None: all the same
+    features: Tensor | None = None  # float32 [B, H], what the policy makes of each decision's prompt, for critics
 
 
 @dataclass(frozen=True)

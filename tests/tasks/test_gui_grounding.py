@@ -1,14 +1,15 @@
 """GUI grounding: clicks are scored in the image's pixels whatever coordinates the model writes."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from tasks import screens
+from tasks import breakdown, screens
 from tasks.gui_grounding import GuiGrounding
 from vlrl.types import Data, Decision, Episode, Frame, Observation, Sample, Turn, UserError
 
@@ -146,3 +147,67 @@ def test_options_out_of_range_stop_at_once(options, message):
     """A run must not start with a screen nobody can draw."""
     with pytest.raises(UserError, match=message):
         GuiGrounding(**options)
+
+
+def evaluated(answers, tags=()):
+    """Scored episodes of points on boxes in the left half of SCREEN, with the tags given."""
+    episodes = []
+    for i, completion in enumerate(answers):
+        sample = Sample(str(i), Observation(("Click.",)), (0.0, 0.0, 32.0, 48.0), tags=tags[i] if tags else {})
+        decision = Decision(completion, logprobs=None, entropy=None, cut=False, frames=(SCREEN,))
+        episodes.append(Episode(sample, 0, [Turn(sample.prompt, decision, None)]))
+        episodes[-1].score = TASK.score(episodes[-1])
+    return episodes
+
+
+HIT, MISS = "<answer>[9, 9]</answer>", "<answer>[60, 9]</answer>"
+
+
+def test_categories_without_a_hit_stay_in_the_table():
+    """GUI-R1's evaluator drops them from numerator and denominator, which lifts the rest."""
+    tags = [{"platform": "web", "type": "icon"}] * 2 + [{"platform": "mobile", "type": "text"}] * 3
+    metrics = TASK.metrics(evaluated([MISS, "?", HIT, HIT, MISS], tags))
+    assert metrics == pytest.approx(
+        {
+            "by/web/icon": 0, "by/mobile/text": 2 / 3, "by/icon": 0, "by/text": 2 / 3, "by/web": 0, "by/mobile": 2 / 3,
+            "micro": 2 / 5, "macro": 1 / 3, "zero_hit": 3, "parse_fail": 1 / 5,
+            "best_constant": 1, "best_constant_x": 0.025, "best_constant_y": 0.025,
+        }
+    )  # fmt: skip
+
+
+def test_rows_without_categories_have_none():
+    """A plain file is no benchmark: no macro over nothing."""
+    metrics = TASK.metrics(evaluated([HIT, MISS]))
+    assert set(metrics) == {"micro", "best_constant", "best_constant_x", "best_constant_y", "zero_hit", "parse_fail"}
+    assert metrics["micro"] == 0.5
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(*[st.integers(0, 60)] * 4), min_size=1, max_size=40))
+def test_no_single_point_beats_the_best_constant_click(corners):
+    """The habit that a model is compared with must be the strongest one, and worth what is said."""
+    boxes = [(min(a, b), min(c, d), max(a, b) + 4, max(c, d) + 4) for a, b, c, d in corners]
+    best, x, y = breakdown.best_constant_click(boxes, [(64, 64)] * len(boxes))
+
+    def hits(u, v):
+        return np.mean([b[0] <= 64 * u <= b[2] and b[1] <= 64 * v <= b[3] for b in boxes])
+
+    assert best == pytest.approx(hits(x, y))
+    assert best >= max(hits((i + 0.5) / 20, (j + 0.5) / 20) for i in range(20) for j in range(20)) - 1e-9
+    assert best >= 1 / len(boxes) - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("name", "n"), [("screenspot_mobile.json", 6), ("screenspot_hf.parquet", 6), ("gui_g1.json", 2), ("ui_r1.json", 2)]
+)
+def test_published_files_can_be_trained_on(gui_files, name, n):
+    """Points are asked for on the boxes of every grounding format; UI-R1's other actions are set aside and counted."""
+    data = Data(train=str(gui_files / name), on_bad="skip")
+    task = GuiGrounding(data=data if name != "ui_r1.json" else replace(data, format="ui_r1"))
+    assert len(task.samples("train")) == n
+    assert [bad.row for bad in task.bad_rows] == ([2, 3] if name == "ui_r1.json" else [])
+    for sample in task.samples("train"):
+        size = sample.prompt.images[0].size
+        frame = Frame("rel1", size, size)
+        assert click(task.gold(sample, [frame]), sample.answer, frame).correct == 1.0

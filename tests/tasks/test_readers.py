@@ -1,4 +1,4 @@
-"""Readers of GUI data on real files: what is taken, and that every bad row is named or counted."""
+"""Readers of GUI grounding data on real files: what is taken, and that every bad row is named or counted."""
 
 import json
 
@@ -30,11 +30,11 @@ def read(folder, rows, name="rows.jsonl", **options):
 
 
 def test_jsonl(folder):
-    """The plain format; rows without an id are named after their file and number."""
-    rows, bad = read(folder, [GOOD, {**GOOD, "id": "mine"}])
-    assert [(row.id, row.box, row.instruction) for row in rows] == [
-        ("rows/1", (10.0, 10.0, 30.0, 20.0), "Press it"),
-        ("mine", (10.0, 10.0, 30.0, 20.0), "Press it"),
+    """The plain format; rows without an id are named after their file and number, other texts are kept as tags."""
+    rows, bad = read(folder, [GOOD, {**GOOD, "id": "mine", "kind": "button"}])
+    assert [(row.id, row.truth.box, row.instruction, row.tags) for row in rows] == [
+        ("rows/1", (10.0, 10.0, 30.0, 20.0), "Press it", {}),
+        ("mine", (10.0, 10.0, 30.0, 20.0), "Press it", {"kind": "button"}),
     ]
     assert bad == ()
 
@@ -49,15 +49,37 @@ def test_screenspot_boxes_are_x_y_width_height(folder):
         "data_source": "ios",
     }
     rows, _ = read(folder, [row], "mobile.json")
-    assert rows[0].box == (40.0, 30.0, 70.0, 50.0)
+    assert rows[0].truth.box == (40.0, 30.0, 70.0, 50.0)
+    assert rows[0].tags == {"platform": "mobile", "type": "icon", "data_source": "ios"}
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "platform"),
+    [("macos", "mobile.json", "desktop"), ("forum", "x.json", "web"), (None, "screenspot_web_v2.json", "web"),
+     ("vr", "screenspot_desktop.json", "desktop"), ("vr", "x.json", None)],
+)  # fmt: skip
+def test_the_platform_is_the_sources_or_the_files(folder, source, name, platform):
+    """SeeClick's six splits would mix phones with web pages."""
+    row = {"img_filename": "a.png", "bbox": [4, 3, 3, 2], "instruction": "x", "data_type": "icon"}
+    rows, _ = read(folder, [row | ({"data_source": source} if source else {})], name)
+    assert rows[0].tags.get("platform") == platform
 
 
 def test_screenspot_pro_boxes_are_corners(folder):
     """The same key means corners there; the reader goes by `img_size`, or by what is declared."""
     row = {"img_filename": "a.png", "img_size": [80, 60], "bbox": [40, 30, 70, 50], "instruction": "x", "id": "p1"}
-    assert read(folder, [row], "pro.json")[0][0].box == (40.0, 30.0, 70.0, 50.0)
+    assert read(folder, [row], "pro.json")[0][0].truth.box == (40.0, 30.0, 70.0, 50.0)
     with pytest.raises(UserError, match=r"outside the image.*width, height"):
         read(folder, [row], "pro.json", format="screenspot")
+
+
+def test_boxes_that_may_be_either_are_never_guessed(folder):
+    """ScreenSpot's and UI-R1's rows can have the same keys and mean other boxes: the user must say which."""
+    row = {"img_filename": "a.png", "instruction": "x", "bbox": [10, 10, 30, 20]}
+    with pytest.raises(UserError, match=r"fit no format.*screenspot.*corners \(ui_r1\)\?; set data\.format"):
+        read(folder, [row], "rows.json")
+    assert read(folder, [row], "rows.json", format="ui_r1")[0][0].truth.box == (10.0, 10.0, 30.0, 20.0)
+    assert read(folder, [row], "rows.json", format="screenspot")[0][0].truth.box == (10.0, 10.0, 40.0, 30.0)
 
 
 def test_images_may_lie_elsewhere(folder):
@@ -118,7 +140,10 @@ def test_lines_that_are_not_json_are_bad_rows(folder):
         readers.targets(Data(train=str(folder / "rows.jsonl")))
 
 
-@pytest.mark.parametrize(("name", "text"), [("e.jsonl", ""), ("e.json", "[]"), ("e.json", "{}"), ("e.json", "[")])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("e.jsonl", ""), ("e.jsonl", "[]\n{"), ("e.json", "[]"), ("e.json", "{}"), ("e.json", "["), ("e.parquet", "PAR1")],
+)
 def test_files_without_rows_stop(folder, name, text):
     """An empty data set is a mistake, not a run of zero questions."""
     (folder / name).write_text(text)
@@ -128,7 +153,10 @@ def test_files_without_rows_stop(folder, name, text):
 
 def test_missing_files_and_unknown_formats_stop(folder):
     """The message names the file or the formats there are."""
-    with pytest.raises(UserError, match=r"none\.jsonl: cannot be read"):
-        readers.targets(Data(train=str(folder / "none.jsonl")))
-    with pytest.raises(UserError, match=r"data\.format: 'coco': must be one of auto, screenspot"):
+    for name in ("none.jsonl", "none.parquet"):
+        with pytest.raises(UserError, match=rf"{name}: cannot be read"):
+            readers.targets(Data(train=str(folder / name)))
+    with pytest.raises(UserError, match=r"data\.format: 'coco': must be one of auto, jsonl"):
         read(folder, [GOOD], format="coco")
+    with pytest.raises(UserError, match=r"rows\.json: the keys picture fit no format; set data\.format to one of"):
+        read(folder, [{"picture": "a.png"}], "rows.json")

@@ -91,3 +91,25 @@ def test_only_the_asked_samples_are_evaluated(asked, n):
     """A quick check would take as long as a full one, or ask for samples that are not there."""
     task = registry.make_task(Config.model_validate({"task": {"name": "jigsaw", "held_out": 9}, "out": "x"}))
     assert evaluate(Scribe(task, ""), task, samples=asked, batch=4).accuracy.n == n
+
+
+def test_what_a_task_reports_beside_reaches_the_log():
+    """A benchmark's categories would be lost; its names must not take the place of the accuracy."""
+    task = registry.make_task(Config.model_validate({"task": {"name": "jigsaw", "held_out": 9}, "out": "x"}))
+    task.metrics = lambda episodes: {"web/icon": len(episodes) / 18, "accuracy": -1.0}
+    result = evaluate(Scribe(task, ""), task, batch=4)
+    assert result.metrics == {"web/icon": 0.5, "accuracy": -1.0}
+    assert result.row()["eval/web/icon"] == 0.5
+    assert result.row()["eval/accuracy"] == result.accuracy.value
+
+
+def test_a_task_need_not_report_anything_beside():
+    """Tasks of users that know nothing of metrics must go on working."""
+    task = registry.make_task(Config.model_validate({"task": {"name": "jigsaw", "held_out": 9}, "out": "x"}))
+
+    class Bare:
+        samples, environment, score, reward = task.samples, task.environment, task.score, task.reward
+
+    assert (
+        evaluate(Scribe(task, ""), Bare, samples=4).metrics == evaluate(Scribe(task, ""), task, samples=4).metrics == {}
+    )

@@ -46,14 +46,14 @@ function outside(mark, [width, height]) {
 const pixels = (mark) => mark.xy.map((value) => Number(value.toFixed(1))).join(", ");
 
 function picture(row, place, k, images) {
-  const size = k === 0 ? row.image_size : images[place] && images[place].size;
+  const size = k === 0 ? row.image_size : row.image_sizes[k] || (images[place] && images[place].size);
   if (place === null || !size) return html("p", { class: "missing" }, "image not embedded");
   const [width, height] = size;
   const image = html("img", { alt: `image of ${row.sample_id || "the sample"}`, "data-place": place });
   if (images[place].size[0] < FEW_PIXELS) image.classList.add("pixels");
   const style = `aspect-ratio: ${width} / ${height}; width: min(100%, ${IMAGE_HEIGHT * width / height}px)`;
   const frame = html("div", { class: "frame", style }, image);
-  const marks = k === 0 ? row.marks.filter((mark) => mark.kind !== "text") : [];
+  const marks = row.marks.filter((mark) => mark.kind !== "text" && (mark.image || 0) === k);
   if (marks.length) {
     const unit = Math.max(width, height) / 100;
     const order = [...marks].sort((a, b) => (a.role === "prediction") - (b.role === "prediction"));
@@ -96,7 +96,7 @@ function makeCard(row, images) {
   const kind = verdict(row);
   const group = row.group === null ? null : `group ${row.group}`;
   const when = [`step ${format(row.step)}`, row.split, group].filter(Boolean).join(" · ");
-  const far = row.image_size ? row.marks.filter((mark) => mark.kind !== "text" && outside(mark, row.image_size)) : [];
+  const far = row.image_size ? row.marks.filter((mark) => mark.kind !== "text" && !mark.image && outside(mark, row.image_size)) : [];
   const pictures = row.images.map((place, k) => picture(row, place, k, images));
   return html("article", { class: `card ${kind}`, "aria-label": `${VERDICTS[kind]}, ${when}` },
     html("header", {},

@@ -56,7 +56,7 @@ def card(row: Row, album: Album) -> dict[str, Any]:
     images = row.get("images")
     places = [album.place(name) for name in images if isinstance(name, str)] if isinstance(images, list) else []
     size = row.get("image_size")
-    if not (isinstance(size, list) and len(size) == 2 and all(is_number(side) and side > 0 for side in size)):
+    if not is_size(size):
         size = album.items[places[0]]["size"] if places and places[0] is not None else None
     answer = row.get("answer")
     marks = row.get("marks")
@@ -66,11 +66,22 @@ def card(row: Row, album: Album) -> dict[str, Any]:
         "parts": row["parts"] if isinstance(row.get("parts"), dict) else {},
         "images": places,
         "image_size": size,
+        "image_sizes": sizes(row.get("image_sizes"), len(places)),
         "prompt": shorten(row.get("prompt")),
         "completion": shorten(row.get("completion")),
         "answer": None if answer is None else shorten(answer if isinstance(answer, str) else json.dumps(answer)),
         "marks": [mark for mark in marks if is_mark(mark)] if isinstance(marks, list) else [],
     }
+
+
+def sizes(listed: Any, images: int) -> list[Any]:
+    """The images' own sizes, in whose pixels marks are; None for one that is not known."""
+    known = listed if isinstance(listed, list) else []
+    return [size if is_size(size) else None for size in (*known[:images], *[None] * (images - len(known)))]
+
+
+def is_size(size: Any) -> bool:
+    return isinstance(size, list) and len(size) == 2 and all(is_number(side) and side > 0 for side in size)
 
 
 def is_number(value: Any) -> bool:

@@ -1,0 +1,104 @@
+"""Starts headless Chromium for tasks that look at web pages (selenium, chromedriver; nothing is downloaded)."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from vlrl.types import UserError
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",  # containers have little of it, and a page then crashes
+    "--hide-scrollbars",
+    "--font-render-hinting=none",
+    "--force-color-profile=srgb",
+    "--enable-blink-features=ComputedAccessibilityInfo",  # element.computedRole and element.computedName
+)
+
+PATIENCE = 30  # seconds that a page may take to load
+LOADED = """
+const done = arguments[0];
+const ready = () => document.fonts.ready.then(() => done(location.href));
+if (document.readyState === "complete") ready(); else addEventListener("load", ready);
+"""
+
+
+def launch(size: tuple[int, int]) -> Chrome:
+    """A fresh browser (its profile goes when it quits) whose viewport has `size` (width, height) pixels.
+
+    Raises UserError naming what to install: selenium, a browser, chromedriver; or when the browser does not start.
+    """
+    try:
+        from selenium import webdriver
+        from selenium.common.exceptions import WebDriverException
+    except ImportError as error:
+        raise UserError("selenium is not installed: pip install 'vlrl[browser]'") from error
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    driver = shutil.which("chromedriver")
+    if not (browser and driver):
+        raise UserError(f"{'chromedriver' if browser else 'chromium'} is not on PATH: run `make system`, or install it "
+                        "(Debian: chromium and chromium-driver)")  # fmt: skip
+    os.environ |= {"SE_OFFLINE": "true", "SE_AVOID_STATS": "true"}
+    options = webdriver.ChromeOptions()
+    options.binary_location = browser
+    options.unhandled_prompt_behavior = "dismiss"  # a page's alert() would stop everything
+    for flag in FLAGS:
+        options.add_argument(flag)
+    try:
+        chrome = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    except WebDriverException as error:
+        raise UserError(f"{browser} does not start with {driver}: {first_line(error)}; see `vlrl doctor`") from error
+    chrome.set_page_load_timeout(PATIENCE)
+    chrome.set_script_timeout(PATIENCE)
+    resize(chrome, size)
+    return chrome
+
+
+@functools.cache
+def died() -> tuple[type[Exception], ...]:
+    """What selenium raises when the browser, its driver or the line to them is gone, or does not answer in time."""
+    from selenium.common.exceptions import WebDriverException
+    from urllib3.exceptions import HTTPError
+
+    return WebDriverException, HTTPError, OSError
+
+
+def resize(chrome: Chrome, size: tuple[int, int], scale: float = 1.0) -> None:
+    """Sets the viewport in CSS pixels, of which each becomes `scale` pixels of a screenshot."""
+    metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": scale, "mobile": False}
+    chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+def visit(chrome: Chrome, address: str) -> None:
+    """Opens a page and waits until it has loaded (chromedriver's own wait ends early on a busy machine).
+
+    Raises UserError when it does not open or load.
+    """
+    from selenium.common.exceptions import WebDriverException
+
+    try:
+        chrome.get(address)
+        reached = chrome.execute_async_script(LOADED)
+    except WebDriverException as error:
+        raise UserError(f"{address}: does not open ({first_line(error)})") from error
+    if reached.startswith("chrome-error:"):
+        raise UserError(f"{address}: does not open: no such file, or no server there that answers")
+
+
+def first_line(error: Exception) -> str:
+    """The first line of a WebDriverException, whose text goes on with the browser's stack."""
+    return str(getattr(error, "msg", None) or error).split("\n")[0]

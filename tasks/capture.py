@@ -1,0 +1,222 @@
+"""`vlrl capture`: GUI grounding data from web pages. Screenshots, and boxes of what can be clicked, from the DOM.
+
+A page is opened as `page.html?seed=N&lang=xx`; those that come with vlrl (tasks/pages) draw themselves from that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import hashlib
+import json
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tasks import browser, elements
+from tasks.page_list import Page, pages
+from vlrl.types import Split, UserError
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+FRUITLESS = 3  # rounds over all pages and viewports without a new screenshot, after which there are no more
+WEB = ("http://*", "https://*", "ws://*", "wss://*")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to capture. `rows` are questions wanted; `per_screen` exactly so many of a screenshot, None: all."""
+
+    pages: tuple[Page, ...]
+    held_out: tuple[Page, ...]
+    rows: dict[Split, int]
+    viewports: tuple[tuple[int, int], ...]  # CSS pixels
+    scale: float  # pixels of the screenshot to a CSS pixel
+    languages: tuple[str, ...]
+    kinds: tuple[str, ...]
+    per_screen: int | None
+    seed: int
+
+    def split(self, page: Page, made: dict[Split, list]) -> Split | None:
+        """Where the next screenshot of a page belongs; None: that split is full."""
+        least = min(self.rows, key=lambda split: len(made[split]) / max(1, self.rows[split]))
+        if self.held_out:
+            least = "test" if page in self.held_out else "train"
+        return least if len(made[least]) < self.rows[least] else None
+
+
+@dataclass
+class Made:
+    """What came of it: the rows of each split, and what was left out for which reason."""
+
+    rows: dict[Split, list[dict]] = field(default_factory=lambda: {"train": [], "test": []})
+    screens: set[str] = field(default_factory=set)  # digests: one screenshot is never in both splits
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def full(self, plan: Plan) -> bool:
+        return all(len(self.rows[split]) >= wanted for split, wanted in plan.rows.items())
+
+
+def capture(plan: Plan, out: Path) -> Made:
+    """Writes `train.jsonl`, `test.jsonl` and `images/` to a new folder, whole or not at all.
+
+    Raises UserError when the folder is there already, a page does not open, or the pages give a split no row.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} is there already: name another --out, or delete it")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    except OSError as error:
+        raise UserError(f"{out}: cannot be written ({error.strerror})") from error
+    try:
+        (part / "images").mkdir()
+        made = _fill(plan, part)
+        for split, rows in made.rows.items():
+            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows[: plan.rows[split]])
+            (part / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+        part.chmod(0o755)
+        part.replace(out)
+        return made
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _fill(plan: Plan, part: Path) -> Made:
+    chrome = browser.launch(plan.viewports[0])
+    try:
+        chrome.execute_cdp_cmd("Network.enable", {})  # what `page.local` may ask of it is blocked
+        made, start = Made(), time.perf_counter()
+        plan = _with_drawable_languages(chrome, plan, made)
+        for rows, split, png in _screens(chrome, plan, made):
+            image = Path("images") / f"{len(made.screens):06d}.png"
+            (part / image).write_bytes(png)
+            for row in rows:
+                number = len(made.rows[split])
+                made.rows[split].append({"id": f"pages/{split}/{number:06d}", "image": image.as_posix()} | row)
+            counts = ", ".join(f"{name} {min(len(made.rows[name]), n)}/{n}" for name, n in plan.rows.items())
+            spent = time.perf_counter() - start
+            print(f"\r{len(made.screens)} screenshots, {counts}, {spent:.0f} s ", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+    finally:
+        chrome.quit()
+    for split, wanted in plan.rows.items():
+        if wanted and not made.rows[split]:
+            reasons = ", ".join(f"{reason} {n}" for reason, n in made.left_out.most_common()) or "nothing to click"
+            raise UserError(f"no question for {split}: {reasons}; give more pages or --viewport, or other --kinds")
+    return made
+
+
+def _with_drawable_languages(chrome: Chrome, plan: Plan, made: Made) -> Plan:
+    good = tuple(language for language in plan.languages if elements.drawable(chrome, language))
+    if not good:
+        raise UserError(f"no font here draws {', '.join(plan.languages)}: run `make system`, or name other --languages")
+    made.left_out |= Counter({f"language {name} without a font": 1 for name in plan.languages if name not in good})
+    return replace(plan, languages=good)
+
+
+def _screens(chrome: Chrome, plan: Plan, made: Made) -> Iterator[tuple[list[dict], Split, bytes]]:
+    """New screenshots with their questions, until both splits are full or the pages give nothing new."""
+    everything = plan.pages + plan.held_out
+    combinations = len(everything) * len(plan.viewports)
+    visit, last = -1, -1
+    while not made.full(plan) and visit - last < FRUITLESS * combinations:
+        visit += 1
+        page = everything[visit % len(everything)]
+        split = plan.split(page, made.rows)
+        if split is None:
+            last += 1  # waiting is not fruitless
+            continue
+        rng = np.random.default_rng([plan.seed, visit])
+        viewport = plan.viewports[visit // len(everything) % len(plan.viewports)]
+        rows = _visit(chrome, plan, page, viewport, rng, made.left_out)
+        if not rows:
+            continue
+        png = base64.b64decode(chrome.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"])
+        digest = hashlib.sha256(png).hexdigest()
+        if digest in made.screens:
+            made.left_out["seen before"] += len(rows)
+            continue
+        made.screens.add(digest)
+        last = visit
+        yield rows, split, png
+
+
+def _visit(chrome: Chrome, plan: Plan, page: Page, viewport: tuple[int, int], rng, left_out: Counter) -> list[dict]:
+    """Opens a page and asks about what it shows."""
+    browser.resize(chrome, viewport, plan.scale)
+    address = page.url
+    if page.local:
+        language = plan.languages[rng.integers(len(plan.languages))]
+        address += f"{'&' if '?' in address else '?'}seed={rng.integers(2**31)}&lang={language}"
+    chrome.execute_cdp_cmd("Network.setBlockedURLs", {"urls": list(WEB) if page.local else []})
+    browser.visit(chrome, address)
+    language, found = elements.read(chrome, plan.scale)
+    good, flaws = elements.askable(found, plan.kinds)
+    left_out.update(flaws)
+    wanted = len(good) if plan.per_screen is None else plan.per_screen
+    if len(good) < wanted:
+        left_out["too few on a screenshot"] += len(good)
+        return []
+    chosen = sorted(rng.permutation(len(good))[:wanted])
+    tags = {"page": page.name, "language": language, "viewport": "x".join(map(str, viewport)), "scale": plan.scale}
+    return [{"instruction": e.instruction, "box": e.box, "kind": e.kind, "name": e.name} | tags
+            for e in (good[i] for i in chosen)]  # fmt: skip
+
+
+def main(options: argparse.Namespace) -> int:
+    """`vlrl capture`: prints what was made and what was left out."""
+    held_out = pages(options.held_out) if options.held_out else ()
+    plan = Plan(
+        pages=tuple(page for page in pages(options.pages) if page not in held_out),
+        held_out=held_out,
+        rows={"train": options.train, "test": options.test},
+        viewports=tuple(map(_viewport, options.viewport)),
+        scale=options.scale,
+        languages=tuple(options.languages or elements.LETTERS),
+        kinds=tuple(options.kinds or elements.KINDS),
+        per_screen=options.per_screen,
+        seed=options.seed,
+    )
+    _check(plan)
+    out = Path(options.out)
+    made = capture(plan, out)
+    for split, wanted in plan.rows.items():
+        rows = made.rows[split][:wanted]
+        screens = len({row["image"] for row in rows})
+        short = f" of {wanted} asked for: the pages give no more" if len(rows) < wanted else ""
+        print(f"{out / f'{split}.jsonl'}: {len(rows)} questions on {screens} screenshots{short}")
+    if made.left_out:
+        print("left out: " + ", ".join(f"{reason} {number}" for reason, number in made.left_out.most_common()))
+    return 0
+
+
+def _viewport(text: str) -> tuple[int, int]:
+    size = re.fullmatch(r"(\d+)x(\d+)", text)
+    if not size or not all(64 <= int(side) <= 8192 for side in size.groups()):
+        raise UserError(f"--viewport: {text!r}: must be WIDTHxHEIGHT, 64 to 8192 CSS pixels each, for example 1280x800")
+    return int(size[1]), int(size[2])
+
+
+def _check(plan: Plan) -> None:
+    if not 0.1 <= plan.scale <= 4:
+        raise UserError(f"--scale: {plan.scale}: must be between 0.1 and 4 pixels to a CSS pixel")
+    if min(plan.rows.values()) < 0 or not any(plan.rows.values()):
+        raise UserError("--train, --test: at least one must be above 0, none below")
+    if plan.seed < 0 or (plan.per_screen is not None and plan.per_screen < 1):
+        raise UserError("--seed must be at least 0 and --per-screen at least 1")
+    for name, values, known in (("kinds", plan.kinds, elements.KINDS), ("languages", plan.languages, elements.LETTERS)):
+        if wrong := [value for value in values if value not in known]:
+            raise UserError(f"--{name}: {wrong[0]!r}: must be among {', '.join(known)}")
+    if not plan.pages and plan.rows["train"]:
+        raise UserError("--held-out: leaves no page to train on")

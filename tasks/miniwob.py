@@ -1,0 +1,154 @@
+"""MiniWoB++ pages (package `miniwob`) in a real browser, seen as screenshots and acted on by mouse and keyboard."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from PIL import Image
+
+from tasks import browser
+from tasks.agent_actions import Action
+from tasks.miniwob_gold import GOLD
+from vlrl.types import Split, UserError
+
+SIZE = (160, 210)  # of a MiniWoB++ screen in pixels: 50 rows of instruction over 160 x 160
+WINDOW = (500, 320)  # of the whole page, whose other parts show the score and are cut off
+REFRESH = 200  # episodes of one page before it is loaded anew, which frees what its scripts left behind
+PATIENCE = 30  # seconds after which a browser that does not answer counts as dead
+WAIT = 0.5  # seconds of the action `wait`
+NOTCH = 100  # pixels that one scroll action turns the wheel
+# No clock: an episode ends by its page or by its turns, so that a slow machine fails nobody. No animations, so that
+# a screenshot shows the end of what an action began.
+PREPARE = "if (window.jQuery) jQuery.fx.off = true; core.setDataMode(arguments[0]);"
+BEGIN = """core.endEpisode(0); core.EPISODE_MAX_TIME = 1e9; Math.seedrandom(arguments[0]); core.startEpisodeReal();
+document.activeElement.blur();"""
+STATUS = "return [WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL, WOB_TASK_READY, core.getUtterance()];"
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where an episode is: `reward` is the page's own, without its bonus for speed, and counts when `done`."""
+
+    done: bool
+    reward: float
+    goal: str
+
+
+@cache
+def folder() -> Path:
+    """Where the installed package keeps its pages; UserError when it is not installed."""
+    spec = find_spec("miniwob")
+    if spec is None or spec.origin is None:
+        raise UserError("miniwob is not installed: pip install 'vlrl[browser]'")
+    return Path(spec.origin).parent / "html" / "miniwob"
+
+
+def pages() -> tuple[str, ...]:
+    """The names of all pages."""
+    return tuple(sorted(file.stem for file in folder().glob("*.html")))
+
+
+class MiniWob:
+    """One browser. Raises selenium's WebDriverException or an OSError when it has died."""
+
+    def __init__(self):
+        self.chrome = browser.launch(WINDOW)
+        self.chrome.command_executor.client_config.timeout = PATIENCE
+        self.page, self._played = "", 0
+
+    def begin(self, page: str, seed: str, split: Split) -> None:
+        """Starts the page's episode of that seed."""
+        if page != self.page or self._played >= REFRESH:
+            self.page, self._played = "", 0
+            self.chrome.get((folder() / f"{page}.html").as_uri())
+            self.chrome.execute_script(PREPARE, split)
+            self.page = page
+        self._played += 1
+        self.chrome.execute_script(BEGIN, seed)
+        for _ in range(50):
+            if self.chrome.execute_script(STATUS)[2]:
+                return
+        raise TimeoutError(f"the page {page} did not become ready")
+
+    def status(self) -> Status:
+        done, reward, _, goal = self.chrome.execute_script(STATUS)
+        return Status(bool(done), float(reward), goal if isinstance(goal, str) else goal["utterance"])
+
+    def look(self) -> Image.Image:
+        """The screen, RGB, SIZE pixels."""
+        clip = {"x": 0, "y": 0, "width": SIZE[0], "height": SIZE[1], "scale": 1}
+        how = {"format": "png", "optimizeForSpeed": True, "clip": clip}
+        shot = self.chrome.execute_cdp_cmd("Page.captureScreenshot", how)
+        return Image.open(io.BytesIO(base64.b64decode(shot["data"]))).convert("RGB")
+
+    def act(self, action: Action) -> None:
+        """What a hand would do; points in pixels of the screen. `done` does nothing."""
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        chain = ActionChains(self.chrome, duration=0)
+        _ADD[action.kind](chain, action)
+        chain.perform()
+
+    def gold(self) -> Action | None:
+        """The next right action by the page's own elements; None for a page that we know no solution of."""
+        if self.page not in GOLD:
+            return None
+        kind, *arguments = self.chrome.execute_script(GOLD[self.page])
+        numbers = [value for value in arguments if isinstance(value, int | float)]
+        points = tuple(zip(numbers[::2], numbers[1::2], strict=True))
+        return Action(kind, points, next((word for word in arguments if isinstance(word, str)), ""))
+
+    def quit(self) -> None:
+        self.chrome.quit()
+
+
+def _pointer(chain, point):
+    chain.w3c_actions.pointer_action.move_to_location(*map(math.floor, point))
+    return chain.w3c_actions.pointer_action
+
+
+def _click(chain, action: Action) -> None:
+    _pointer(chain, action.points[0]).click()
+
+
+def _drag(chain, action: Action) -> None:
+    start, end = action.points
+    halfway = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2  # a drag begins when the pressed pointer moves
+    _pointer(chain, start).pointer_down()
+    _pointer(chain, halfway)
+    _pointer(chain, end).pointer_up()
+
+
+def _scroll(chain, action: Action) -> None:
+    across, along = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}[action.word]
+    x, y = map(math.floor, action.points[0])
+    chain.w3c_actions.wheel_action.scroll(x=x, y=y, delta_x=NOTCH * across, delta_y=NOTCH * along, duration=0)
+
+
+def _key(chain, action: Action) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    if action.word.startswith("Control+"):
+        letter = action.word[-1].lower()
+        chain.key_down(Keys.CONTROL).send_keys(letter).key_up(Keys.CONTROL)
+    else:
+        names = {"PageUp": "PAGE_UP", "PageDown": "PAGE_DOWN"}
+        name = names.get(action.word) or "".join(f"_{c}" if c.isupper() and i else c for i, c in enumerate(action.word))
+        chain.send_keys(getattr(Keys, name.upper()))
+
+
+_ADD = {
+    "click": _click,
+    "type": lambda chain, action: chain.send_keys(action.word),
+    "key": _key,
+    "scroll": _scroll,
+    "drag": _drag,
+    "wait": lambda chain, action: chain.pause(WAIT),
+    "done": lambda chain, action: None,
+}

@@ -1,0 +1,105 @@
+"""What a row's fields must be: texts, images, boxes and points, in whatever coordinates the format has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rewards import parse
+from rewards.text import DIRECTIONS
+from tasks.gui_steps import KINDS, Truth, takes_text
+from tasks.readers.rows import BadRowError, Place
+
+MARGIN = 1.0  # pixels by which a box may leave its image: annotation tools round
+CORNERS = "[x1, y1, x2, y2] with x1 < x2, y1 < y2"
+Size = tuple[int, int]
+
+
+def text(values: Mapping[str, Any], key: str) -> str:
+    """A text that is not empty, stripped."""
+    value = values.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise BadRowError(f"{key}: must be a text that is not empty")
+    return value.strip()
+
+
+def tags(values: Mapping[str, Any], *keys: str) -> dict[str, str]:
+    """Those of the keys that hold a text."""
+    return {key: values[key] for key in keys if isinstance(values.get(key), str) and values[key]}
+
+
+def one_of(values: Mapping[str, Any], key: str, known: tuple[str, ...]) -> str:
+    """The value, one of the known ones; '' where the row has no such key."""
+    value = values.get(key)
+    if value is not None and value not in known:
+        raise BadRowError(f"{key}: {value!r}: must be one of {', '.join(known)}")
+    return value or ""
+
+
+def row_id(values: Mapping[str, Any], place: Place) -> str:
+    """The row's `id`, else its file and number."""
+    return str(values["id"]) if values.get("id") is not None else place.id
+
+
+def image(values: Mapping[str, Any], key: str, place: Place) -> tuple[Path | bytes, Size]:
+    """The image and its size: a file's name, bytes, or what a parquet file of Hugging Face has, {bytes, path}."""
+    value = values.get(key)
+    if isinstance(value, Mapping):
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, str) and value:
+        value = place.images.folder / value
+    elif not (isinstance(value, bytes) and value):
+        raise BadRowError(f"{key}: must be a file name")
+    return value, place.images.size(value)
+
+
+def box(value: Any, key: str, size: Size, scale: tuple[float, float] = (1.0, 1.0), order: str = CORNERS):
+    """Corners inside the image, in its pixels. `scale` is pixels per unit of the row (x, y)."""
+    parsed = parse.box(value)
+    unit = "pixels" if scale == (1.0, 1.0) else f"shares of {1 / scale[0] * size[0]:g} x {1 / scale[1] * size[1]:g}"
+    if parsed.reason:
+        raise BadRowError(f"{key}: {parsed.reason.replace('_', ' ')}; need finite {order} in {unit}")
+    x1, y1, x2, y2 = (number * scale[i % 2] for i, number in enumerate(parsed.value))
+    if x1 < -MARGIN or y1 < -MARGIN or x2 > size[0] + MARGIN or y2 > size[1] + MARGIN:
+        raise BadRowError(
+            f"{key}: {list(parsed.value)} is outside the image of {list(size)} pixels; is it {order} in {unit}?"
+        )
+    return x1, y1, x2, y2
+
+
+def point(value: Any, key: str, size: Size, scale: tuple[float, float] = (1.0, 1.0)) -> tuple[float, float]:
+    """A point on the image, in its pixels."""
+    parsed = parse.point(value)
+    if parsed.reason:
+        raise BadRowError(f"{key}: {parsed.reason.replace('_', ' ')}; need finite [x, y]")
+    x, y = parsed.value[0] * scale[0], parsed.value[1] * scale[1]
+    if not (0 <= x <= size[0] and 0 <= y <= size[1]):
+        raise BadRowError(f"{key}: {list(parsed.value)} is outside the image of {list(size)} pixels")
+    return x, y
+
+
+def per(size: Size, units: float) -> tuple[float, float]:
+    """Pixels per unit, for coordinates that count so many units over each side."""
+    return size[0] / units, size[1] / units
+
+
+def kind(value: Any, key: str, ours: Mapping[str, str]) -> str:
+    """A known kind of action under our name."""
+    name = value.strip().lower() if isinstance(value, str) else ""
+    name = ours.get(name, name)
+    if name not in KINDS:
+        raise BadRowError(f"{key}: unknown action {value!r}; known: {', '.join(sorted({*KINDS, *ours}))}")
+    return name
+
+
+def said(kind: str, words: Any, key: str) -> Truth:
+    """The truth of an action without a place: what it says, where its kind says something."""
+    if not takes_text(kind):
+        return Truth(kind, text=words.strip() if isinstance(words, str) else "")
+    if not isinstance(words, str) or not words.strip():
+        raise BadRowError(f"{key}: {kind!r} needs a text")
+    words = words.strip()
+    if kind == "scroll" and words.lower() not in DIRECTIONS:
+        raise BadRowError(f"{key}: {words!r}: must be one of {', '.join(DIRECTIONS)}")
+    return Truth(kind, text=words.lower() if kind == "scroll" else words)
