@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from threading import Condition
 from typing import Protocol
 
 
 class Browser(Protocol):
-    """What a pool keeps. `page` is what the browser shows, '' for nothing yet."""
+    """What a pool keeps. `pages` are those that it has loaded."""
 
-    page: str
+    @property
+    def pages(self) -> Collection[str]: ...
 
     def quit(self) -> None: ...
 
@@ -27,11 +28,11 @@ class Pool[B: Browser]:
         atexit.register(self.close)
 
     def take(self, page: str) -> B:
-        """An idle browser, if possible one that shows the page already; waits until there is one or room for one."""
+        """An idle browser, if possible one that has the page loaded; waits until there is one or room for one."""
         with self._changed:
             self._changed.wait_for(lambda: self._idle or self._room)
-            if self._idle and (not self._room or any(browser.page == page for browser in self._idle)):
-                chosen = next((browser for browser in self._idle if browser.page == page), self._idle[-1])
+            if self._idle and (not self._room or any(page in browser.pages for browser in self._idle)):
+                chosen = next((browser for browser in self._idle if page in browser.pages), self._idle[-1])
                 self._idle.remove(chosen)
                 return chosen
             self._room -= 1

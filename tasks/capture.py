@@ -48,11 +48,11 @@ class Plan:
     seed: int
 
     def split(self, page: Page, made: dict[Split, list]) -> Split | None:
-        """Where the next screenshot of a page belongs; None: that split is full."""
-        least = min(self.rows, key=lambda split: len(made[split]) / max(1, self.rows[split]))
+        """Where the next screenshot of a page belongs; None: nowhere, what it is for is full."""
+        unfilled = [split for split, wanted in self.rows.items() if len(made[split]) < wanted]
         if self.held_out:
-            least = "test" if page in self.held_out else "train"
-        return least if len(made[least]) < self.rows[least] else None
+            unfilled = [split for split in unfilled if split == ("test" if page in self.held_out else "train")]
+        return min(unfilled, key=lambda split: len(made[split]) / self.rows[split], default=None)
 
 
 @dataclass

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import math
+from collections import Counter, OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -19,6 +21,7 @@ from vlrl.types import Split, UserError
 
 SIZE = (160, 210)  # of a MiniWoB++ screen in pixels: 50 rows of instruction over 160 x 160
 WINDOW = (500, 320)  # of the whole page, whose other parts show the score and are cut off
+TABS = 8
 REFRESH = 200  # episodes of one page before it is loaded anew, which frees what its scripts left behind
 PATIENCE = 30  # seconds after which a browser that does not answer counts as dead
 WAIT = 0.5  # seconds of the action `wait`
@@ -55,26 +58,55 @@ def pages() -> tuple[str, ...]:
 
 
 class MiniWob:
-    """One browser. Raises selenium's WebDriverException or an OSError when it has died."""
+    """One browser with a tab for each of the pages it played last: loading a page costs more than playing it.
+
+    Raises selenium's WebDriverException or an OSError when it has died.
+    """
 
     def __init__(self):
         self.chrome = browser.launch(WINDOW)
         self.chrome.command_executor.client_config.timeout = PATIENCE
-        self.page, self._played = "", 0
+        self.page = ""
+        self._tabs: OrderedDict[str, str] = OrderedDict()  # page -> window handle, the last played at the end
+        self._played: Counter[str] = Counter()
+        self._spare = [self.chrome.current_window_handle]
+
+    @property
+    def pages(self) -> Collection[str]:
+        """Those that need not be loaded."""
+        return self._tabs.keys()
 
     def begin(self, page: str, seed: str, split: Split) -> None:
         """Starts the page's episode of that seed."""
-        if page != self.page or self._played >= REFRESH:
-            self.page, self._played = "", 0
-            self.chrome.get((folder() / f"{page}.html").as_uri())
-            self.chrome.execute_script(PREPARE, split)
-            self.page = page
-        self._played += 1
+        self._open(page, split)
+        self.page = page
+        self._played[page] += 1
         self.chrome.execute_script(BEGIN, seed)
         for _ in range(50):
             if self.chrome.execute_script(STATUS)[2]:
                 return
         raise TimeoutError(f"the page {page} did not become ready")
+
+    def _open(self, page: str, split: Split) -> None:
+        """Brings the page's tab to the front, loading it where it is not loaded or has been played often."""
+        if page in self._tabs and self._played[page] < REFRESH:
+            self._tabs.move_to_end(page)
+            if page != self.page:
+                self.chrome.switch_to.window(self._tabs[page])
+        else:
+            self.chrome.switch_to.window(self._tabs.pop(page, None) or self._free_tab())
+            browser.resize(self.chrome, WINDOW)
+            self.chrome.get((folder() / f"{page}.html").as_uri())
+            self._tabs[page], self._played[page] = self.chrome.current_window_handle, 0
+        self.chrome.execute_script(PREPARE, split)
+
+    def _free_tab(self) -> str:
+        if self._spare:
+            return self._spare.pop()
+        if len(self._tabs) >= TABS:
+            return self._tabs.popitem(last=False)[1]
+        self.chrome.switch_to.new_window("tab")
+        return self.chrome.current_window_handle
 
     def status(self) -> Status:
         done, reward, _, goal = self.chrome.execute_script(STATUS)

@@ -200,18 +200,18 @@ class Fake:
     """Something a pool can keep."""
 
     def __init__(self):
-        self.page, self.ended = "", False
+        self.pages, self.ended = set(), False
 
     def quit(self):
         self.ended = True
         raise OSError("already gone")
 
 
-def test_the_pool_prefers_a_browser_that_shows_the_page():
+def test_the_pool_prefers_a_browser_that_has_the_page():
     """Loading a page costs more than playing it."""
     pool = Pool(Fake, 2)
     first, second = pool.take("a"), pool.take("b")
-    first.page, second.page = "a", "b"
+    first.pages, second.pages = {"a"}, {"b", "c"}
     pool.give(first), pool.give(second)
     assert pool.take("a") is first
     pool.give(first)
