@@ -66,6 +66,18 @@ def batch_norm(rollouts: Rollouts, advantage: Tensor, *, ddof: int = 0, var_floo
     return centred * variance.clamp(min=var_floor).rsqrt()
 
 
+@method(source="GUI-G1, arXiv 2505.15810: `rate`, by the target's size")
+def weighted(rollouts: Rollouts, advantage: Tensor) -> Tensor:
+    """Times how much the decision's sample counts (`Sample.weight`), so that hard samples can move more.
+
+    For a weight of 0 or more this is the weight of the sample's policy loss, as published.
+
+    Returns:
+        [B]
+    """
+    return advantage if rollouts.weight is None else advantage * rollouts.weight[rollouts.episode]
+
+
 @method(level="token", source="MSSR, arXiv 2512.18215; Reasoning with Exploration, 2506.14758 (alpha 0.4, kappa 2)")
 def entropy_shaping(
     rollouts: Rollouts,

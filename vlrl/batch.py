@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ def mask_of(decisions: Sequence[Decision]) -> Tensor:
     return torch.arange(int(lengths.max())) < lengths[:, None]
 
 
-def columns(episodes: Sequence[Episode], reference: Tensor | None = None) -> Rollouts:
+def columns(episodes: Sequence[Episode], reference: Tensor | None = None, features: Tensor | None = None) -> Rollouts:
     """One step's episodes as columns on the CPU, in float32."""
     decisions = decisions_of(episodes)
     owner = [i for i, episode in enumerate(episodes) for _ in episode.turns]
@@ -38,7 +39,16 @@ def columns(episodes: Sequence[Episode], reference: Tensor | None = None) -> Rol
         logprobs=padded([d.logprobs for d in decisions]),
         entropy=padded([d.entropy for d in decisions]),
         reference=reference,
+        weight=torch.tensor([episode.sample.weight for episode in episodes], dtype=torch.float32),
+        features=features,
     )
+
+
+def shaped(rollouts: Rollouts, shapings: Sequence) -> Rollouts:
+    """The columns with the reward passed through the shapings in order."""
+    for shaping in shapings:
+        rollouts = replace(rollouts, reward=shaping(rollouts))
+    return rollouts
 
 
 def estimate(rollouts: Rollouts, estimators: Sequence) -> Tensor:

@@ -118,6 +118,8 @@ class Config(Section):
     eval: EvalSection = EvalSection()
     log: LogSection = LogSection()
     sampler: Plugin = Component(name="shuffled")
+    rollouts: Plugin = Component(name="plain")
+    shaping: list[Plugin] = []  # of rewards, before `advantages`
     advantages: list[Plugin] = [Component(name="group")]
     losses: list[Plugin] = [Component(name="ppo_clip")]
     weighing: Plugin = Component(name="token_mean")

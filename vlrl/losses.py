@@ -45,6 +45,12 @@ def entropy(now: Evaluation, batch: Batch, *, coef: float = 0.01) -> Tensor:
     return -coef * now.entropy
 
 
+@method(level="token", source="imitation weighted by advantages: DigiRL, arXiv 2406.11896; AWR, 1910.00177")
+def likelihood(now: Evaluation, batch: Batch, *, coef: float = 1.0) -> Tensor:
+    """`-A log p` per token, without a ratio to the policy that sampled: what was right then is right still."""
+    return -coef * batch.advantage * now.logprobs
+
+
 def log_ratio(now: Evaluation, batch: Batch) -> Tensor:
     """log(p_now / p_old) [b, T], 0 outside the mask, clamped to [-20, 20] before anyone takes its exponential."""
     return (now.logprobs - batch.old).masked_fill(~batch.mask, 0.0).clamp(-20.0, 20.0)
@@ -53,5 +59,6 @@ def log_ratio(now: Evaluation, batch: Batch) -> Tensor:
 def clip_fraction(now: Evaluation, batch: Batch, low: float, high: float) -> float:
     """Share of units whose ratio lies outside [1 - low, 1 + high]."""
     outside = log_ratio(now, batch)
-    hit = (outside < math.log1p(-low)) | (outside > math.log1p(high))
+    least = math.log1p(-low) if low < 1 else -math.inf  # no ratio lies below 0
+    hit = (outside < least) | (outside > math.log1p(high))
     return float(hit[batch.mask].float().mean())

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-Need = Literal["group", "reference"]
+Need = Literal["group", "reference", "features"]
 Level = Literal["sequence", "token"]
 T = TypeVar("T", bound=Callable)
 

@@ -16,10 +16,12 @@ from vlrl.types import Data, UserError
 
 # kind -> modules whose public functions and classes may be named in a YAML
 HOMES = {
-    "advantages": ("vlrl.advantages", "vlrl.mssr"),
+    "advantages": ("vlrl.advantages", "vlrl.mssr", "vlrl.digirl"),
     "losses": ("vlrl.losses",),
     "weighing": ("vlrl.weighing",),
     "sampler": ("vlrl.samplers",),
+    "rollouts": ("vlrl.strategies",),
+    "shaping": ("vlrl.shaping",),
 }
 
 
@@ -124,9 +126,10 @@ def check(config: Config, source: str) -> None:
     try:
         _check_options("task", config.task, "task")
         _check_options("sampler", config.sampler, "sampler")
+        _check_options("rollouts", config.rollouts, "rollouts")
         _check_options("weighing", config.weighing, "weighing")
-        for kind, listed in (("advantages", config.advantages), ("losses", config.losses)):
-            for i, component in enumerate(listed):
+        for kind in ("shaping", "advantages", "losses"):
+            for i, component in enumerate(getattr(config, kind)):
                 _check_needs(config, _check_options(kind, component, f"{kind}.{i}"), component, f"{kind}.{i}")
         _check_order(config)
         if config.train.minibatches > config.train.prompts:
@@ -160,8 +163,24 @@ def _check_order(config: Config) -> None:
 def needs_reference(config: Config, estimators: list[Callable]) -> bool:
     """Whether any loss term or estimator reads the reference's log-probabilities."""
     declared = [methods.of(find("losses", c.name)).needs for c in config.losses]
-    declared += [getattr(e, "needs", ()) for e in estimators]
-    return any("reference" in needs for needs in declared)
+    return any("reference" in needs for needs in [*declared, *map(_needs_of, estimators)])
+
+
+def needs_features(policy: Any, estimators: list[Callable]) -> bool:
+    """Whether any estimator reads what the policy makes of its prompts.
+
+    Raises:
+        UserError: but the policy has nothing of the kind.
+    """
+    readers = [type(e).__name__ for e in estimators if "features" in _needs_of(e)]
+    if readers and not hasattr(policy, "features"):
+        raise UserError(f"advantages: the critics of {readers[0]} read features, which this policy does not give")
+    return bool(readers)
+
+
+def _needs_of(estimator: Callable) -> tuple[str, ...]:
+    """An object's own needs, which may hang on its options, or those that its class declares."""
+    return getattr(estimator, "needs", methods.of(estimator).needs)
 
 
 def _modules(package: str) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from vlrl import checkpoint, log, optimizers, registry
-from vlrl.batch import columns, decisions_of, estimate
+from vlrl.batch import columns, decisions_of, estimate, shaped
 from vlrl.config import Config
 from vlrl.evaluate import Result, evaluate
 from vlrl.mssr import k3
@@ -50,11 +50,15 @@ class Trainer:
         self.policy = load_policy(config.policy, shared_prefix=train.shared_prefix, seed=config.seed)
         first = self.samples[0]
         self.policy.prompt(first.prompt, first.id)  # limits that no prompt meets show before anything is written
+        self.shaping = [registry.make("shaping", c, f"shaping.{i}") for i, c in enumerate(config.shaping)]
         self.estimators = [registry.make("advantages", c, f"advantages.{i}") for i, c in enumerate(config.advantages)]
+        self.features = registry.needs_features(self.policy, self.estimators)
         self.reference = registry.needs_reference(config, self.estimators)
         if self.reference:
             self.policy.freeze_reference()
         self.sampler = registry.make("sampler", config.sampler, "sampler", len(self.samples), config.seed)
+        given = (self.policy, self.task, config.seed)
+        self.rollouts = registry.make("rollouts", config.rollouts, "rollouts", *given)
         place = ProjectConfiguration(project_dir=self.out, logging_dir=self.out / "tensorboard")
         self.accelerator = Accelerator(log_with=config.log.trackers or None, project_config=place)
         learned = [p for p in self.policy.model.parameters() if p.requires_grad]
@@ -112,11 +116,14 @@ class Trainer:
         train, clock = self.config.train, time.perf_counter
         start = clock()
         chosen = [self.samples[i] for i in self.sampler.draw(train.prompts)]
-        episodes = collect(self.policy, self.task, chosen, train.group_size, keep=self._keeps_prefill())
+        episodes = self.rollouts(
+            self.policy, self.task, chosen, train.group_size, self.step, keep=self._keeps_prefill()
+        )
         decisions, collected = decisions_of(episodes), clock()
         reference = self.policy.reference(decisions).cpu() if self.reference else None
-        rollouts = columns(episodes, reference)
-        advantage = estimate(rollouts, self.estimators)
+        features = self.policy.features(decisions).cpu() if self.features else None
+        rollouts = columns(episodes, reference, features)
+        advantage = estimate(shaped(rollouts, self.shaping), self.estimators)
         for setting in self.optimizer.param_groups:
             setting["lr"] = self._lr()
         estimated = clock()
@@ -124,6 +131,8 @@ class Trainer:
         self.step += 1
         self._count(totals, len(episodes))
         row = {"step": self.step, **describe(episodes, rollouts, advantage, totals), "lr": self._lr(-1)}
+        for part in (self.rollouts, *self.estimators):
+            row |= getattr(part, "metrics", {})
         timing = {"step": self.step, "seconds": clock() - start, "rollout": collected - start,
                   "estimate": estimated - collected, "update": clock() - estimated}  # fmt: skip
         self._log(row, timing)

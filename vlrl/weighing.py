@@ -1,5 +1,6 @@
-"""How much each unit counts. The weights of one optimizer step sum to 1 over all its micro-batches and ranks (the
-constant weighing: to at most 1), so that splitting the batch differently cannot change the gradient."""
+"""How much each unit counts. The weights of one optimizer step sum to 1 over all its micro-batches and ranks (those of
+the constant weighing to the mean length over its own), so that splitting the batch differently cannot change the
+gradient."""
 
 from __future__ import annotations
 
@@ -25,5 +26,9 @@ def sequence_mean(mask: Tensor) -> Tensor:
 
 @method(level="token", source="Dr. GRPO, arXiv 2503.20783, train_zero_math.py")
 def constant(mask: Tensor, *, length: int) -> Tensor:
-    """Every token counts 1 / (B length), with the longest possible completion as length: no bias towards short ones."""
+    """Every token counts 1 / (B length), whatever the lengths: no bias towards short completions.
+
+    Args:
+        length: the longest possible completion in Dr. GRPO, 64 of at most 128 tokens in GUI-G1 (arXiv 2505.15810).
+    """
     return mask / (len(mask) * length)

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from rewards import actions, gui_g1, gui_odyssey, gui_r1, lengths, parse, points, steps, text, ui_r1
+from rewards import actions, gui_g1, gui_odyssey, gui_r1, parse, points, steps, text, ui_r1
+from vlrl.shaping import brevity
 
 Inputs = Mapping[str, Any]
 UI_R1, GUI_R1, GUI_G1 = "lll6gg/UI-R1", "ritzz-ai/GUI-R1", "Yuqi-Zhou/GUI-G1"
@@ -48,7 +49,8 @@ def _ui_r1_screenspot(inputs: Inputs) -> float:
 
 
 def _dast(inputs: Inputs) -> float:
-    terms = lengths.dast(inputs["rewards"], inputs["lengths"], slope=inputs["a"], offset=inputs["b"])
+    right = [reward == 3 for reward in inputs["rewards"]]
+    terms = brevity(right, inputs["lengths"], slope=inputs["a"], offset=inputs["b"])
     return inputs["rewards"][inputs["index"]] + terms[inputs["index"]]
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from rewards import gui_g1, gui_odyssey, gui_r1, lengths, points, text, ui_r1
+from rewards import gui_g1, gui_odyssey, gui_r1, points, text, ui_r1
 from rewards.parse import MAX_CHARS, MAX_LITERAL_CHARS
+from vlrl.shaping import brevity
 
 BOX, ORIGIN = (100, 200, 300, 260), (0, 0, 50, 50)
 SCREEN = (1000, 800)
@@ -84,7 +85,7 @@ HACKS = [
     ("H14 empty text", text.similar("hello", "hello"), text.similar("", "hello")),
     ("H14 empty step", gui_odyssey.step("TYPE", "a", "TYPE", "a"), gui_odyssey.step("TYPE", "", "TYPE", "a")),
     ("H14 empty typing", *saying("type", "red", "")),
-    ("H16 padding", max(lengths.dast([3, 3], [10, 512])), lengths.dast([3, 3], [10, 512])[1]),
+    ("H16 padding", max(brevity([True, True], [10, 512])), brevity([True, True], [10, 512])[1]),
     ("H20 centre of the screen", points.near((100, 100), (90, 90), SCREEN), points.near((500, 400), (90, 90), SCREEN)),
     ("long completion", ui(CLICK), ui(CLICK, thought=f"<think>{'a' * MAX_CHARS}</think>")),
     ("long answer", ui(CLICK), ui(CLICK + " " * MAX_LITERAL_CHARS + ".")),

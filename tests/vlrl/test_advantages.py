@@ -7,8 +7,11 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from vlrl.advantages import batch_norm, entropy_shaping, group
-from vlrl.types import Rollouts
+from vlrl.advantages import batch_norm, entropy_shaping, group, weighted
+from vlrl.batch import columns, estimate
+from vlrl.losses import ppo_clip
+from vlrl.types import Batch, Decision, Episode, Evaluation, Observation, Rollouts, Sample, Step, Turn
+from vlrl.weighing import constant
 
 REWARDS = st.floats(-10, 10, width=32)
 STD = st.sampled_from(["group", "batch", "none"])
@@ -152,3 +155,41 @@ def test_shaping_does_not_depend_on_the_order_of_the_batch(case, random):
         logprobs=rollouts.logprobs[order], entropy=rollouts.entropy[order],
     )  # fmt: skip
     assert torch.equal(entropy_shaping(moved, advantage[order]), entropy_shaping(rollouts, advantage)[order])
+
+
+def episode_of(weight: float, reward: float, lengths: list[int], group: int = 0) -> Episode:
+    """Turns of so many tokens on a sample of that weight."""
+    decisions = [Decision("", torch.full((n,), -1.0), torch.ones(n), cut=False) for n in lengths]
+    shown = Observation(("?",))
+    turns = [Turn(shown, decision, Step(shown)) for decision in decisions]
+    return Episode(Sample("a", shown, weight=weight), group, turns, reward=reward)
+
+
+def test_samples_count_one_unless_told():
+    """Every other method would be weighted too."""
+    shown = Observation(("?",))
+    rollouts = columns([episode_of(Sample("a", shown).weight, reward, [2]) for reward in (1.0, 0.0)])
+    advantage = group(rollouts, rollouts.reward)
+    assert rollouts.weight.tolist() == [1.0, 1.0]
+    assert torch.equal(weighted(rollouts, advantage), advantage)
+    bare = rollouts_of([1.0, 0.0], [0, 0])  # columns made by hand
+    assert torch.equal(weighted(bare, bare.reward), bare.reward)
+
+
+def test_a_weight_reaches_every_turn_of_its_sample():
+    """Another sample's difficulty would scale the gradient."""
+    rollouts = columns([episode_of(2.0, 1.0, [3, 1]), episode_of(0.5, 1.0, [2])])
+    assert weighted(rollouts, torch.ones(3)).tolist() == [2.0, 2.0, 0.5]
+
+
+@given(st.lists(st.tuples(REWARDS, st.integers(1, 128)), min_size=2, max_size=8), st.floats(0, 8, width=32))
+def test_gui_g1s_objective(completions, rate):
+    """GUI-G1: the mean over the batch of rate / 64 times the sum over tokens of minus (reward - mean of the group)."""
+    rollouts = columns([episode_of(rate, reward, [length]) for reward, length in completions])
+    advantage = estimate(rollouts, [lambda r, a: group(r, a, std="none"), weighted])
+    now = Evaluation(rollouts.logprobs, rollouts.entropy, rollouts.mask)
+    batch = Batch(advantage, rollouts.logprobs, rollouts.mask)
+    loss = (ppo_clip(now, batch, low=1.0, high=1.0) * constant(rollouts.mask, length=64)).sum()
+    mean = sum(reward for reward, _ in completions) / len(completions)
+    terms = [-rate / 64 * length * (reward - mean) for reward, length in completions]
+    assert float(loss) == pytest.approx(sum(terms) / len(terms), abs=1e-3)

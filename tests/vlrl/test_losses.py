@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from vlrl import registry
-from vlrl.losses import clip_fraction, entropy, kl, ppo_clip
+from vlrl.losses import clip_fraction, entropy, kl, likelihood, ppo_clip
 from vlrl.types import Batch, Evaluation
 from vlrl.weighing import sequence_mean, token_mean
 
@@ -150,6 +150,18 @@ def test_k3_is_never_negative_and_zero_at_the_reference(seed):
     assert (kl(now, batch) >= 0).all()
     same = Batch(batch.advantage, batch.old, batch.mask, now.logprobs.detach())
     assert (kl(now, same) == 0).all()
+
+
+def test_likelihood_equals_the_worked_example():
+    """Imitation would follow the ratio to a policy that has moved on, or learn what was not chosen."""
+    mask = torch.tensor([[True, True], [True, False]])
+    now = Evaluation(torch.tensor([[-0.5, -2.0], [-1.0, 0.0]], requires_grad=True), torch.zeros(2, 2), mask)
+    batch = Batch(torch.tensor([[1.0, 1.0], [0.0, 0.0]]), torch.tensor([[-9.0, -0.1], [-3.0, 0.0]]), mask)
+    assert likelihood(now, batch).tolist() == [[0.5, 2.0], [0.0, 0.0]]
+    loss = objective(functools.partial(likelihood, coef=0.5), now, batch)
+    assert loss.item() == pytest.approx(0.5 * 2.5 / 3)
+    (grad,) = torch.autograd.grad(loss, now.logprobs)
+    torch.testing.assert_close(grad, torch.tensor([[-0.5 / 3, -0.5 / 3], [0.0, 0.0]]))
 
 
 def test_huge_log_ratios_stay_finite():

@@ -8,7 +8,9 @@ import pytest
 
 from vlrl import methods, registry
 from vlrl.config import Component, Config
+from vlrl.digirl import DigiRL
 from vlrl.mssr import BetaTracker
+from vlrl.policies.vlm import VLM
 from vlrl.types import UserError
 
 KINDS = ["task", *registry.HOMES]
@@ -107,6 +109,16 @@ def test_a_reference_is_kept_only_where_it_is_read(losses, estimators, needed):
     assert registry.needs_reference(config_of(losses=losses), estimators) is needed
 
 
+def test_features_are_read_from_policies_that_give_them():
+    """A run would stop at its first step, or forward every prompt once more for nothing."""
+    critic, tracker = DigiRL(), BetaTracker(eta="fixed")
+    assert registry.needs_features(VLM, [tracker, critic]) is True
+    assert registry.needs_features(object(), [tracker]) is False
+    with pytest.raises(UserError, match="DigiRL read features, which this policy does not give"):
+        registry.needs_features(object(), [tracker, critic])
+    assert not registry.needs_reference(config_of(losses=["likelihood"]), [critic])
+
+
 def test_single_rollouts_are_for_methods_that_need_no_group():
     """MSSR could not run, or GRPO would train on advantages of 0."""
     registry.check(
@@ -127,4 +139,4 @@ def test_declared_needs_have_an_alternative():
     """A refused recipe must say what to do instead."""
     for kind in ("advantages", "losses"):
         for target in registry.names(kind).values():
-            assert set(methods.of(target).needs) <= {*methods.ALTERNATIVES, "reference"}
+            assert set(methods.of(target).needs) <= {*methods.ALTERNATIVES, "reference", "features"}

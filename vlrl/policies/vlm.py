@@ -22,6 +22,7 @@ from vlrl.policies.packing import Packed, pack, pack_replies
 from vlrl.types import Decision, Episode, Evaluation, Observation, UserError
 
 CHUNK = 2**25  # logits held at once while scoring: tokens times vocabulary
+TOKENS = 2**14  # of prompts that are forwarded at once for their features
 
 
 @dataclass(frozen=True)
@@ -180,6 +181,27 @@ class VLM:
         self.model.train()  # gradient checkpointing works in this mode only; the families use no dropout
         kept, self._kept = self._kept, None  # a graph serves one backward pass
         return self._evaluate(self.scorer, decisions, kept)
+
+    @torch.no_grad()
+    def features(self, decisions: Sequence[Decision]) -> Tensor:
+        """The last hidden state at the end of each decision's prompt, float32 [B, H]: what a critic can read."""
+        prompts = list({id(d.inputs.prompt): d.inputs.prompt for d in decisions}.values())
+        size = max(1, TOKENS // max(len(prompt.ids) for prompt in prompts))
+        self.model.eval()
+        with self.precision():
+            parts = [self._ends(prompts[start : start + size]) for start in range(0, len(prompts), size)]
+        row = {id(prompt): i for i, prompt in enumerate(prompts)}
+        return torch.cat(parts)[[row[id(d.inputs.prompt)] for d in decisions]]
+
+    def _ends(self, prompts: Sequence[Prompt]) -> Tensor:
+        """The hidden state [prompts, H] behind each prompt's last token."""
+        packed = pack([(prompt, []) for prompt in prompts], self.codec.pad_id).to(self.device)
+        hidden = bare(self.model).model(
+            input_ids=packed.ids, position_ids=packed.positions, mm_token_type_ids=packed.types,
+            pixel_values=packed.pixels, image_grid_thw=packed.grid, use_cache=False,
+        ).last_hidden_state  # fmt: skip
+        last = torch.tensor([len(prompt.ids) - 1 for prompt in prompts], device=self.device)
+        return hidden[torch.arange(len(prompts), device=self.device), last].float()
 
     @torch.no_grad()
     def reference(self, decisions: Sequence[Decision]) -> Tensor:

@@ -115,6 +115,29 @@ def test_evaluation_equals_transformers_on_the_plain_sequence(make, questions, p
         torch.testing.assert_close(row[: len(tokens)], plain_reference(policy, i, tokens), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("chunk", [1, 2**14])
+def test_features_equal_the_hidden_states_of_the_plain_prompt(make, questions, chunk, monkeypatch):
+    """A critic would read another prompt's screen, the padding, or the answer that it is to judge."""
+    monkeypatch.setattr(vlm, "TOKENS", chunk)
+    policy = make()
+    decisions = replies_of(policy, questions, TEXTS)
+    features = policy.features(decisions)
+    assert features.shape == (len(TEXTS), policy.model.config.text_config.hidden_size)
+    assert features.dtype == torch.float32 and not features.requires_grad
+    for row, (i, _) in zip(features, TEXTS, strict=True):
+        content = [
+            {"type": "text", "text": p} if isinstance(p, str) else {"type": "image", "image": p}
+            for p in questions[i].content
+        ]
+        inputs = policy.processor.apply_chat_template(
+            [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=True, return_dict=True,
+            return_tensors="pt", processor_kwargs={"return_mm_token_type_ids": True},
+        )  # fmt: skip
+        with torch.no_grad():
+            plain = policy.model(**inputs, output_hidden_states=True).hidden_states[-1][0, -1]
+        torch.testing.assert_close(row, plain, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_what_was_sampled_is_what_is_evaluated(make, act, shared, temperature):

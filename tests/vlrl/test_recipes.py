@@ -1,0 +1,65 @@
+"""Every recipe of configs/recipes, run by the real command line for two steps on the embedded model."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import runpy
+from pathlib import Path
+
+import pytest
+
+from vlrl.config import load
+from vlrl.types import UserError
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "configs" / "recipes"
+APART = {"digirl"}  # begins with recorded episodes: tests/vlrl/test_offline.py
+RECIPES = sorted(file for file in FOLDER.glob("*.yaml") if file.stem not in APART)
+RECIPES = [file for file in RECIPES if file.stem != "digirl"]  # it needs recorded episodes: test_offline.py
+HELPER = Path(__file__).with_name("run_cli.py")
+PATIENCE = 120  # seconds until a run counts as stuck
+SMALL = (
+    *("train.steps=2", "train.prompts=2", "train.minibatches=1", "policy.max_tokens=6", "task.pool=4"),
+    *("eval.samples=2", "eval.batch=2", "log.trackers=[]", "log.rollouts=1", "task.held_out=2"),
+)
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Forked processes, which spare each run the seconds of importing."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["vlrl.trainer", "vlrl.embedded", "tasks.gui_actions", "qwen_vl_utils"])
+    return context
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda file: file.stem)
+def test_a_recipe_trains(recipe, processes, tmp_path):
+    """A recipe that is refused, or breaks at its first step, is no recipe."""
+    own = load(recipe)
+    size = min(own.train.group_size, 2)
+    assert own.policy.model == "embedded" and own.out == f"runs/{recipe.stem}"
+    output = tuple(str(tmp_path / name) for name in ("out", "err"))
+    changes = [f"out={tmp_path / 'run'}", f"train.group_size={size}", *SMALL]
+    request = {"arguments": ["train", str(recipe), *changes], "folder": str(tmp_path), "output": output,
+               "largest_file": None}  # fmt: skip
+    process = processes.Process(target=runpy.run_path, args=(str(HELPER), {"REQUEST": request}, "__main__"))
+    process.start()
+    process.join(PATIENCE)
+    assert process.exitcode == 0, Path(output[1]).read_text()
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["steps"], summary["updates"], summary["skipped"]) == (2, 2, 0)
+
+
+def test_ui_r1_e_pays_for_brevity_and_ui_r1_does_not():
+    """The variant would be UI-R1 under another name."""
+    plain, brief = (load(FOLDER / f"{name}.yaml") for name in ("ui_r1", "ui_r1_e"))
+    assert [component.name for component in plain.shaping] == []
+    assert [component.name for component in brief.shaping] == ["dast"]
+    assert brief.losses == plain.losses and brief.train == plain.train
+
+
+def test_the_length_term_needs_a_group():
+    """One completion a prompt has nothing to be brief beside: the run would train on a constant."""
+    with pytest.raises(UserError, match=r"shaping\.0 \(dast\)"):
+        load(FOLDER / "ui_r1_e.yaml", ["train.group_size=1", "advantages=[batch_norm]"])

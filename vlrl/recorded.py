@@ -1,0 +1,197 @@
+"""Episodes on disk: `episodes.jsonl`, one episode a line, beside the images that they show. Plain text and PNG."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from PIL import Image
+from pydantic import Field, ValidationError
+
+from vlrl.config import Count, Section, explain
+from vlrl.types import Decision, Episode, Frame, Observation, Sample, Score, Step, Turn, UserError
+
+FILE, IMAGES = "episodes.jsonl", "images"
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Size = Annotated[list[Count], Field(min_length=2, max_length=2)]  # width, height
+
+
+class ImageRow(Section):
+    image: str = Field(pattern=r"^[0-9a-f]{32}\.png$")  # in the folder `images`, named by its content
+
+
+class FrameRow(Section):
+    """The coordinates in which the action was written about one image, see vlrl.types.Frame."""
+
+    space: str
+    original: Size
+    shown: Size
+
+
+class StepRow(Section):
+    reward: Finite
+    done: bool
+    cut: bool
+
+
+class TurnRow(Section):
+    content: list[str | ImageRow]  # what was shown, in reading order
+    action: str
+    cut: bool  # the action was stopped by the length limit
+    frames: list[FrameRow]
+    step: StepRow
+
+
+class EpisodeRow(Section):
+    sample: str
+    reward: Finite
+    parts: dict[str, Finite]
+    correct: Finite
+    turns: Annotated[list[TurnRow], Field(min_length=1)]
+
+
+def write(folder: str | Path, episodes: Iterable[Episode]) -> int:
+    """Writes scored episodes as they come and returns how many; the folder appears when the last one is in it.
+
+    Where the episodes end in an error or an interruption, those before it are kept.
+
+    Raises:
+        UserError: the folder is not free; an episode holds what is neither text nor image.
+    """
+    folder = Path(folder)
+    check_free(folder)
+    part, count = folder.with_name(f".{folder.name}.part"), 0
+    shutil.rmtree(part, ignore_errors=True)
+    (part / IMAGES).mkdir(parents=True)
+    try:
+        with (part / FILE).open("w", encoding="utf-8") as file:
+            for episode in episodes:
+                file.write(json.dumps(_row(part / IMAGES, episode)) + "\n")
+                count += 1
+    finally:
+        if count:
+            os.replace(part, folder)
+        else:
+            shutil.rmtree(part, ignore_errors=True)
+    return count
+
+
+def check_free(folder: Path) -> None:
+    """UserError where something is in the way, so that no recorded episodes are overwritten."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UserError(f"{folder} exists already: name another folder, or remove it")
+
+
+def _row(images: Path, episode: Episode) -> dict[str, Any]:
+    return {
+        "sample": episode.sample.id, "reward": float(episode.reward),
+        "parts": {name: float(value) for name, value in episode.score.parts.items()},
+        "correct": float(episode.score.correct), "turns": [_turn_row(images, turn) for turn in episode.turns],
+    }  # fmt: skip
+
+
+def _turn_row(images: Path, turn: Turn) -> dict[str, Any]:
+    decision, step = turn.decision, turn.step
+    if not isinstance(decision.action, str) or turn.observation.state is not None:
+        raise UserError("only episodes of text actions on text and images can be recorded: robots have their own form")
+    content = [p if isinstance(p, str) else {"image": _saved(images, p)} for p in turn.observation.content]
+    return {
+        "content": content, "action": decision.action, "cut": decision.cut,
+        "frames": [{"space": f.space, "original": f.original, "shown": f.shown} for f in decision.frames],
+        "step": {"reward": float(step.reward), "done": bool(step.done), "cut": bool(step.cut)},
+    }  # fmt: skip
+
+
+def _saved(images: Path, image: Image.Image) -> str:
+    """Saves an image once and returns its name."""
+    content = f"{image.mode} {image.size} ".encode() + image.tobytes()
+    path = images / f"{hashlib.sha256(content).hexdigest()[:32]}.png"
+    if not path.exists():
+        image.save(path, format="PNG")
+    return path.name
+
+
+class Recorded(Sequence[Episode]):
+    """The episodes of a folder. Images are opened when an episode is asked for; no decision has log-probabilities."""
+
+    def __init__(self, folder: Path, rows: Sequence[EpisodeRow]):
+        self.folder, self._rows = folder, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> Episode:
+        row = self._rows[index]
+        shown = [Observation(tuple(self._part(p, index) for p in turn.content)) for turn in row.turns]
+        following = [*shown[1:], shown[-1]]  # what the last action led to is not kept
+        turns = [
+            Turn(now, _decision(turn), Step(then, **turn.step.model_dump()))
+            for turn, now, then in zip(row.turns, shown, following, strict=True)
+        ]
+        return Episode(Sample(row.sample, shown[0]), index, turns, Score(row.parts, row.correct), row.reward)
+
+    def _part(self, part: str | ImageRow, index: int) -> str | Image.Image:
+        if isinstance(part, str):
+            return part
+        try:
+            with Image.open(self.folder / IMAGES / part.image) as image:
+                image.load()
+                return image
+        except (OSError, SyntaxError) as error:  # a damaged PNG is a SyntaxError to Pillow
+            raise UserError(f"{self.folder / FILE}: row {index + 1}: cannot read {part.image}: {error}") from None
+
+
+def _decision(turn: TurnRow) -> Decision:
+    frames = tuple(Frame(frame.space, tuple(frame.original), tuple(frame.shown)) for frame in turn.frames)
+    return Decision(turn.action, logprobs=None, entropy=None, cut=turn.cut, frames=frames)
+
+
+def read(folder: str | Path) -> Recorded:
+    """The episodes that `write` left in a folder.
+
+    Raises:
+        UserError: no such folder, no row, or a row that is no episode, with its number.
+    """
+    path = Path(folder) / FILE
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot read {path}: {reason}; record episodes with `vlrl record`") from None
+    if not lines:
+        raise UserError(f"{path} holds no episodes")
+    return Recorded(Path(folder), [_checked(path, number, line) for number, line in enumerate(lines, start=1)])
+
+
+def _checked(path: Path, number: int, line: str) -> EpisodeRow:
+    """The row, once it is known to be an episode whose images are there."""
+    try:
+        row = EpisodeRow.model_validate(_object(line))
+    except ValidationError as error:
+        raise UserError(f"{path}: row {number}: {explain(error, EpisodeRow)}") from None
+    except ValueError as error:
+        raise UserError(f"{path}: row {number}: {error}") from None
+    missing = next((name for name in _images(row) if not (path.parent / IMAGES / name).is_file()), None)
+    if missing:
+        raise UserError(f"{path}: row {number}: there is no image {IMAGES}/{missing}")
+    return row
+
+
+def _object(line: str) -> Mapping[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise ValueError("not a JSON object")
+    return row
+
+
+def _images(row: EpisodeRow) -> Iterator[str]:
+    return (part.image for turn in row.turns for part in turn.content if not isinstance(part, str))
