@@ -29,7 +29,7 @@ from vlrl.types import Split, UserError
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
-FRUITLESS = 3  # rounds over all pages and viewports without a new screenshot, after which there are no more
+FRUITLESS = 20  # rounds over all pages and viewports without a new screenshot, after which there are no more
 WEB = ("http://*", "https://*", "ws://*", "wss://*")
 
 
@@ -47,12 +47,20 @@ class Plan:
     per_screen: int | None
     seed: int
 
-    def split(self, page: Page, made: dict[Split, list]) -> Split | None:
-        """Where the next screenshot of a page belongs; None: nowhere, what it is for is full."""
+    def split(self, page: Page, made: dict[Split, list[dict]]) -> Split | None:
+        """Where the page's next screenshot belongs: the page's own questions are shared out first, then all of them.
+
+        None: nowhere, what it is for is full.
+        """
+
+        def filled(split: Split) -> tuple[float, float]:
+            own = sum(row["page"] == page.name for row in made[split])
+            return own / self.rows[split], len(made[split]) / self.rows[split]
+
         unfilled = [split for split, wanted in self.rows.items() if len(made[split]) < wanted]
-        if self.held_out:
-            unfilled = [split for split in unfilled if split == ("test" if page in self.held_out else "train")]
-        return min(unfilled, key=lambda split: len(made[split]) / self.rows[split], default=None)
+        if page in self.held_out:
+            unfilled = [split for split in unfilled if split == "test"]
+        return min(unfilled, key=filled, default=None)
 
 
 @dataclass

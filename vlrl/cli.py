@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     capture.add_argument("--out", required=True, metavar="DIR", help="a new folder: train.jsonl, test.jsonl, images/")
     capture.add_argument("--train", type=int, default=2000, metavar="N", help="questions, default %(default)s")
     capture.add_argument("--test", type=int, default=512, metavar="N", help="questions, default %(default)s")
-    capture.add_argument("--held-out", nargs="+", metavar="PAGE", help="pages for testing alone; the others then train")
+    capture.add_argument("--held-out", nargs="+", metavar="PAGE", help="pages that only testing shows")
     capture.add_argument("--viewport", nargs="+", default=["1280x800"], metavar="WxH", help="default %(default)s")
     capture.add_argument("--scale", type=float, default=1.0, metavar="S", help="pixels to a CSS pixel, default 1")
     capture.add_argument("--languages", nargs="+", metavar="L", help="of bundled pages, such as en ar; default: all")

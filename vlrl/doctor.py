@@ -179,7 +179,7 @@ def _decoders() -> Iterator[Finding]:
 def _browser() -> Iterator[Finding]:
     chromium = _program("chromium", "chromium-browser", "google-chrome")
     yield _optional("chromium", chromium, "run `make system` or install chromium")
-    yield _optional("chromedriver", _program("chromedriver"), "install chromium-driver")
+    yield _optional("chromedriver", _program("chromedriver"), "run `make system` or install chromium-driver")
 
 
 def _program(*names: str) -> str | None:

@@ -1,4 +1,4 @@
-"""A supervised start: a tiny model built from scratch learns the gold answers of a mixture of tasks."""
+"""A supervised start: a tiny model, built from scratch or ready, learns the gold answers of a mixture of tasks."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from vlrl import embedded, optimizers, registry
+from vlrl import embedded, optimizers, recorded, registry
 from vlrl.config import Count, DataSection, Plugin, PolicySection, Rate, Section, load_as
 from vlrl.evaluate import evaluate
 from vlrl.policies.codecs import Prompt
 from vlrl.policies.load import load as load_policy
 from vlrl.policies.vlm import VLM, Reply
-from vlrl.types import Decision, Sample
+from vlrl.types import Decision, Frame, Sample, UserError
 
 
 class ModelSection(Section):
@@ -35,10 +35,17 @@ class ModelSection(Section):
 
 
 class Lesson(Section):
-    task: Plugin
+    task: Plugin | None = None
+    episodes: str | None = None  # or a folder that `vlrl record` wrote: each turn's action is its gold answer
     share: Rate = 1.0  # of the questions, relative to the other lessons
     data: DataSection = DataSection()
     block: Count = 1  # consecutive samples that show one image and are asked together
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Lesson:
+        if (self.task is None) == (self.episodes is None):
+            raise ValueError("should name a task or a folder of episodes, and not both")
+        return self
 
 
 class WarmstartConfig(Section):
@@ -49,6 +56,8 @@ class WarmstartConfig(Section):
     lr: Rate = 3e-3
     warmup: Count = 20
     threads: Count = 1  # of one process: tiny matrices gain nothing from more, and the sums stay the same everywhere
+    max_pixels: Count | None = None  # of an image as shown
+    start: str | None = None  # go on from this model folder, or from `embedded`; otherwise `model` is built
     model: ModelSection = ModelSection()
     lessons: Annotated[list[Lesson], Field(min_length=1)]
 
@@ -59,6 +68,31 @@ class Question:
 
     decision: Decision
     given: int
+
+
+class Demonstrations(Sequence[Sample]):
+    """The turns of recorded episodes that succeeded, as samples whose answer is the action's text."""
+
+    def __init__(self, folder: str):
+        self._episodes = recorded.read(folder)
+        won = [(i, e) for i, e in enumerate(self._episodes) if e.score.correct]
+        self._turns = [(i, turn) for i, episode in won for turn in range(len(episode.turns))]
+        if not self._turns:
+            raise UserError(f"{folder}: no episode succeeded: record some with --by gold")
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def __getitem__(self, index: int) -> Sample:
+        number, place = self._turns[index]
+        turn = self._episodes[number].turns[place]
+        return Sample(f"{number}/{place}", turn.observation, turn.decision.action)
+
+    def samples(self, split: str) -> Demonstrations:
+        return self
+
+    def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
+        return sample.answer
 
 
 def draws(tasks: Sequence[Any], lessons: Sequence[Lesson], seed: int) -> Iterator[tuple[Any, list[Sample]]]:
@@ -124,24 +158,38 @@ def train(policy: VLM, tasks: Sequence[Any], config: WarmstartConfig) -> list[fl
 
 
 def main(path: str, changes: Sequence[str]) -> int:
-    """`vlrl warmstart CONFIG`: builds a tiny model, teaches it, saves it in float16, prints its held-out accuracy."""
+    """`vlrl warmstart CONFIG`: starts a tiny model, teaches it, saves it in float16, prints its held-out accuracy."""
     config = load_as(WarmstartConfig, path, changes)
     torch.set_num_threads(config.threads)
-    tasks = [registry.make_task(lesson, f"lessons.{i}.task") for i, lesson in enumerate(config.lessons)]
-    tokenizer = embedded.tokenizer_from(_corpus(tasks))
-    model, processor = embedded.build(tokenizer, **config.model.model_dump(), seed=config.seed)
-    policy = VLM(model, processor, max_tokens=16, seed=config.seed)
+    tasks = [_lesson(lesson, f"lessons.{i}.task") for i, lesson in enumerate(config.lessons)]
+    policy = _start(config, tasks)
     train(policy, tasks, config)
     folder = Path(config.out)
     folder.mkdir(parents=True, exist_ok=True)
-    model.half().save_pretrained(folder)
-    processor.save_pretrained(folder)
+    policy.model.half().save_pretrained(folder)
+    policy.processor.save_pretrained(folder)
     policy = load_policy(PolicySection(model=str(folder), max_tokens=16))
     for lesson, task in zip(config.lessons, tasks, strict=True):
+        if lesson.task is None:
+            continue
         measured = evaluate(policy, task).accuracy
         interval = f"[{measured.low:.3f}, {measured.high:.3f}]"
         print(f"{lesson.task.name}: held-out accuracy {measured.value:.3f} {interval} on {measured.n}")
     return 0
+
+
+def _lesson(lesson: Lesson, path: str) -> Any:
+    return Demonstrations(lesson.episodes) if lesson.episodes else registry.make_task(lesson, path)
+
+
+def _start(config: WarmstartConfig, tasks: Sequence[Any]) -> VLM:
+    if config.start:
+        section = PolicySection(model=config.start, max_tokens=16, max_pixels=config.max_pixels)
+        return load_policy(section, seed=config.seed, device="cpu")
+    tokenizer = embedded.tokenizer_from(_corpus(tasks))
+    pixels = (32 * 32, config.max_pixels or 1024 * 1024)
+    model, processor = embedded.build(tokenizer, **config.model.model_dump(), seed=config.seed, pixels=pixels)
+    return VLM(model, processor, max_tokens=16, seed=config.seed)
 
 
 def _corpus(tasks: Sequence[Any], each: int = 100) -> Iterator[str]:

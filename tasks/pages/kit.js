@@ -82,10 +82,16 @@ const drawing = (name) =>
 const icon = (name) => h("span.drawing", { html: drawing(name), "aria-hidden": "true" });
 const iconButton = (name, label = t(name)) => h("button.icon", { "aria-label": label, html: drawing(name) });
 const button = (concept, kind = "") => h(`button.text${kind}`, {}, t(concept));
-const swatch = (color) => h("button.swatch", { "aria-label": t(color), style: `background:${COLORS[color]}` });
+const swatch = (color, on) =>
+  h("button.swatch", { role: "radio", "aria-checked": String(on), "aria-label": t(color), style: `background:${COLORS[color]}` });
+const swatches = (few, many) =>
+  h("div.bar", { role: "radiogroup", "aria-label": t("color"), style: `justify-content:${pick(["start", "center", "end"])}` },
+    some(Object.keys(COLORS), whole(few, many)).map((color, i) => swatch(color, i === 0)));
 const field = (concept, type = "text") => h("label.field", {}, h("span", {}, t(concept)), h("input", { type, autocomplete: "off" }));
 const check = (concept, on = chance(0.5), role = false) =>
   h("label.check", {}, h("input", { type: "checkbox", checked: on, role }), h("span", {}, t(concept)));
+const slider = (concept) => h("input", { type: "range", "aria-label": t(concept), value: String(whole(0, 100)) });
+const seek = () => h("div.bar", {}, h("input", { type: "search", "aria-label": t("search"), placeholder: t("search") }));
 const pill = (concept, color) => h("span.pill", { style: `background:${COLORS[color]}` }, t(concept));
 const picture = () =>
   h("span.picture", { style: `background:linear-gradient(${whole(0, 180)}deg,hsl(${whole(0, 359)} 45% 70%),hsl(${whole(0, 359)} 45% 45%))` });
@@ -99,7 +105,7 @@ function frame(title, tools, ...content) {
     h("header", {}, chance(0.5) ? iconButton("menu") : [], h("h1", {}, t(title)), top.map((name) => iconButton(name))),
     h("main", {}, content),
   );
-  if (bottom.length) document.body.append(h(wide ? "nav.side" : "nav.bottom", {}, bottom.map((name) => iconButton(name))));
+  if (bottom.length && (wide || chance(0.5))) document.body.append(h(wide ? "nav.side" : "nav.bottom", {}, bottom.map((name) => iconButton(name))));
 }
 const tools = (few, many, without = []) => some(TOOLS.filter((name) => !["menu", ...without].includes(name)), whole(few, many));
 

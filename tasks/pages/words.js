@@ -29,6 +29,7 @@ phone|Call|Anrufen|Llamar|Appeler|Telefon et|Zadzwoń|Позвонить|Κλή�
 map|Map|Karte|Mapa|Carte|Harita|Mapa|Карта|Χάρτης|الخريطة|地图|地図
 clock|History|Verlauf|Historial|Historique|Geçmiş|Historia|История|Ιστορικό|السجل|历史|履歴
 chat|Chat|Chat|Chat|Discussion|Sohbet|Czat|Чат|Συνομιλία|دردشة|聊天|チャット
+color|Colour|Farbe|Color|Couleur|Renk|Kolor|Цвет|Χρώμα|اللون|颜色|色
 red|Red|Rot|Rojo|Rouge|Kırmızı|Czerwony|Красный|Κόκκινο|أحمر|红色|赤
 orange|Orange|Orange|Naranja|Orange|Turuncu|Pomarańczowy|Оранжевый|Πορτοκαλί|برتقالي|橙色|オレンジ
 yellow|Yellow|Gelb|Amarillo|Jaune|Sarı|Żółty|Жёлтый|Κίτρινο|أصفر|黄色|黄
