@@ -1,6 +1,6 @@
 """Held-out accuracy before and after RL: tasks x methods x seeds at equal rollouts, as the README's table.
 
-    python bench/learn.py [--tasks gui_grounding jigsaw] [--methods GRPO MSSR] [--seeds 3] [--jobs 2]
+    python bench/learn.py [--tasks gui_grounding gui_pages jigsaw] [--methods GRPO MSSR] [--seeds 3] [--jobs 2]
 
 Every run is `vlrl train` in its own process with one thread; a run that has finished is not repeated.
 """
@@ -19,7 +19,11 @@ from statistics import mean
 from vlrl.config import load
 
 ROOT = Path(__file__).parents[1]
-TASKS = {"gui_grounding": "GUI grounding", "jigsaw": "Jigsaw, unseen photographs"}
+TASKS = {
+    "gui_grounding": "GUI grounding",
+    "gui_pages": "GUI grounding, unseen web pages (see configs/gui_pages.yaml for what it needs)",
+    "jigsaw": "Jigsaw, unseen photographs",
+}
 METHODS = ("GRPO", "MSSR")
 POOL = 2048  # prompts of the single-rollout recipe, each answered once before the first step
 

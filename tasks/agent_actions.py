@@ -80,9 +80,17 @@ def _checked(kind: str, arguments: list[Any]) -> parse.Parsed:
 
 def write(action: Action, frame: Frame) -> str:
     """An action in pixels as a policy of that frame writes it, without tags. The inverse of `read`, up to rounding."""
-    numbers = [value for point in action.points for value in frame.from_original(*point)]
+    numbers = [value for point in action.points for value in _expressible(frame, point)]
     whole = numbers if frame.space == "rel1" else [int(value) for value in numbers]
     return json.dumps([action.kind, *whole, *([action.word] if action.word else [])], ensure_ascii=False)
+
+
+def _expressible(frame: Frame, point: tuple[float, float]) -> tuple[float, float]:
+    """The point as the frame can write it; where rounding would leave the screen, one step back inside."""
+    written, step = frame.from_original(*point), 1e-4 if frame.space == "rel1" else 1.0
+    pixels = frame.to_original(*written)
+    x, y = (v if at < side else v - step for v, at, side in zip(written, pixels, frame.original, strict=True))
+    return x, y
 
 
 def in_pixels(action: Action, frame: Frame) -> Action | None:

@@ -86,6 +86,9 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Exit codes: 0 done, 1 training stopped by itself, 2 something the user can mend, 130 Ctrl-C."""
     options, extra = parser().parse_known_args(arguments)
+    if hasattr(options, "changes"):  # argparse takes them before options only
+        options.changes = [*options.changes, *(text for text in extra if not text.startswith("-"))]
+        extra = [text for text in extra if text.startswith("-")]
     if extra:
         parser().error(f"unknown option {extra[0]!r}")
     sys.path.insert(0, str(Path.cwd()))  # a user's own `my_module:thing`

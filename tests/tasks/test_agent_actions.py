@@ -33,7 +33,7 @@ def test_what_is_written_is_read_again(space, action):
     """A demonstration that comes back as another action would teach a mistake. A grid keeps the cell."""
     again = in_pixels(read(write(action, frame(space))).value, frame(space))
     assert (again.kind, again.word, len(again.points)) == (action.kind, action.word, len(action.points))
-    reach = {"grid10": (8, 10.5), "resized_px": (1, 1.1), "rel1000": (0.1, 0.11)}.get(space, (0.01, 0.02))
+    reach = {"grid10": (8, 10.5), "resized_px": (2, 2.2), "rel1000": (0.16, 0.21)}.get(space, (0.02, 0.03))
     for (x, y), (u, v) in zip(again.points, action.points, strict=True):
         assert abs(x - u) <= reach[0] + 1e-6
         assert abs(y - v) <= reach[1] + 1e-6

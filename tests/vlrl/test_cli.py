@@ -119,6 +119,12 @@ def test_eval_measures_the_embedded_model(capsys):
     assert code == 0 and "on 6 samples" in output.splitlines()[0] and "best_constant" in output
 
 
+def test_changes_may_come_after_options(capsys):
+    """Otherwise `vlrl eval CONFIG --model DIR eval.samples=6` calls a right change an unknown option."""
+    code, _, error = asked(capsys, "eval", GROUNDING, "--model", "embedded", "eval.smaples=6")
+    assert code == 2 and "eval.smaples" in error and "did you mean 'samples'" in error
+
+
 def test_help_and_mistakes_need_no_torch():
     """Otherwise a typing mistake is answered after seconds of imports."""
     code = (

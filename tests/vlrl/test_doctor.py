@@ -44,6 +44,8 @@ def test_names_every_requirement_with_its_installed_version() -> None:
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for line in sum(wanted["optional-dependencies"].values(), wanted["dependencies"]):
         name = line.partition("=")[0].rstrip(">")
+        if name.startswith("vlrl["):  # our own extras, which are listed themselves
+            continue
         assert name in found
         if found[name].status == "ok":
             assert found[name].value == metadata.version(name)
