@@ -1,6 +1,6 @@
 """Held-out accuracy before and after RL: tasks x methods x seeds at equal rollouts, as the README's table.
 
-    python bench/learn.py [--tasks gui_grounding gui_pages jigsaw] [--methods GRPO MSSR] [--seeds 3] [--jobs 2]
+    python bench/learn.py [--tasks gui_grounding detection ...] [--methods GRPO MSSR] [--seeds 3] [--jobs 2]
 
 Every run is `vlrl train` in its own process with one thread; a run that has finished is not repeated.
 """
@@ -19,10 +19,15 @@ from statistics import mean
 from vlrl.config import load
 
 ROOT = Path(__file__).parents[1]
-TASKS = {
+TASKS = {  # the config's name -> what the table calls it; the head of each config says what must be made first
     "gui_grounding": "GUI grounding",
-    "gui_pages": "GUI grounding, unseen web pages (see configs/gui_pages.yaml for what it needs)",
+    "gui_pages": "Colours on web pages",
     "jigsaw": "Jigsaw, unseen photographs",
+    "detection": "Detection (F1)",
+    "referring": "Referring expressions",
+    "counting": "Counting",
+    "classification": "Handwritten digits",
+    "classification_thinking": "Handwritten digits, with thoughts",
 }
 METHODS = ("GRPO", "MSSR")
 POOL = 2048  # prompts of the single-rollout recipe, each answered once before the first step

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Object:
+    """A labelled box (x1, y1, x2, y2)."""
+
+    label: str
+    box: Box
 
 
 def iou(first: Sequence[float], second: Sequence[float], least: float = 0.0) -> float:

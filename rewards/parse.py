@@ -14,8 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from rewards.boxes import Object
+
 MAX_CHARS = 20_000  # of a completion
 MAX_LITERAL_CHARS = 2_000
+MAX_LISTED_CHARS = 20_000  # of a list of objects
+MAX_OBJECTS = 300
 MAX_DEPTH = 8  # of brackets in a literal
 MAX_DIGITS = 9  # of an integer token
 _WARNINGS = threading.Lock()  # Python's filters are one for all threads
@@ -72,13 +76,13 @@ def _count_reason(text: str, thinking: bool) -> str | None:
     return "many_thinks" if max(thinks) > 1 else None
 
 
-def literal(text: str) -> Parsed:
-    """A JSON value, else a Python literal (single quotes, tuples, trailing commas). A ``` fence is removed.
+def literal(text: str, most: int = MAX_LITERAL_CHARS) -> Parsed:
+    """A JSON value, else a Python literal (single quotes, tuples, trailing commas), of at most `most` characters.
 
-    Reasons: too_long, too_deep, not_finite (NaN, Infinity), not_literal.
+    A ``` fence is removed. Reasons: too_long, too_deep, not_finite (NaN, Infinity), not_literal.
     """
     text = _without_fence(text.strip())
-    reason = _excess(text)
+    reason = _excess(text, most)
     if reason:
         return Parsed(reason=reason)
     try:
@@ -86,15 +90,15 @@ def literal(text: str) -> Parsed:
     except _NotFiniteError:
         return Parsed(reason="not_finite")
     except (ValueError, RecursionError):
-        return python_literal(text)
+        return python_literal(text, most)
 
 
-def python_literal(text: str) -> Parsed:
+def python_literal(text: str, most: int = MAX_LITERAL_CHARS) -> Parsed:
     """A Python literal and nothing else: no JSON words such as `null`, no fence.
 
     Reasons: too_long, too_deep, not_literal.
     """
-    reason = _excess(text)
+    reason = _excess(text, most)
     if reason:
         return Parsed(reason=reason)
     try:
@@ -105,8 +109,8 @@ def python_literal(text: str) -> Parsed:
         return Parsed(reason="not_literal")
 
 
-def _excess(text: str) -> str | None:
-    if len(text) > MAX_LITERAL_CHARS:
+def _excess(text: str, most: int) -> str | None:
+    if len(text) > most:
         return "too_long"
     return "too_deep" if _depth(text) > MAX_DEPTH else None
 
@@ -129,8 +133,11 @@ def _depth(text: str) -> int:
     """The deepest nesting of brackets; those inside strings count too, which only makes it stricter."""
     depth = deepest = 0
     for char in text:
-        depth += (char in "([{") - (char in ")]}")
-        deepest = max(deepest, depth)
+        if char in "([{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif char in ")]}":
+            depth -= 1
     return deepest
 
 
@@ -149,6 +156,38 @@ def box(value: Any) -> Parsed:
         return parsed
     x1, y1, x2, y2 = parsed.value
     return parsed if x1 < x2 and y1 < y2 else Parsed(reason="empty_box")
+
+
+def objects(text: str, label: str | None = None) -> Parsed:
+    """A list of `{"bbox_2d": [x1, y1, x2, y2], "label": "..."}` -> tuple of Object; `[]` and the word None are empty.
+
+    Where only one `label` is asked for, an object may be its four numbers alone, or lack its label.
+    Reasons: those of `literal` and `box`; not_a_list, too_many_objects, not_an_object, no_label.
+    """
+    if text.strip().lower() == "none":
+        return Parsed(())
+    read = literal(text, MAX_LISTED_CHARS)
+    if read.reason:
+        return read
+    if not isinstance(read.value, list):
+        return Parsed(reason="not_a_list")
+    if len(read.value) > MAX_OBJECTS:
+        return Parsed(reason="too_many_objects")
+    found = [_object(item, label) for item in read.value]
+    reason = next((each.reason for each in found if each.reason), None)
+    return Parsed(reason=reason) if reason else Parsed(tuple(each.value for each in found))
+
+
+def _object(item: Any, label: str | None) -> Parsed:
+    if label is not None and isinstance(item, list):
+        item = {"bbox_2d": item}
+    if not isinstance(item, dict) or "bbox_2d" not in item:
+        return Parsed(reason="not_an_object")
+    name = item.get("label", label)
+    if not isinstance(name, str):
+        return Parsed(reason="no_label")
+    corners = box(item["bbox_2d"])
+    return corners if corners.reason else Parsed(Object(name, corners.value))
 
 
 def _numbers(value: Any, count: int, reason: str) -> Parsed:
@@ -178,6 +217,13 @@ def integers(text: str, low: int, high: int) -> Parsed:
         return Parsed(reason="not_an_integer")
     numbers = tuple(int(token) for token in tokens)
     return Parsed(numbers) if all(low <= number <= high for number in numbers) else Parsed(reason="out_of_range")
+
+
+def count(text: str) -> Parsed:
+    """A number of things: one integer from 0 on, ASCII digits only, nothing else. Reason: not_an_integer."""
+    digits = text.strip()
+    whole = digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS
+    return Parsed(int(digits)) if whole else Parsed(reason="not_an_integer")
 
 
 _SEPARATORS = str.maketrans(dict.fromkeys(",;`\n", " "))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -65,6 +66,13 @@ class Task:
         """The weighted sum of the score's parts."""
         return sum(weight * score.parts[name] for name, weight in self.weights.items())
 
+    def truth(self, value: Any) -> Any:
+        """A sample's `answer` from what JSON holds of it, for completions that are scored offline."""
+        return tuple(value) if isinstance(value, list) else value
+
+    def at_step(self, step: int) -> None:
+        """Told before each training step: rewards that grow stricter hang on it, and on nothing before it."""
+
     def metrics(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
         """What an evaluation reports beside accuracy and reward: name -> number. None by default."""
         return {}
@@ -73,6 +81,11 @@ class Task:
 def generator(seed: int, split: Split, index: int) -> np.random.Generator:
     """The random numbers of one rendered sample: no other sample's, and the same on every machine."""
     return np.random.default_rng([seed, zlib.crc32(split.encode()), index])
+
+
+def asked(question: str, thinking: bool) -> str:
+    """A question of a data set, which asks for thoughts where they are wanted."""
+    return f"{question} {THINK}" if thinking and "<think>" not in question else question
 
 
 def answer_markup(text: str, thinking: bool) -> str:

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from rewards.matching import ious
 from vlrl.types import Episode
 
 Values = Iterable[tuple[str, float]]  # (category, value) of each sample
 GRID = 20  # candidate points along each side
+CANDIDATES = 1000  # boxes that are tried
 CHUNK = 256  # candidates compared with all targets at once
 
 
@@ -65,3 +67,14 @@ def best_constant_click(
     ])  # fmt: skip
     best = int(hits.argmax())
     return float(hits[best]), float(points[best, 0]), float(points[best, 1])
+
+
+def best_constant_box(boxes: Sequence[Sequence[float]], sizes: Sequence[Sequence[float]], least: float) -> float:
+    """The share of targets that the best single box, in shares of the image, overlaps with an IoU of at least `least`.
+
+    Candidates are up to CANDIDATES of the targets, evenly spread. Arguments as for `best_constant_click`.
+    """
+    scale = np.tile(np.asarray(sizes, dtype=np.float64).reshape(-1, 2), 2)
+    shares = np.asarray(boxes, dtype=np.float64).reshape(-1, 4) / scale
+    candidates = shares[:: max(1, -(-len(shares) // CANDIDATES))]
+    return max((float((ious([box], shares) >= least).mean()) for box in candidates), default=0.0)

@@ -53,12 +53,15 @@ def _gold(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
 
 
 def _junk(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
+    """What says the same as the gold answer is not junk: an empty list where there is nothing to be found."""
     rng = np.random.default_rng(0)
     for sample, _ in _starts(task, samples):
         soup = ["".join(rng.choice(LETTERS, size=n)) for n in (3, 30)]
+        gold, _ = _played(task, sample, None, SPACES[0])
         for completion in (*JUNK, *soup, *(f"<answer>{text}</answer>" for text in soup)):
             score, _ = _played(task, sample, completion, SPACES[0])
-            if score.correct or task.reward(score) >= _most(task):
+            paid = score.correct or task.reward(score) >= _most(task)
+            if paid and (score.answer is None or score.answer != gold.answer):
                 yield f"{sample.id}: {completion!r} scores {dict(score.parts)}, correct {score.correct:g}"
 
 

@@ -32,3 +32,27 @@ def nearest(frame: Frame, given: Sequence[float], truth: Sequence[float]) -> tup
     So a box whose corners are as exact as the model's coordinates allow is worth the full reward.
     """
     return tuple(truth) if frame.from_original(*given) == frame.from_original(*truth) else tuple(given)
+
+
+def located(frame: Frame, box: Sequence[float]) -> tuple[float, float, float, float]:
+    """A box in the frame's coordinates -> pixels of the image, cut off at its borders."""
+    width, height = frame.original
+    corners = (*frame.to_original(*box[:2]), *frame.to_original(*box[2:]))
+    return tuple(min(max(value, 0.0), (width, height)[i % 2]) for i, value in enumerate(corners))
+
+
+def corners(frame: Frame, box: Sequence[float]) -> list[float]:
+    """A box in pixels of the image as the frame's models write it; never without area."""
+    step = 1e-4 if frame.space == "rel1" else 1
+    x1, y1, x2, y2 = written(frame, (*frame.from_original(*box[:2]), *frame.from_original(*box[2:])))
+    if x2 <= x1:
+        x1, x2 = (x1, x1 + step) if x1 < 1 else (x1 - step, x1)
+    if y2 <= y1:
+        y1, y2 = (y1, y1 + step) if y1 < 1 else (y1 - step, y1)
+    return [x1, y1, x2, y2]
+
+
+def as_exact(frame: Frame, box: Sequence[float], truths: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """`box` in pixels of the image, or the truth that the frame's models cannot write any nearer."""
+    own = corners(frame, box)
+    return next((tuple(truth) for truth in truths if corners(frame, truth) == own), tuple(box))

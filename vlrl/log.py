@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vlrl.types import Episode
+from vlrl.types import Episode, plain
 
 THUMBNAIL = 256  # pixels of the longer side of a saved rollout's image
 
@@ -111,13 +111,12 @@ def _rollout_row(folder: Path, step: int, episode: Episode, split: str) -> dict[
     shown = [turn.observation for turn in episode.turns] or [episode.sample.prompt]
     images = [image for observation in shown for image in observation.images]
     said = "\n".join(str(turn.decision.action) for turn in episode.turns)
-    answer = score.answer
     return {
         "step": step, "split": split, "sample_id": episode.sample.id, "group": episode.group,
         "prompt": shown[0].text, "images": [_thumbnail(folder, image) for image in images],
         "image_size": list(images[0].size) if images else None, "image_sizes": [list(image.size) for image in images],
         "completion": said,
-        "answer": list(answer) if isinstance(answer, tuple) else answer, "parts": dict(score.parts),
+        "answer": plain(score.answer), "parts": dict(score.parts),
         "reward": episode.reward, "correct": score.correct, "reason": score.reason,
         "marks": [vars(mark) for mark in score.marks],
     }  # fmt: skip

@@ -6,7 +6,9 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,6 +57,9 @@ class EpisodeRow(Section):
     correct: Finite
     turns: Annotated[list[TurnRow], Field(min_length=1)]
 
+    def images(self) -> Iterator[str]:
+        return (part.image for turn in self.turns for part in turn.content if not isinstance(part, str))
+
 
 def write(folder: str | Path, episodes: Iterable[Episode]) -> int:
     """Writes scored episodes as they come and returns how many; the folder appears when the last one is in it.
@@ -72,7 +77,7 @@ def write(folder: str | Path, episodes: Iterable[Episode]) -> int:
     try:
         with (part / FILE).open("w", encoding="utf-8") as file:
             for episode in episodes:
-                file.write(json.dumps(_row(part / IMAGES, episode)) + "\n")
+                file.write(json.dumps(row_of(episode, partial(_saved, part / IMAGES))) + "\n")
                 count += 1
     finally:
         if count:
@@ -88,40 +93,55 @@ def check_free(folder: Path) -> None:
         raise UserError(f"{folder} exists already: name another folder, or remove it")
 
 
-def _row(images: Path, episode: Episode) -> dict[str, Any]:
+def row_of(episode: Episode, save: Callable[[Image.Image], str]) -> dict[str, Any]:
+    """A scored episode as an EpisodeRow's fields; `save` puts an image where it will be found by the returned name.
+
+    Raises:
+        UserError: the episode holds what is neither text nor image.
+    """
     return {
         "sample": episode.sample.id, "reward": float(episode.reward),
         "parts": {name: float(value) for name, value in episode.score.parts.items()},
-        "correct": float(episode.score.correct), "turns": [_turn_row(images, turn) for turn in episode.turns],
+        "correct": float(episode.score.correct), "turns": [_turn_row(save, turn) for turn in episode.turns],
     }  # fmt: skip
 
 
-def _turn_row(images: Path, turn: Turn) -> dict[str, Any]:
+def _turn_row(save: Callable[[Image.Image], str], turn: Turn) -> dict[str, Any]:
     decision, step = turn.decision, turn.step
     if not isinstance(decision.action, str) or turn.observation.state is not None:
         raise UserError("only episodes of text actions on text and images can be recorded: robots have their own form")
-    content = [p if isinstance(p, str) else {"image": _saved(images, p)} for p in turn.observation.content]
+    content = [p if isinstance(p, str) else {"image": save(p)} for p in turn.observation.content]
     return {
         "content": content, "action": decision.action, "cut": decision.cut,
-        "frames": [{"space": f.space, "original": f.original, "shown": f.shown} for f in decision.frames],
+        "frames": [{"space": f.space, "original": [*f.original], "shown": [*f.shown]} for f in decision.frames],
         "step": {"reward": float(step.reward), "done": bool(step.done), "cut": bool(step.cut)},
     }  # fmt: skip
 
 
+def image_name(image: Image.Image) -> str:
+    """The file name that an image's content gives."""
+    content = f"{image.mode} {image.size} ".encode() + image.tobytes()
+    return f"{hashlib.sha256(content).hexdigest()[:32]}.png"
+
+
 def _saved(images: Path, image: Image.Image) -> str:
     """Saves an image once and returns its name."""
-    content = f"{image.mode} {image.size} ".encode() + image.tobytes()
-    path = images / f"{hashlib.sha256(content).hexdigest()[:32]}.png"
+    path = images / image_name(image)
     if not path.exists():
         image.save(path, format="PNG")
     return path.name
 
 
 class Recorded(Sequence[Episode]):
-    """The episodes of a folder. Images are opened when an episode is asked for; no decision has log-probabilities."""
+    """Episodes from their rows. Images are opened when an episode is asked for; no decision has log-probabilities.
 
-    def __init__(self, folder: Path, rows: Sequence[EpisodeRow]):
-        self.folder, self._rows = folder, rows
+    Args:
+        place: where the rows stand, for messages.
+        file: an image's name -> its file.
+    """
+
+    def __init__(self, place: str, rows: Sequence[EpisodeRow], file: Callable[[str], Path | BytesIO]):
+        self.place, self._rows, self._file = place, rows, file
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -140,11 +160,11 @@ class Recorded(Sequence[Episode]):
         if isinstance(part, str):
             return part
         try:
-            with Image.open(self.folder / IMAGES / part.image) as image:
+            with Image.open(self._file(part.image)) as image:
                 image.load()
                 return image
         except (OSError, SyntaxError) as error:  # a damaged PNG is a SyntaxError to Pillow
-            raise UserError(f"{self.folder / FILE}: row {index + 1}: cannot read {part.image}: {error}") from None
+            raise UserError(f"{self.place}: row {index + 1}: cannot read {part.image}: {error}") from None
 
 
 def _decision(turn: TurnRow) -> Decision:
@@ -166,7 +186,8 @@ def read(folder: str | Path) -> Recorded:
         raise UserError(f"cannot read {path}: {reason}; record episodes with `vlrl record`") from None
     if not lines:
         raise UserError(f"{path} holds no episodes")
-    return Recorded(Path(folder), [_checked(path, number, line) for number, line in enumerate(lines, start=1)])
+    rows = [_checked(path, number, line) for number, line in enumerate(lines, start=1)]
+    return Recorded(str(path), rows, lambda name: path.parent / IMAGES / name)
 
 
 def _checked(path: Path, number: int, line: str) -> EpisodeRow:
@@ -177,7 +198,7 @@ def _checked(path: Path, number: int, line: str) -> EpisodeRow:
         raise UserError(f"{path}: row {number}: {explain(error, EpisodeRow)}") from None
     except ValueError as error:
         raise UserError(f"{path}: row {number}: {error}") from None
-    missing = next((name for name in _images(row) if not (path.parent / IMAGES / name).is_file()), None)
+    missing = next((name for name in row.images() if not (path.parent / IMAGES / name).is_file()), None)
     if missing:
         raise UserError(f"{path}: row {number}: there is no image {IMAGES}/{missing}")
     return row
@@ -191,7 +212,3 @@ def _object(line: str) -> Mapping[str, Any]:
     if not isinstance(row, dict):
         raise ValueError("not a JSON object")
     return row
-
-
-def _images(row: EpisodeRow) -> Iterator[str]:
-    return (part.image for turn in row.turns for part in turn.content if not isinstance(part, str))

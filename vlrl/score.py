@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 
 from vlrl import registry
 from vlrl.config import Component, Section, check_options, explain, suggest
-from vlrl.types import Decision, Episode, Frame, Observation, Sample, Score, Step, Turn, UserError
+from vlrl.types import Decision, Episode, Frame, Observation, Sample, Score, Step, Turn, UserError, plain
 
 Pixels = Annotated[int, Field(ge=1, le=1_000_000)]
 Size = Annotated[list[Pixels], Field(min_length=2, max_length=2)]  # width, height
@@ -121,12 +121,12 @@ def _task_row(task_with: Callable[[str], Any], number: int, values: Mapping[str,
     if "name" in row.task:
         raise UserError("task.name: the task is named on the command line; give its options only")
     task = task_with(json.dumps(row.task, sort_keys=True))
-    sample = Sample(str(number), Observation(()), tuple(row.answer) if isinstance(row.answer, list) else row.answer)
+    sample = Sample(str(number), Observation(()), _truth(task, row))
     _check_truth(task, sample, row)
     score = _score(task, sample, row.completion, _frames(row, row.coordinates))
     return {
         "id": number if row.id is None else row.id, "reward": task.reward(score), "parts": dict(score.parts),
-        "correct": score.correct, "answer": score.answer, "reason": score.reason,
+        "correct": score.correct, "answer": plain(score.answer), "reason": score.reason,
     }  # fmt: skip
 
 
@@ -146,6 +146,13 @@ def _frames(row: TaskRow, space: str) -> tuple[Frame, ...]:
     except (ValueError, ZeroDivisionError) as error:
         raise UserError(f"coordinates: {space!r}: {error}") from None
     return (frame,)
+
+
+def _truth(task: Any, row: TaskRow) -> Any:
+    try:
+        return task.truth(row.answer)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise UserError(f"answer: {row.answer!r} is no truth of this task: {error}") from None
 
 
 def _check_truth(task: Any, sample: Sample, row: TaskRow) -> None:

@@ -115,6 +115,7 @@ class Trainer:
         """Collect, score, estimate, update: one step of every method."""
         train, clock = self.config.train, time.perf_counter
         start = clock()
+        self._tell_step()
         chosen = [self.samples[i] for i in self.sampler.draw(train.prompts)]
         episodes = self.rollouts(
             self.policy, self.task, chosen, train.group_size, self.step, keep=self._keeps_prefill()
@@ -141,6 +142,11 @@ class Trainer:
             shown = [episodes[i] for i in kept]
             log.save_rollouts(self.out, self.step, shown, mean_advantage(rollouts, advantage)[kept])
         return row | {"seconds": timing["seconds"]}
+
+    def _tell_step(self) -> None:
+        """Rewards that grow stricter hang on the step alone, so that a resumed run goes on with them."""
+        if hasattr(self.task, "at_step"):  # tasks of users' own may lack it
+            self.task.at_step(self.step)
 
     def _keeps_prefill(self) -> bool:
         """Whether one update sees all of a step's rollouts under the weights that made them."""
@@ -196,6 +202,7 @@ class Trainer:
 
     def _evaluate(self, when: str, progress: Progress) -> Result:
         settings = self.config.eval
+        self._tell_step()
         result = evaluate(
             self.policy, self.task, samples=settings.samples, batch=settings.batch,
             progress=lambda done, n: progress.note(f"evaluation {done}/{n}"),
@@ -274,7 +281,7 @@ class Trainer:
         return True
 
     def _stateful(self) -> list[Any]:
-        return [e for e in self.estimators if hasattr(e, "state_dict")]
+        return [part for part in (self.rollouts, *self.estimators) if hasattr(part, "state_dict")]
 
     @contextlib.contextmanager
     def _clock(self) -> Iterator[None]:

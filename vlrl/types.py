@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -171,6 +171,15 @@ class Measured:
     n: int
 
 
+def plain(value: Any) -> Any:
+    """What JSON can hold of an answer: dataclasses become dicts, tuples lists, whatever they hold as well."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 def wilson(successes: float, n: int, z: float = 1.959964) -> tuple[float, float]:
     """Wilson's score interval of a share: it stays inside [0, 1] and is honest for small n."""
     if n == 0:
@@ -219,7 +228,9 @@ class Task(Protocol):
     def environment(self, sample: Sample) -> Environment: ...
     def score(self, episode: Episode) -> Score: ...
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str: ...
+    def truth(self, value: Any) -> Any: ...
     def metrics(self, episodes: Sequence[Episode]) -> Mapping[str, float]: ...
+    def at_step(self, step: int) -> None: ...
 
 
 class Policy(Protocol):

@@ -21,6 +21,8 @@ from vlrl.policies.load import load as load_policy
 from vlrl.policies.vlm import VLM, Reply
 from vlrl.types import Decision, Frame, Sample, UserError
 
+ANSWER = 64  # tokens of an answer when the start is measured
+
 
 class ModelSection(Section):
     """The tiny model to build (vlrl/embedded.py)."""
@@ -168,7 +170,7 @@ def main(path: str, changes: Sequence[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     policy.model.half().save_pretrained(folder)
     policy.processor.save_pretrained(folder)
-    policy = load_policy(PolicySection(model=str(folder), max_tokens=16))
+    policy = load_policy(PolicySection(model=str(folder), max_tokens=ANSWER))
     for lesson, task in zip(config.lessons, tasks, strict=True):
         if lesson.task is None:
             continue

@@ -1,22 +1,46 @@
-"""Reads and checks GUI data: grounding benchmarks, and data sets of single actions. See docs/gui_data.md.
+"""Reads and checks data sets: of GUI actions (docs/gui_data.md), of objects and classes (docs/detection_data.md).
 
-Every row is checked before anything runs: its image decodes, its box or point lies in it, its action is known.
+Every row is checked before anything runs: its images decode, its boxes and points lie in them, its action is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 from tasks.gui_steps import KINDS, takes_text
-from tasks.readers import gui_g1, gui_odyssey, gui_r1, os_atlas, screenspot, ui_r1
-from tasks.readers.rows import BadRowError, Form, Row, checked_size, open_image, read
+from tasks.readers import (
+    cls_rl,
+    coco,
+    gui_g1,
+    gui_odyssey,
+    gui_r1,
+    os_atlas,
+    refcoco,
+    scene,
+    screenspot,
+    ui_r1,
+    vision_r1,
+    vlm_r1,
+)
+from tasks.readers.rows import BadRowError, Form, checked_size, open_image, read
+from tasks.readers.scene import Scene
+from tasks.readers.step import Row
 from vlrl.types import BadRow, Data, Split
 
-__all__ = ["ACTIONS", "GROUNDING", "BadRowError", "Row", "actions", "checked_size", "open_image", "targets"]
+__all__ = [
+    "ACTIONS", "GROUNDING", "LABELLED", "REFERRING", "SCENES", "BadRowError", "Row", "Scene", "actions", "asked",
+    "checked_size", "labelled", "open_image", "referring", "scenes", "targets",
+]  # fmt: skip
 
-GROUNDING: dict[str, Form] = {**screenspot.FORMS, **ui_r1.CLICKS, **gui_g1.FORMS}
-ACTIONS: dict[str, Form] = {**GROUNDING, **ui_r1.FORMS, **gui_r1.FORMS, **os_atlas.FORMS, **gui_odyssey.FORMS}
+GROUNDING: dict[str, Form[Row]] = {**screenspot.FORMS, **ui_r1.CLICKS, **gui_g1.FORMS}
+ACTIONS: dict[str, Form[Row]] = {**GROUNDING, **ui_r1.FORMS, **gui_r1.FORMS, **os_atlas.FORMS, **gui_odyssey.FORMS}
+SCENES: dict[str, Form[Scene]] = {**scene.SCENES, **coco.SCENES, **vlm_r1.SCENES, **vision_r1.SCENES}
+REFERRING: dict[str, Form[Scene]] = {**scene.REFERRING, **refcoco.FORMS, **vlm_r1.REFERRING, **coco.REFERRING}
+LABELLED: dict[str, Form[Scene]] = {**scene.LABELLED, **cls_rl.LABELLED}
 Found = tuple[dict[Split, Sequence[Row]], tuple[BadRow, ...]]
+Pays = Callable[[str, str], float]
+Seen = tuple[dict[Split, Sequence[Scene]], tuple[BadRow, ...]]
 
 
 def targets(data: Data) -> Found:
@@ -50,3 +74,36 @@ def actions(
             raise BadRowError(f"action: {truth.kind!r} without a box, which is judged here")
 
     return read(data, forms, check)
+
+
+def scenes(data: Data) -> Seen:
+    """Images and the objects on them, for each split that `data` names a file for, as `targets`."""
+    return read(data, SCENES)
+
+
+def referring(data: Data) -> Seen:
+    """Images with one phrase, the only label, and the one box that it refers to, as `targets`."""
+    return read(data, REFERRING)
+
+
+def labelled(data: Data) -> Seen:
+    """Images with the class that they show as `answer`, as `targets`; `labels` are all splits' classes, sorted."""
+    found, bad = read(data, LABELLED)
+    classes = tuple(sorted({row.answer for rows in found.values() for row in rows}))
+    return {split: [replace(row, labels=classes) for row in rows] for split, rows in found.items()}, bad
+
+
+def asked(data: Data, method: str, lists: Collection[str], texts: Mapping[str, Pays]) -> Seen:
+    """VLM-R1's rows as they stand, as `targets`; `method` is theirs where they name none.
+
+    The truth of a method of `lists` is read as objects; `texts` are rewards of a text for another. A row with another
+    method is bad, and so is one for whose truth its own method does not pay: nothing could.
+    """
+
+    def check(row: Scene) -> None:
+        if row.method not in (*lists, *texts):
+            raise BadRowError(f"accu_reward_method: {row.method!r}: must be one of {', '.join((*lists, *texts))}")
+        if row.method in texts and texts[row.method](row.answer, row.answer) < 1:
+            raise BadRowError(f"answer: {row.answer!r}: accu_reward_method {row.method} does not pay even for this")
+
+    return read(data, vlm_r1.asked(method, lists), check)

@@ -12,7 +12,9 @@ from tasks.gui_steps import KINDS, Truth, takes_text
 from tasks.readers.rows import BadRowError, Place
 
 MARGIN = 1.0  # pixels by which a box may leave its image: annotation tools round
+FAR = 1e9  # pixels that no box reaches
 CORNERS = "[x1, y1, x2, y2] with x1 < x2, y1 < y2"
+XYWH = "[x, y, width, height]"
 Size = tuple[int, int]
 
 
@@ -54,6 +56,16 @@ def image(values: Mapping[str, Any], key: str, place: Place) -> tuple[Path | byt
     return value, place.images.size(value)
 
 
+def images(values: Mapping[str, Any], key: str, place: Place) -> tuple[tuple[Path | bytes, ...], Size]:
+    """One image or a list of them, and the first one's size."""
+    value = values.get(key)
+    listed = value if isinstance(value, list) else [value]
+    if not listed:
+        raise BadRowError(f"{key}: must name an image")
+    found = [image({key: each}, key, place) for each in listed]
+    return tuple(each for each, _ in found), found[0][1]
+
+
 def box(value: Any, key: str, size: Size, scale: tuple[float, float] = (1.0, 1.0), order: str = CORNERS):
     """Corners inside the image, in its pixels. `scale` is pixels per unit of the row (x, y)."""
     parsed = parse.box(value)
@@ -66,6 +78,29 @@ def box(value: Any, key: str, size: Size, scale: tuple[float, float] = (1.0, 1.0
             f"{key}: {list(parsed.value)} is outside the image of {list(size)} pixels; is it {order} in {unit}?"
         )
     return x1, y1, x2, y2
+
+
+def corners(value: Any) -> Any:
+    """[x, y, width, height] as corners; anything else as it is, for the check of boxes to refuse."""
+    numbers = isinstance(value, list) and len(value) == 4 and all(type(number) in (int, float) for number in value)
+    if not numbers or not all(abs(number) < FAR for number in value):
+        return value
+    return [value[0], value[1], value[0] + value[2], value[1] + value[3]]
+
+
+def texts(value: Any, key: str) -> tuple[str, ...]:
+    """A text, or a list of texts, none of them empty."""
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, list) or not all(isinstance(word, str) and word.strip() for word in listed):
+        raise BadRowError(f"{key}: must be a list of texts that are not empty")
+    return tuple(word.strip() for word in listed)
+
+
+def same_size(values: Mapping[str, Any], size: Size) -> None:
+    """BadRowError where the row says that its image has another size: its boxes would be off."""
+    told = values.get("width"), values.get("height")
+    if None not in told and told != size:
+        raise BadRowError(f"width, height: {list(told)}, but the image has {list(size)}; was it resized since?")
 
 
 def point(value: Any, key: str, size: Size, scale: tuple[float, float] = (1.0, 1.0)) -> tuple[float, float]:

@@ -8,7 +8,8 @@ from typing import Any
 
 from tasks.gui_steps import Truth
 from tasks.readers import fields
-from tasks.readers.rows import BadRowError, Form, Place, Row
+from tasks.readers.rows import BadRowError, Form, Place
+from tasks.readers.step import Row
 
 
 def _row(values: Mapping[str, Any], place: Place) -> Row:

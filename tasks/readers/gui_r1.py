@@ -9,7 +9,8 @@ from rewards import parse
 from rewards.actions import NO_TEXT, PLACED
 from tasks.gui_steps import Truth
 from tasks.readers import fields
-from tasks.readers.rows import Form, Place, Row
+from tasks.readers.rows import Form, Place
+from tasks.readers.step import Row
 
 LEVELS = ("high", "low")
 

@@ -9,7 +9,8 @@ from rewards import parse
 from rewards.actions import PLACED
 from tasks.gui_steps import Truth
 from tasks.readers import fields
-from tasks.readers.rows import BadRowError, Form, Place, Row
+from tasks.readers.rows import BadRowError, Form, Place
+from tasks.readers.step import Row
 
 KINDS = {
     "right_click": "rightclick", "double_click": "doubleclick", "move_to": "moveto", "hover": "moveto",

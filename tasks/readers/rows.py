@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from PIL import Image
 
-from tasks.gui_steps import Truth
+from tasks.readers import files
 from vlrl.types import BadRow, Data, Split, UserError
 
+HINTS = {  # keys that more than one format has
+    frozenset({"img_filename", "bbox"}): "are its boxes [x, y, width, height] (screenspot) or corners (ui_r1)?",
+    frozenset({"image", "bbox"}): "are its boxes [x, y, width, height] or corners?",
+}
+ODINW = "_annotations.coco.json"  # beside the images, in every folder of ODinW (2204.08790) and of Roboflow
 
-@dataclass(frozen=True)
-class Row:
-    """One question: what is right to do on `image`, a file or encoded bytes."""
 
-    id: str
-    image: Path | bytes
-    instruction: str
-    truth: Truth
-    history: str = "None"  # what was done before
-    level: str = ""  # high or low, where the source says how much the instruction covers
-    weight: float = 1.0  # how much it counts
-    tags: Mapping[str, str] = field(default_factory=dict)  # platform, type, group, ...: what results are broken down by
+class Named(Protocol):
+    """What every kind of row has."""
+
+    @property
+    def id(self) -> str: ...
 
 
 class BadRowError(ValueError):
@@ -42,17 +40,27 @@ class Place:
     images: Images
 
     @property
+    def name(self) -> str:
+        """The file's, without its ending; ODinW's files all have one name, so the folder's."""
+        return self.file.parent.name if self.file.name == ODINW else self.file.stem
+
+    @property
     def id(self) -> str:
-        return f"{self.file.stem}/{self.number}"
+        return f"{self.name}/{self.number}"
 
 
 @dataclass(frozen=True)
-class Form:
-    """A format: `keys` that all its files have and `lacks` that none has, and how one row is read."""
+class Form[R: Named]:
+    """A format: `keys` that all its files have and `lacks` that none has, and how one row is read.
+
+    `rows` makes rows of a file that is one JSON object. `each` is what a row asks, each as a row of its own.
+    """
 
     keys: frozenset[str]
-    read: Callable[[Mapping[str, Any], Place], Row]
+    read: Callable[[Mapping[str, Any], Place], R]
     lacks: frozenset[str] = frozenset()
+    rows: Callable[[Mapping[str, Any]], list[Any]] | None = None
+    each: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]] | None = None
 
     def fits(self, keys: frozenset[str]) -> bool:
         return self.keys <= keys and not self.lacks & keys
@@ -74,13 +82,13 @@ class Images:
         return self._sizes[image]
 
 
-def read(
-    data: Data, forms: Mapping[str, Form], check: Callable[[Row], None] | None = None
-) -> tuple[dict[Split, Sequence[Row]], tuple[BadRow, ...]]:
+def read[R: Named](
+    data: Data, forms: Mapping[str, Form[R]], check: Callable[[R], None] | None = None
+) -> tuple[dict[Split, Sequence[R]], tuple[BadRow, ...]]:
     """The rows of each split that `data` names a file for, and those set aside (`on_bad: skip`)."""
     if data.format not in (*forms, "auto"):
         raise UserError(f"data.format: {data.format!r}: must be one of auto, {', '.join(forms)}")
-    found: dict[Split, Sequence[Row]] = {}
+    found: dict[Split, Sequence[R]] = {}
     bad: list[BadRow] = []
     for split, name in (("train", data.train), ("test", data.test)):
         if name is not None:
@@ -89,24 +97,19 @@ def read(
     return found, tuple(bad)
 
 
-def _file(
-    file: Path, data: Data, forms: Mapping[str, Form], check: Callable[[Row], None] | None
-) -> tuple[list[Row], list[BadRow]]:
-    decoded = _decoded(file)
-    form = _form(file, decoded, forms) if data.format == "auto" else forms[data.format]
-    images = Images(Path(data.images) if data.images else file.parent)
-    good: dict[str, Row] = {}
+def _file[R: Named](
+    file: Path, data: Data, forms: Mapping[str, Form[R]], check: Callable[[R], None] | None
+) -> tuple[list[R], list[BadRow]]:
+    file, decoded, form = _opened(file, data, forms)
+    images = Images(Path(data.images) if data.images else file if file.is_dir() else file.parent)
+    good: dict[str, R] = {}
     bad: list[BadRow] = []
     for number, values in enumerate(decoded, start=1):
         try:
-            if not isinstance(values, Mapping):
-                raise BadRowError("not a JSON object")
-            row = form.read(values, Place(file, number, images))
-            if check:
-                check(row)
-            if row.id in good:
-                raise BadRowError(f"id: {row.id!r} is taken by an earlier row")
-            good[row.id] = row
+            rows = {row.id: row for row in _asked(values, form, Place(file, number, images), check)}
+            if taken := good.keys() & rows.keys():
+                raise BadRowError(f"id: {min(taken)!r} is taken by an earlier row")
+            good |= rows
         except BadRowError as problem:
             bad.append(BadRow(str(file), number, str(problem)))
             if data.on_bad == "stop":
@@ -117,58 +120,56 @@ def _file(
     return list(good.values()), bad
 
 
-def _form(file: Path, decoded: Sequence[Any], forms: Mapping[str, Form]) -> Form:
+def _asked[R: Named](values: Any, form: Form[R], place: Place, check: Callable[[R], None] | None) -> list[R]:
+    """What one row of the file asks."""
+    if not isinstance(values, Mapping):
+        raise BadRowError("not a JSON object")
+    rows = [form.read(each, place) for each in (form.each(values) if form.each else (values,))]
+    for row in rows if check else ():
+        check(row)
+    return rows
+
+
+def _opened[R: Named](file: Path, data: Data, forms: Mapping[str, Form[R]]) -> tuple[Path, list[Any], Form[R]]:
+    """The file that is meant, its rows, their format."""
+    if file.is_dir() and (file / ODINW).is_file():
+        file = file / ODINW
+    elif file.is_dir() and "folder" not in forms:
+        raise UserError(f"{file}: cannot be read (it is a folder); name a file in data.train and data.test")
+    decoded = files.decoded(file)
+    if data.format != "auto":
+        form = forms[data.format]
+    else:
+        form = forms["folder"] if file.is_dir() else _form(file, decoded, forms)
+    if isinstance(decoded, list) != (form.rows is None):
+        held = "a list of rows" if isinstance(decoded, list) else "one object, no list of rows"
+        raise UserError(f"{file}: holds {held}, which data.format: {data.format} does not read; check data.format")
+    if form.rows is None:
+        return file, decoded, form
+    try:
+        return file, form.rows(decoded), form
+    except BadRowError as problem:
+        raise UserError(f"{file}: {problem}") from problem
+
+
+def _form[R: Named](file: Path, decoded: Any, forms: Mapping[str, Form[R]]) -> Form[R]:
     """The format that the file's keys tell. UserError where they fit none: what a box means is never guessed."""
-    keys = frozenset(key for values in decoded if isinstance(values, Mapping) for key in values)
+    one = isinstance(decoded, Mapping)
+    forms = {name: form for name, form in forms.items() if (form.rows is not None) == one}
+    if not forms:
+        raise UserError(f"{file}: holds one object, no list of rows; use a JSON list or .jsonl")
+    rows = [decoded] if one else [values for values in decoded if isinstance(values, Mapping)]
+    keys = frozenset(key for values in rows for key in values)
     for form in forms.values():
         if form.fits(keys):
             return form
-    if not keys:
+    if not keys and not one:
         return next(iter(forms.values()))  # no row of it is an object: each is named as bad
-    hint = ""
-    if {"img_filename", "bbox"} <= keys:
-        hint = "; are its boxes [x, y, width, height] (screenspot) or corners (ui_r1)?"
+    hint = next((f"; {hint}" for ambiguous, hint in HINTS.items() if ambiguous <= keys), "")
     raise UserError(
         f"{file}: the keys {', '.join(sorted(map(str, keys)))} fit no format{hint}; "
         f"set data.format to one of {', '.join(forms)}"
     )
-
-
-def _decoded(file: Path) -> list[Any]:
-    """All rows; None for a line of JSON lines that is not JSON."""
-    if file.suffix == ".parquet":
-        return _parquet(file)
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: cannot be read ({error}); check data.train and data.test") from error
-    if file.suffix == ".jsonl":
-        return [_line(line) for line in text.rstrip().split("\n")] if text.strip() else []
-    try:
-        rows = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{file}: not JSON ({error}); use .jsonl for one object a line") from error
-    if not isinstance(rows, list):
-        raise UserError(f"{file}: holds no list of rows; use a JSON list or .jsonl")
-    return rows
-
-
-def _line(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _parquet(file: Path) -> list[dict[str, Any]]:
-    """All rows of a parquet file; images stay encoded, in memory."""
-    from pyarrow import ArrowException, parquet
-
-    try:
-        with parquet.ParquetFile(file) as opened:
-            return [row for batch in opened.iter_batches(batch_size=64) for row in batch.to_pylist()]
-    except (OSError, ArrowException) as error:
-        raise UserError(f"{file}: cannot be read ({error}); check data.train and data.test") from error
 
 
 def checked_size(image: Path | bytes) -> tuple[int, int]:

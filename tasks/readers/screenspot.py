@@ -11,7 +11,8 @@ from typing import Any
 
 from tasks.gui_steps import Truth
 from tasks.readers import fields
-from tasks.readers.rows import BadRowError, Form, Place, Row
+from tasks.readers.rows import BadRowError, Form, Place
+from tasks.readers.step import Row
 
 PLATFORMS = {
     "mobile": ("ios", "android"),
@@ -19,13 +20,12 @@ PLATFORMS = {
     "web": ("tool", "shop", "gitlab", "forum"),
 }
 TYPES = ("text", "icon")
-XYWH = "[x, y, width, height]"
 
 
 def _screenspot(values: Mapping[str, Any], place: Place) -> Row:
     """`bbox` [x, y, width, height] in pixels."""
     image, size = fields.image(values, "img_filename", place)
-    box = fields.box(_corners(values.get("bbox")), "bbox", size, order=XYWH)
+    box = fields.box(fields.corners(values.get("bbox")), "bbox", size, order=fields.XYWH)
     return _row(values, place, image, box)
 
 
@@ -49,13 +49,6 @@ def platform(source: Any, stem: str) -> str:
         if source in sources:
             return name
     return next((name for name in PLATFORMS if name in stem.lower()), "")
-
-
-def _corners(value: Any) -> Any:
-    """[x, y, width, height] as corners; anything else as it is, for the check of boxes to refuse."""
-    if not (isinstance(value, list) and len(value) == 4 and all(type(number) in (int, float) for number in value)):
-        return value
-    return [value[0], value[1], value[0] + value[2], value[1] + value[3]]
 
 
 def _pro(values: Mapping[str, Any], place: Place) -> Row:

@@ -8,7 +8,8 @@ from typing import Any
 from rewards.actions import PLACED
 from tasks.gui_steps import Truth
 from tasks.readers import fields
-from tasks.readers.rows import BadRowError, Form, Place, Row
+from tasks.readers.rows import BadRowError, Form, Place
+from tasks.readers.step import Row
 
 KINDS = {"input_text": "type", "navigate_back": "press_back", "navigate_home": "press_home"}
 SAYS = {"type": "text", "scroll": "direction", "open_app": "app_name"}  # AndroidControl's keys of what is said

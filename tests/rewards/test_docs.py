@@ -1,10 +1,11 @@
 """docs/rewards.md names every limit, reason and range that the code has."""
 
 import ast
+import re
 from pathlib import Path
 
 import rewards
-from rewards import parse, text
+from rewards import answers, parse, text
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "rewards.md").read_text(encoding="utf-8")
@@ -30,7 +31,8 @@ def test_every_reason_is_explained():
 
 def test_limits_are_those_of_the_code():
     """Users choose prompts and lengths of completions by them."""
-    for limit in (parse.MAX_CHARS, parse.MAX_LITERAL_CHARS, parse.MAX_DEPTH, parse.MAX_DIGITS, text.MAX_EDITED):
+    lengths = parse.MAX_CHARS, parse.MAX_LITERAL_CHARS, parse.MAX_LISTED_CHARS, answers.MAX_ANSWER
+    for limit in (*lengths, parse.MAX_OBJECTS, parse.MAX_DEPTH, parse.MAX_DIGITS, text.MAX_EDITED):
         assert f"| {limit:,} " in PAGE
 
 
@@ -38,4 +40,4 @@ def test_ranges_are_those_of_the_code():
     """Weights are chosen by them."""
     other = {name: span for name, span in rewards.RANGES.items() if span != (0, 1)}
     assert all(f"| `{name}` | {low} to {high} |" in PAGE for name, (low, high) in other.items())
-    assert PAGE.count(" to 0.") == len(other)
+    assert len(re.findall(r"^\| `[\w.]+` \| -?[\d.]+ to [\d.]+ \|$", PAGE, re.MULTILINE)) == len(other)

@@ -1,4 +1,4 @@
-"""The recorded results of the reference repositories (tests/golden/gui.json), compared by tests/golden/run.py."""
+"""The recorded results of the reference repositories (tests/golden/*.json), compared by tests/golden/run.py."""
 
 import json
 import subprocess
@@ -9,7 +9,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "tests" / "golden" / "run.py"
+FUNCTIONS = {"gui.json": 23, "detection.json": 27}  # in each file
+LEAST = {"cosine_reward": 0.3}  # the share that is equal; this one takes every answer for right
 EQUAL_ON_ALL = {
+    "accuracy_reward[No-Thinking]",
+    "accuracy_reward[No-Thinking-open-pets]",
+    "all_match_reward",
     "format_reward[nothink]",
     "dast_add_completion_length",
     "eval_omni_grounding_hit(transcribed)",
@@ -25,22 +30,30 @@ def compared(file):
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_no_reward_is_looser_than_its_paper():
+@pytest.fixture(scope="module", params=FUNCTIONS)
+def results(request):
+    """Exit code and lines of the runner for one file."""
+    code, lines = compared(ROOT / "tests" / "golden" / request.param)
+    assert len(lines) == FUNCTIONS[request.param]
+    return code, lines
+
+
+def test_no_reward_is_looser_than_its_paper(results):
     """A completion that the paper does not pay for must not be paid for here: that would be a new hack."""
-    code, lines = compared(ROOT / "tests" / "golden" / "gui.json")
-    assert code == 0 and len(lines) == 23
+    code, lines = results
+    assert code == 0
     for line in lines:
         assert line["looser"] == line["unmapped"] == 0, line
         assert line["equal"] + line["stricter"] == line["n"]
-        assert line["equal"] >= 0.6 * line["n"], line
+        assert line["equal"] >= LEAST.get(line["function"], 0.45) * line["n"], line
         assert line["stricter"] == 0 or line["function"] not in EQUAL_ON_ALL, line
 
 
-def test_what_is_stricter_is_explained():
+def test_what_is_stricter_is_explained(results):
     """A user who compares a run with the paper must find out where the numbers can differ."""
     page = (ROOT / "docs" / "rewards.md").read_text(encoding="utf-8")
-    _, lines = compared(ROOT / "tests" / "golden" / "gui.json")
-    assert [line["function"] for line in lines if line["stricter"] and f"`{line['function']}`" not in page] == []
+    stricter = {line["function"] for line in results[1] if line["stricter"]}
+    assert {function for function in stricter if f"`{function}`" not in page} == set()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,21 @@
 
 import pytest
 
-from rewards import gui_g1, gui_odyssey, gui_r1, points, text, ui_r1
+from rewards import (
+    answers,
+    cls_rl,
+    gui_g1,
+    gui_odyssey,
+    gui_r1,
+    matching,
+    parse,
+    points,
+    text,
+    ui_r1,
+    vision_r1,
+    vlm_r1,
+)
+from rewards.boxes import Object
 from rewards.parse import MAX_CHARS, MAX_LITERAL_CHARS
 from vlrl.shaping import brevity
 
@@ -38,6 +52,43 @@ def saying(action, right, wrong):
 
 def box(*sides):
     return f'[{{"bbox_2d": {list(sides)}}}]'
+
+
+CAT, CAT2 = Object("cat", (10, 10, 60, 60)), Object("cat", (200, 20, 260, 90))
+DOG, ELSEWHERE = Object("dog", (100, 100, 180, 160)), Object("cat", (300, 300, 340, 340))
+SEEN = [CAT, DOG, CAT2]
+FLOOD = [Object("cat", (7.0 * i, 7.0 * i, 7.0 * i + 50, 7.0 * i + 50)) for i in range(43)]
+DETECTED = {
+    "f1": matching.f1, "AP": vlm_r1.od_ap, "AP50": vlm_r1.od_ap50, "odLength": vlm_r1.od_length,
+    "weighted sum": vlm_r1.weighted_sum,
+    "Vision-R1": lambda predicted, truths: vision_r1.recall(predicted, truths) + vision_r1.precision(predicted, truths),
+}  # fmt: skip
+SURPLUS = {
+    "H6 each box twice": SEEN * 2, "H6 each box ten times": SEEN * 10, "H6 a box elsewhere": [*SEEN, ELSEWHERE],
+    "H6 a flood after": SEEN + FLOOD, "H7 unknown labels": SEEN + [Object("unicorn", ELSEWHERE.box)] * 20,
+    "H8 a flood before": FLOOD + SEEN, "H8 a box elsewhere first": [ELSEWHERE, *SEEN],
+    "H19 all labels wrong": [Object("cow", each.box) for each in SEEN],
+    "H19 labels swapped": [Object("dog", CAT.box), Object("cat", DOG.box), Object("dog", CAT2.box)],
+}  # fmt: skip
+
+
+def listed(answer, truths=(), reward=vlm_r1.od_length):
+    """A list as tasks read it: what cannot be read is worth 0."""
+    parsed = parse.answer(f"{THOUGHT}<answer>{answer}</answer>", True, parse.objects)
+    return 0.0 if parsed.reason else reward(parsed.value, list(truths))
+
+
+def objects(*sides, label="cat"):
+    return f'[{{"bbox_2d": [{", ".join(map(str, sides))}], "label": "{label}"}}]'
+
+
+def referred(answer, thought=THOUGHT):
+    completion = f"{thought}<answer>{answer}</answer>"
+    return vlm_r1.iou(completion, BOX) + vlm_r1.format(completion)
+
+
+def named(answer, truth, thought=THOUGHT):
+    return cls_rl.accuracy(f"{thought}<answer>{answer}</answer>", truth)
 
 
 CLICK = "[{'action': 'click', 'coordinate': [150, 230]}]"
@@ -87,6 +138,43 @@ HACKS = [
     ("H14 empty typing", *saying("type", "red", "")),
     ("H16 padding", max(brevity([True, True], [10, 512])), brevity([True, True], [10, 512])[1]),
     ("H20 centre of the screen", points.near((100, 100), (90, 90), SCREEN), points.near((500, 400), (90, 90), SCREEN)),
+    *((f"{hack}: {name}", reward(SEEN, SEEN), reward(predicted, SEEN))
+      for hack, predicted in SURPLUS.items() for name, reward in DETECTED.items()),
+    ("H6 two boxes for one", referred(box(*BOX)), referred(f"{box(*BOX)[:-1]}, {box(1, 1, 2, 2)[1:]}")),
+    ("H6 repeated objects", 1 + vlm_r1.repetition(SEEN), 1 + vlm_r1.repetition(SEEN * 10)),
+    *((f"H9 negative image, {hack}", listed("[]"), listed(answer)) for hack, answer in [
+        ("broken JSON", objects(1, 1, 5, 5)[:-2]), ("a number", "5"), ("prose", "I see no cat"), ("nothing", ""),
+        ("a box", objects(1, 1, 5, 5)), ("half a box", objects(1, 1, 5)), ("a list in a list", "[[]]"),
+    ]),
+    ("H9 negative image, None", listed("None"), listed("None of them, or perhaps a cat")),
+    ("H9 Vision-R1, broken JSON", vision_r1.dual_format("[]", 0), vision_r1.dual_format("[{", 0)),
+    ("H9 Vision-R1, boxes", vision_r1.dual_format("None", 0), vision_r1.dual_format(objects(1, 1, 5, 5), 0)),
+    *((f"H10 {side}", listed(objects(*CAT.box), [CAT]), listed(objects(side, 10, 60, 60), [CAT]))
+      for side in ("NaN", "-Infinity", "1e400", "null", '"10"', "true", "9" * 400)),
+    ("H10 NaN, negative image", listed("[]"), listed(objects("NaN", 10, 60, 60))),
+    ("H10 NaN, referring", referred(box(*BOX)), referred('{"bbox_2d": [NaN, 200, 300, 260]}')),
+    ("H11 two lists", listed(objects(*CAT.box), [CAT]), listed(f"{objects(1, 1, 5, 5)}\n{objects(*CAT.box)}", [CAT])),
+    ("H11 two answers", listed("[]"), listed("[]</answer><answer>[]")),
+    ("H11 box in the thoughts", referred(box(*BOX)), referred("", f"<think><answer>{box(*BOX)}</answer></think>")),
+    ("H11 no thoughts", referred(box(*BOX)), referred(box(*BOX), "")),
+    ("H11 two classes", named("cat", "cat"), named("cat</answer><answer>dog", "cat")),
+    ("H12 call in a list", listed("[]"), listed("[].__class__")),
+    ("H13 all letters", answers.multiple_choice("A", "A"), answers.multiple_choice("A. B. C. D.", "A")),
+    ("H13 a word's letter", answers.multiple_choice("A", "A"), answers.multiple_choice("A cat", "A")),
+    ("H13 no in know", answers.yes_no("no", "no"), answers.yes_no("I do not know", "no")),
+    ("H13 yes and no", answers.yes_no("yes", "yes"), answers.yes_no("yes and no", "yes")),
+    ("H13 neither yes nor no", answers.yes_no("yes", "yes"), answers.yes_no("maybe", "maybe")),
+    ("H13 a number in a text", named("Boeing 747", "Boeing 747"), named("I count 747 reasons", "Boeing 747")),
+    ("H13 a number with words", answers.default("3", "3"), answers.default("3 of the 5", "3")),
+    ("H14 no name", named("cat", "cat"), named("", "")),
+    ("H15 twice as long", vlm_r1.cosine(0, 1.0), vlm_r1.cosine(2048, 1.0)),
+    ("H15 a wrong answer", vlm_r1.cosine(0, 1.0), vlm_r1.cosine(0, 0.0)),
+    ("H15 longer is no better", vlm_r1.cosine(1023, 1.0), vlm_r1.cosine(1500, 1.0)),
+    ("H21 good enough", vision_r1.precision([CAT], [CAT], vision_r1.stage(1500).precision_band),
+     vision_r1.precision([Object("cat", (10, 10, 60, 45))], [CAT], vision_r1.stage(1500).precision_band)),
+    ("a hundred thousand objects", listed(objects(*CAT.box), [CAT]),
+     listed(f"[{', '.join([objects(*CAT.box)[1:-1]] * 100_000)}]", [CAT])),
+    ("a megabyte of answer", referred(box(*BOX)), referred(box(*BOX) + " " * 1_000_000)),
     ("long completion", ui(CLICK), ui(CLICK, thought=f"<think>{'a' * MAX_CHARS}</think>")),
     ("long answer", ui(CLICK), ui(CLICK + " " * MAX_LITERAL_CHARS + ".")),
     ("a hundred thousand boxes", g1(box(*BOX)), g1(f"[{', '.join([box(*BOX)[1:-1]] * 100_000)}]")),

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rewards import parse
+from rewards.boxes import Object
 from rewards.format import tagged
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
@@ -21,6 +22,8 @@ def test_nothing_raises(text, thinking):
     """A single odd completion would end a run of days."""
     for parsed in (parse.answer_text(text, thinking), parse.literal(text), parse.integers(text, 1, 4)):
         assert (parsed.value is None) or parsed.reason is None
+    for parsed in (parse.objects(text), parse.objects(text, label="cat"), parse.count(text)):
+        assert (parsed.value is None) != (parsed.reason is None)
     assert parse.letter(text, 8).reason in (None, "not_a_letter")
     assert tagged(text, thinking) in (0.0, 1.0)
     for value in (parse.literal(text).value, text, None, True, {}, [1, "2"], [[1, 2]]):
@@ -163,3 +166,42 @@ def test_letters_are_one_of_the_options():
     assert parse.letter(" B\n", 2).value == "B"
     for text in ("Banana", "C", "a", "(A)", "AB", "", "Α"):  # the last is a Greek capital
         assert parse.letter(text, 2).reason == "not_a_letter"
+
+
+def listed(*sides, label="cat"):
+    return '{"bbox_2d": [' + ", ".join(map(str, sides)) + '], "label": "' + label + '"}'
+
+
+def test_objects_are_lists_of_labelled_boxes():
+    """The usual ways of writing a list must all count, and an explicit nothing must be told from a failure."""
+    one = Object("cat", (1.0, 2.0, 3.5, 4.0))
+    for text in (f"[{listed(1, 2, 3.5, 4)}]", f"```json\n[{listed(1, 2, 3.5, 4)},]\n```", f" [{listed(1, 2, 3.5, 4)}]"):
+        assert parse.objects(text) == parse.Parsed((one,))
+    for text in ("[[1, 2, 3.5, 4]]", "[{'bbox_2d': (1, 2, 3.5, 4)}]"):
+        assert parse.objects(text, label="cat") == parse.Parsed((one,))
+    for text in ("[]", "```json\n[]\n```", "None", " none\n"):
+        assert parse.objects(text) == parse.Parsed(())
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "not_literal"),
+        ("nothing", "not_literal"),
+        ("5", "not_a_list"),
+        (listed(1, 2, 3, 4), "not_a_list"),
+        ("[[1, 2, 3, 4]]", "not_an_object"),
+        ('[{"box": [1, 2, 3, 4], "label": "cat"}]', "not_an_object"),
+        ('[{"bbox_2d": [1, 2, 3, 4]}]', "no_label"),
+        ('[{"bbox_2d": [1, 2, 3, 4], "label": null}]', "no_label"),
+        (f"[{listed(1, 2, 3, 4)}, {listed(3, 4, 1, 2)}]", "empty_box"),
+        (f"[{listed(1, 2, 3, 4)}, {listed(1, 2, 3)}]", "not_a_box"),
+        (f"[{listed(1, 2, 3, 'NaN')}]", "not_finite"),
+        (f"[{listed(1, 2, 3, 4)}][0:1]", "not_literal"),
+        ("[" + ",".join([listed(1, 2, 3, 4)] * 301) + "]", "too_many_objects"),
+        ("[" + ",".join([listed(1, 2, 3, 4)] * 1000) + "]", "too_long"),
+    ],
+)
+def test_one_bad_object_spoils_the_list(text, reason):
+    """Were bad ones dropped, a policy would be paid for breaking the boxes that it is not sure of."""
+    assert parse.objects(text).reason == reason

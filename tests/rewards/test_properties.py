@@ -10,14 +10,16 @@ import copy
 import inspect
 import os
 import random
+import typing
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rewards
-from rewards import actions, gui_g1, parse
+from rewards import actions, answers, cls_rl, gui_g1, parse, vision_r1, vlm_r1
+from rewards.boxes import Object
 from vlrl import registry
 
 COMPLETIONS = int(os.environ.get("VLRL_FUZZ", "2000"))
@@ -31,7 +33,18 @@ SEEDS = [
     "Q: x\nA: y\nStatus: success",
     "shanghai shopping mall",
     "up",
+    "<think>a</think><answer>{'bbox_2d': [101, 199, 300, 260]}</answer>",
     "",
+]
+SHORT = [
+    "airplane",
+    "B",
+    "The answer is b.",
+    "yes.",
+    "3,000",
+    "3000.0",
+    "1/2",
+    "<think>a</think><answer>airplane</answer>",
 ]
 PIECES = [
     "<think>", "</think>", "<answer>", "</answer>", "```", "```json\n", "[", "]", "{", "}", "(", ")", "'", '"', ",",
@@ -39,7 +52,8 @@ PIECES = [
     "True", "None", "null", "'action': ", "'point': ", "'coordinate': ", "'input_text': ", '"bbox_2d": ', "click", "up",
     "[1, 2]", "\n", "\t", "\r", "\x00", "\ud800", "\u2028", "٣", "上", "\U0001f600", "Status:", "__import__('os')", "#",
     "[" * 300, "(" * 3000, "-" * 1500, "1+" * 900, "a" * 25_000, "{" * 50 + "}" * 50, "b'x'", "{1: 2}", "{[]: 1}", "*",
-    "lambda: 0", "f'{1}'", " " * 3000, "1" * 5000,
+    "lambda: 0", "f'{1}'", " " * 3000, "1" * 5000, '"label": ', "A. ", "yes", "no", "the answer is ", "$", "\\boxed{",
+    '[{"bbox_2d": [1, 2, 3, 4], "label": "a"}]', "a b " * 300,
 ]  # fmt: skip
 BOX, POINT = [100, 200, 300, 260], [123, 300]
 # what the other parameters of a reward may be; each example draws one
@@ -54,18 +68,27 @@ GIVEN = {
     "notation": ["any", "python", "quoted", "line"],
     "read": [parse.literal, actions.read, lambda written: parse.integers(written, 1, 9)],
     "truth": ["", "up", "shanghai shopping mall", "a b"],
+    "least": [0.0, 1.0],
+    "instances": [0, 3],
+    "size": [6, 1],
+}
+OWN = {  # where a module has others than GIVEN's
+    answers: {"truth": ["airplane", "B", "yes", "3000", "0.5", ""]},
+    cls_rl: {"truth": ["airplane", "B", ""]},
+    gui_g1: {"notation": ["any", "python"]},
+    vlm_r1: {"notation": ["any", "brackets", "braces"]},
 }
 OF_TEXT = {
     name: reward
     for name, reward in registry.rewards().items()
-    if next(iter(inspect.signature(reward).parameters)) in ("completion", "predicted", "reply")
-    and not name.startswith("order.")
+    if typing.get_type_hints(reward)[next(iter(inspect.signature(reward).parameters))] is str
+    and not name.startswith("gui_odyssey.")
 }
 
 
-def mutated(rng: random.Random) -> str:
+def mutated(rng: random.Random, seeds: list[str]) -> str:
     """A completion as a model may write it: a good one with pieces put in, left out, doubled or cut off."""
-    written = rng.choice(SEEDS)
+    written = rng.choice(seeds)
     for _ in range(rng.randrange(6)):
         start, end = sorted(rng.randrange(len(written) + 1) for _ in range(2))
         if rng.random() < 0.7:  # near each other: a small change
@@ -78,10 +101,8 @@ def mutated(rng: random.Random) -> str:
 def drawn(rng: random.Random, reward) -> dict:
     """Values for the parameters after the first."""
     names = list(inspect.signature(reward).parameters)[1:]
-    chosen = {name: rng.choice(GIVEN[name]) for name in names}
-    if inspect.getmodule(reward) is gui_g1 and chosen["notation"] not in ("any", "python"):
-        chosen["notation"] = "any"
-    return chosen
+    given = GIVEN | OWN.get(inspect.getmodule(reward), {})
+    return {name: rng.choice(given[name]) for name in names}
 
 
 def test_every_reward_declares_its_range():
@@ -94,30 +115,48 @@ def test_every_reward_declares_its_range():
 def test_no_completion_raises_or_leaves_the_range(name):
     """One odd completion among millions would end a run of days, or blow up its gradient."""
     reward, (low, high) = OF_TEXT[name], rewards.RANGES[name]
+    seeds = SHORT if inspect.getmodule(reward) in (answers, cls_rl) else SEEDS
     paid = 0
     for index in range(COMPLETIONS):
         rng = random.Random(index)
-        completion, values = mutated(rng), drawn(rng, reward)
+        completion, values = mutated(rng, seeds), drawn(rng, reward)
         before = copy.deepcopy(values)
         value = reward(completion, **values)
         assert type(value) is float and low <= value <= high, (index, completion, values)
         assert value == reward(completion, **values) and values == before, (index, completion, values)
-        paid += value > 0
-    assert 0 < paid < COMPLETIONS  # otherwise nothing was tested
+        paid += value > low
+    assert 0 < paid <= COMPLETIONS - (low == 0)  # otherwise nothing was tested
 
 
 NUMBER = st.one_of(st.integers(-2000, 2000), st.floats())
 BOXES, POINTS = st.lists(NUMBER, min_size=4, max_size=4), st.lists(NUMBER, min_size=2, max_size=2)
 PLAIN = st.one_of(st.none(), st.text(max_size=20), st.lists(NUMBER, max_size=4))
+SIDES = st.one_of(st.integers(-50, 2000), st.floats())
+CORNERS = st.tuples(SIDES, SIDES, SIDES, SIDES)
+OBJECTS = st.lists(st.builds(Object, st.sampled_from(["cat", " Cat", "dog", ""]), CORNERS), max_size=5)
+BARS = st.tuples(st.floats(0.1, 0.6), st.floats(0.6, 1))
+COUNTS = st.integers(-3, 10**400)
 KINDS = st.sampled_from(["CLICK", "LONG_PRESS", "TYPE", "SCROLL", "HOME", ""])
 NUMERIC = {
+    "average_precision.average_precision": (OBJECTS, OBJECTS, BARS),
     "boxes.edges": (BOXES, BOXES, POINTS),
     "boxes.iou": (BOXES, BOXES),
+    "counting.closeness": (COUNTS, COUNTS),
+    "counting.exact": (COUNTS, COUNTS),
     "gui_odyssey.click": (POINTS, POINTS, BOXES),
     "gui_odyssey.step": (KINDS, PLAIN, KINDS, PLAIN, BOXES),
+    "matching.f1": (OBJECTS, OBJECTS, BARS),
     "points.in_box": (POINTS, BOXES, st.booleans()),
     "points.near": (POINTS, POINTS, POINTS, NUMBER, st.booleans()),
     "steps.advances": (NUMBER, NUMBER, NUMBER, NUMBER),
+    "vision_r1.precision": (OBJECTS, OBJECTS, st.one_of(st.none(), BARS)),
+    "vision_r1.recall": (OBJECTS, OBJECTS, st.floats(0.1, 1), st.one_of(st.none(), BARS)),
+    "vlm_r1.cosine": (NUMBER, NUMBER, NUMBER),
+    "vlm_r1.od_ap": (OBJECTS, OBJECTS),
+    "vlm_r1.od_ap50": (OBJECTS, OBJECTS),
+    "vlm_r1.od_length": (OBJECTS, OBJECTS),
+    "vlm_r1.repetition": (OBJECTS,),
+    "vlm_r1.weighted_sum": (OBJECTS, OBJECTS),
 }
 
 
@@ -128,6 +167,7 @@ def test_every_reward_is_held_to_its_range():
 
 
 @pytest.mark.parametrize("name", NUMERIC)
+@settings(deadline=None)  # a busy machine is no failure
 @given(data=st.data())
 def test_no_numbers_raise_or_leave_the_range(name, data):
     """NaN, infinities and boxes inside out come from models and from data."""
@@ -141,7 +181,8 @@ def test_no_numbers_raise_or_leave_the_range(name, data):
 
 def test_rewards_use_nothing_but_their_arguments():
     """A reward that reads a file, a clock or a random number scores the same completion differently elsewhere."""
-    pure = {"__future__", "ast", "collections", "dataclasses", "functools", "json", "math", "re", "rewards", "typing"}
+    pure = {"__future__", "ast", "collections", "dataclasses", "fractions", "functools", "json", "math"}
+    pure |= {"numpy", "re", "rewards", "scipy", "typing"}
     for file in Path(rewards.__file__).parent.glob("*.py"):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         imported = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
@@ -154,7 +195,9 @@ def test_rewards_use_nothing_but_their_arguments():
 def test_long_completions_are_cut_off_by_a_limit(size):
     """Otherwise one runaway completion keeps all others waiting."""
     padded = f"<think>{'a' * size}</think><answer>[1, 2]</answer>"
-    many = "[" + ", ".join(['{"bbox_2d": [1, 2, 3, 4]}'] * 100_000) + "]"
+    many = "[" + ", ".join(['{"bbox_2d": [1, 2, 3, 4], "label": "a"}'] * 100_000) + "]"
     assert parse.answer_text(padded, True).reason == "too_long"
     assert {gui_g1.read(many).reason, parse.literal(many).reason, parse.python_literal(many).reason} == {"too_long"}
     assert parse.literal("[" * 1000).reason == "too_deep"
+    assert parse.objects(many).reason == "too_long" and vision_r1.dual_format(many, 1) == 0.0
+    assert parse.objects("[" + "[1,2,3,4]," * 301 + "]", label="a").reason == "too_many_objects"

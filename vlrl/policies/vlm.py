@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -75,6 +76,17 @@ def bare(model: nn.Module) -> nn.Module:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
+def digest(observation: Observation) -> bytes:
+    """The same for observations that a model sees alike."""
+    hashed = hashlib.blake2b(digest_size=16)
+    for part in observation.content:
+        told = part if isinstance(part, str) else f"{part.mode} {part.size}"
+        hashed.update(f"{len(told)} {told}".encode())
+        if not isinstance(part, str):
+            hashed.update(part.tobytes())
+    return hashed.digest()
+
+
 class VLM:
     """The policy. `shared_prefix`: encode and prefill a prompt once per group, in rollout and in the update."""
 
@@ -100,7 +112,7 @@ class VLM:
         self.autocast = autocast
         self._frozen: nn.Module | None = None
         self._kept: Prefill | None = None
-        self._prompts: OrderedDict[str, Prompt] = OrderedDict()
+        self._prompts: OrderedDict[bytes, Prompt] = OrderedDict()
         self._cached_prompts = cached_prompts
 
     @property
@@ -114,14 +126,15 @@ class VLM:
         return torch.autocast(self.device.type, self.autocast)
 
     def prompt(self, observation: Observation, key: str | None = None) -> Prompt:
-        """The observation preprocessed; with a key, once as long as it stays among the recently used."""
+        """The observation preprocessed; with a key, which errors name, once while it is among the recently used."""
         if key is None:
             return self.codec.encode(observation)
-        if key in self._prompts:
-            self._prompts.move_to_end(key)
-            return self._prompts[key]
+        content = digest(observation)  # not the key: two tasks may number their samples alike
+        if content in self._prompts:
+            self._prompts.move_to_end(content)
+            return self._prompts[content]
         try:
-            made = self._prompts[key] = self.codec.encode(observation)
+            made = self._prompts[content] = self.codec.encode(observation)
         except UserError as error:
             raise UserError(f"sample {key}: {error}") from None
         if len(self._prompts) > self._cached_prompts:

@@ -1,0 +1,157 @@
+"""Classification: name the picture's class. Real handwritten digits, or a folder per class (tasks/readers).
+
+The answer is one of the classes' names. With and without thoughts, base-to-new and few-shot, as CLS-RL has them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from PIL import Image
+
+from rewards.parse import Parsed, answer
+from tasks import breakdown, detection_metrics, digits, few_shot, readers
+from tasks.base import OWN_DATA, THINK, Rendered, Task, answer_markup, check, check_weights
+from vlrl.types import BadRow, Data, Episode, Frame, Mark, Observation, Sample, Score, Split
+
+DIGITS = "Which digit is this?"
+TEMPLATES = {
+    "short": ("{question}", "{question} " + THINK),
+    "guided": (
+        "{question} Choose one of: {classes}. Give it inside <answer> </answer>.",
+        "{question} Choose one of: {classes}. " + THINK,
+    ),
+    "cls_rl": (  # github.com/minglllli/CLS-RL: No-Thinking-CLS-RL, CLS-RL
+        "{question}\n Please directly output the answer.",
+        "{question}\n Please output the thinking process in <think> </think> and final answer in <answer> </answer> "
+        "tags.",
+    ),
+}  # template -> text without and with thoughts
+WEIGHTS = {"accuracy": 1.0, "format": 0.5}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture of a known class."""
+
+    id: str
+    answer: str
+    question: str
+    load: Callable[[], Image.Image]
+    weight: float = 1.0
+
+
+class Classification(Task):
+    """Samples: (picture, question) -> the class's name.
+
+    Without `data`: scikit-learn's handwritten digits, `size` pixels each way. `shots`: that many training pictures of
+    each class, chosen by `seed`; 0: all. `classes` `base`: training and test pictures of the first half of the sorted
+    classes; `new`: trains on those and tests on the other half (CoOp's base-to-new); `all`: everything.
+    Template `cls_rl` without thoughts wants the bare name, as No-Thinking-CLS-RL does; else it stands in answer tags.
+    Parts: `accuracy` (the right name; case, underscores and a final dot do not count) and `format` (one of the names).
+    Raises UserError for options out of range and for bad rows.
+    """
+
+    def __init__(
+        self,
+        *,
+        data: Data = OWN_DATA,
+        size: int = 64,
+        shots: int = 0,
+        classes: Literal["all", "base", "new"] = "all",
+        thinking: bool = False,
+        template: Literal["short", "guided", "cls_rl"] = "short",
+        weights: Mapping[str, float] = WEIGHTS,
+        seed: int = 0,
+    ):
+        check(size >= 16, "size", size, "at least 16 pixels")
+        check(shots >= 0, "shots", shots, "at least 0")
+        check(classes in ("all", "base", "new"), "classes", classes, "all, base or new")
+        check(template in TEMPLATES, "template", template, f"one of {', '.join(TEMPLATES)}")
+        check(seed >= 0, "seed", seed, "at least 0")
+        self.weights = check_weights(weights, tuple(WEIGHTS))
+        self.thinking, self.template = thinking, template
+        pictures, self.bad_rows = _pictures(data, size)
+        names = sorted({picture.answer for listed in pictures.values() for picture in listed})
+        base, new = few_shot.halves(names)
+        shown = {"all": (names, names), "base": (base, base), "new": (base, new)}[classes]
+        self._pictures = {
+            split: [picture for picture in pictures[split] if picture.answer in kept]
+            for split, kept in zip(("train", "test"), shown, strict=True)
+        }
+        self._names = {"train": tuple(shown[0]), "test": tuple(shown[1])}
+        self._known = {normal(name): name for name in names}
+        if shots:
+            self._pictures["train"] = few_shot.shots(self._pictures["train"], shots, seed)
+
+    def samples(self, split: Split) -> Sequence[Sample]:
+        return Rendered(len(self._pictures[split]), partial(self._sample, split))
+
+    def _sample(self, split: Split, index: int) -> Sample:
+        picture = self._pictures[split][index]
+        template = TEMPLATES[self.template][self.thinking]
+        text = template.format(question=picture.question, classes=", ".join(self._names[split]))
+        prompt = Observation((picture.load(), text))
+        return Sample(picture.id, prompt, picture.answer, weight=picture.weight, tags={"class": picture.answer})
+
+    def score(self, episode: Episode) -> Score:
+        """Parts `accuracy` and `format`."""
+        truth, parsed = episode.sample.answer, self._read(episode.completion)
+        right = float(parsed.value == truth)
+        marks = (Mark("truth", "text", label=truth),)
+        if parsed.reason:
+            return Score({"accuracy": 0.0, "format": 0.0}, 0.0, reason=parsed.reason, marks=marks)
+        marks += (Mark("prediction", "text", label=parsed.value),)
+        return Score({"accuracy": right, "format": 1.0}, correct=right, answer=parsed.value, marks=marks)
+
+    def _read(self, completion: str) -> Parsed:
+        if self.template == "cls_rl" and not self.thinking:
+            return self._class(completion)
+        return answer(completion, self.thinking, self._class)
+
+    def _class(self, text: str) -> Parsed:
+        name = self._known.get(normal(text))
+        return Parsed(name) if name else Parsed(reason="not_a_class")
+
+    def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
+        bare = self.template == "cls_rl" and not self.thinking
+        return sample.answer if bare else answer_markup(sample.answer, self.thinking)
+
+    def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """Top-1, the mean over classes, each class (those without a hit stay), the best constant, parse failures."""
+        truths = [episode.sample.answer for episode in episodes]
+        return {
+            **detection_metrics.classification([episode.score.answer for episode in episodes], truths),
+            "best_constant": max(Counter(truths).values(), default=0) / max(len(truths), 1),
+            "parse_fail": breakdown.parse_failures(episodes),
+        }
+
+
+def normal(name: str) -> str:
+    """A class's name without case, underscores, a final dot and needless space; '' for what is too long to be one."""
+    return " ".join(name.replace("_", " ").casefold().split()).removesuffix(".") if len(name) <= 200 else ""
+
+
+def _pictures(data: Data, size: int) -> tuple[dict[Split, list[Picture]], tuple[BadRow, ...]]:
+    if data.train is None and data.test is None:
+        return {"train": _digits("train", size), "test": _digits("test", size)}, ()
+    rows, bad = readers.labelled(data)
+    asked = "What is this?"
+    found = {split: [_from_row(row, asked) for row in rows.get(split, ())] for split in ("train", "test")}
+    return found, bad
+
+
+def _digits(split: Split, size: int) -> list[Picture]:
+    return [
+        Picture(f"digits/{split}/{place}", str(label), DIGITS, partial(digits.single, int(place), (size, size)))
+        for place, label in zip(*digits.of(split), strict=True)
+    ]
+
+
+def _from_row(row: readers.Scene, asked: str) -> Picture:
+    load = partial(readers.open_image, row.images[0])
+    return Picture(row.id, row.answer, row.question or asked, load, row.weight)

@@ -1,0 +1,112 @@
+"""Counting: how many objects of a label are there? Drawn pictures, or detection files whose boxes are counted.
+
+The answer is one whole number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Literal
+
+from rewards import counting, parse
+from rewards.format import tagged
+from tasks import breakdown, detection_metrics, pictures, readers
+from tasks.base import OWN_DATA, THINK, Rendered, Task, answer_markup, check, check_weights, generator
+from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
+
+TEMPLATES = {
+    "short": "Count every {label}.",
+    "guided": "How many objects are there of: {label}? Answer with one whole number inside <answer> </answer>.",
+}
+WEIGHTS = {"exact": 1.0, "closeness": 0.0, "format": 0.5}
+
+
+class Counting(Task):
+    """Samples: (picture, label) -> how many objects of the label it shows.
+
+    Pictures are drawn as `detection` draws them, with as many of the label as of all counts alike from 0 to the most.
+    With `data`, each row of a detection file asks for one of its labels, crowds left out.
+    Parts: `exact` 0 or 1; `closeness` in [0, 1], 1 - error / truth (weight 0 unless given one); `format`.
+    Correct: exact. Raises UserError for options out of range and for bad rows.
+    """
+
+    def __init__(
+        self,
+        *,
+        data: Data = OWN_DATA,
+        source: Literal["scenes", "plain", "digits", "robot"] = "scenes",
+        pool: int = 100_000,
+        held_out: int = 512,
+        size: tuple[int, int] = (64, 64),
+        objects: tuple[int, int] = (2, 5),
+        side: tuple[float, float] = (0.2, 0.32),
+        thinking: bool = False,
+        template: Literal["short", "guided"] = "short",
+        weights: Mapping[str, float] = WEIGHTS,
+        seed: int = 0,
+    ):
+        pictures.check_drawing(source, pool, held_out, size, objects, side)
+        check(template in TEMPLATES, "template", template, f"one of {', '.join(TEMPLATES)}")
+        check(seed >= 0, "seed", seed, "at least 0")
+        self.weights = check_weights(weights, tuple(WEIGHTS))
+        self.seed, self.thinking, self.template = seed, thinking, template
+        self._source, self._objects = pictures.SOURCES[source], tuple(objects)
+        self._size, self._side = tuple(size), tuple(side)
+        self._drawn = {"train": pool, "test": held_out}
+        rows, self.bad_rows = readers.scenes(data)
+        self._questions = {s: [(row, label) for row in found for label in row.labels] for s, found in rows.items()}
+
+    def samples(self, split: Split) -> Sequence[Sample]:
+        if split in self._questions:
+            return Rendered(len(self._questions[split]), partial(self._from_file, split))
+        return Rendered(self._drawn[split], partial(self._from_seed, split))
+
+    def _from_seed(self, split: Split, index: int) -> Sample:
+        rng = generator(self.seed, split, index)
+        label, drawn = pictures.asked(rng, self._source.labels, self._objects, negatives=1 / (self._objects[1] + 1))
+        image, objects = self._source.draw(rng, split, drawn, self._size, self._side)
+        count = sum(found.label == label for found in objects)
+        prompt = Observation((image, self._text(label)))
+        return Sample(f"counting/{split}/{index:06d}", prompt, count, tags={"count": str(count)})
+
+    def _from_file(self, split: Split, index: int) -> Sample:
+        row, label = self._questions[split][index]
+        crowd = row.crowd or (False,) * len(row.objects)
+        count = sum(each.label == label and not many for each, many in zip(row.objects, crowd, strict=True))
+        prompt = Observation((*map(readers.open_image, row.images), self._text(label)))
+        return Sample(f"{row.id}/{label}", prompt, count, weight=row.weight, tags={**row.tags, "count": str(count)})
+
+    def _text(self, label: str) -> str:
+        text = TEMPLATES[self.template].format(label=label)
+        return f"{text} {THINK}" if self.thinking else text
+
+    def score(self, episode: Episode) -> Score:
+        """Parts `exact`, `closeness` and `format`."""
+        truth = episode.sample.answer
+        parsed = parse.answer(episode.completion, self.thinking, parse.count)
+        formatted = tagged(episode.completion, self.thinking, parse.count)
+        marks = (Mark("truth", "text", label=str(truth)),)
+        if parsed.reason:
+            return Score({"exact": 0.0, "closeness": 0.0, "format": formatted}, 0.0, reason=parsed.reason, marks=marks)
+        exact, close = counting.exact(parsed.value, truth), counting.closeness(parsed.value, truth)
+        return Score(
+            {"exact": exact, "closeness": close, "format": formatted},
+            correct=exact,
+            answer=parsed.value,
+            marks=(*marks, Mark("prediction", "text", label=str(parsed.value))),
+        )
+
+    def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
+        return answer_markup(str(sample.answer), self.thinking)
+
+    def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """Exact share, mean absolute and root mean square error, accuracy by count, the best constant's exact share."""
+        truths = [episode.sample.answer for episode in episodes]
+        return {
+            **detection_metrics.counting([episode.score.answer for episode in episodes], truths),
+            **{f"by/{count}": value for count, value in breakdown.accuracy_by(episodes, "count").items()},
+            "best_constant": max(Counter(truths).values(), default=0) / max(len(truths), 1),
+            "parse_fail": breakdown.parse_failures(episodes),
+        }

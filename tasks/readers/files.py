@@ -1,0 +1,67 @@
+"""Files as they are stored: JSON lists and objects, JSON lines, parquet, folders of images. Nothing is judged here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vlrl.types import UserError
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp")  # of images
+PICKLES = (".p", ".pkl", ".pickle")
+
+
+def decoded(file: Path) -> list[Any] | Mapping[str, Any]:
+    """All rows, None for a line of JSON lines that is not JSON; or the one object that a JSON file holds.
+
+    A folder has a row {image, label} for each image of its folders, which are the classes. UserError: nothing of that
+    name, broken, a pickle.
+    """
+    if file.is_dir():
+        return _classes(file)
+    if file.suffix == ".parquet":
+        return _parquet(file)
+    if file.suffix in PICKLES:
+        raise UserError(
+            f"{file}: a pickle runs code when it is opened, so it is not; use the data set's JSON or parquet form "
+            "(docs/detection_data.md names them)"
+        )
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: cannot be read ({error}); check data.train and data.test") from error
+    if file.suffix == ".jsonl":
+        return [_line(line) for line in text.rstrip().split("\n")] if text.strip() else []
+    try:
+        rows = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{file}: not JSON ({error}); use .jsonl for one object a line") from error
+    if not isinstance(rows, list | dict):
+        raise UserError(f"{file}: holds no list of rows; use a JSON list or .jsonl")
+    return rows
+
+
+def _line(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _parquet(file: Path) -> list[dict[str, Any]]:
+    """All rows of a parquet file; images stay encoded, in memory."""
+    from pyarrow import ArrowException, parquet
+
+    try:
+        with parquet.ParquetFile(file) as opened:
+            return [row for batch in opened.iter_batches(batch_size=64) for row in batch.to_pylist()]
+    except (OSError, ArrowException) as error:
+        raise UserError(f"{file}: cannot be read ({error}); check data.train and data.test") from error
+
+
+def _classes(folder: Path) -> list[dict[str, str]]:
+    """The images under each folder of the folder, sorted; images beside those folders have no class."""
+    images = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.suffix.lower() in ENDINGS)
+    return [{"image": path.as_posix(), "label": path.parts[0] if len(path.parts) > 1 else ""} for path in images]

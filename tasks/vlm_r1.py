@@ -1,0 +1,150 @@
+"""VLM-R1's JSON lines: any question about one image or several, where each row names the reward that pays for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+from PIL import Image
+
+from rewards import answers, matching, parse, vlm_r1
+from rewards.boxes import Object
+from rewards.format import tagged
+from tasks import breakdown, coco_metrics, places, readers, screen_questions
+from tasks.base import OWN_DATA, Rendered, Task, answer_markup, check, check_weights, generator
+from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
+
+IN_TAGS = " First output the thinking process in <think> </think> tags and then output the final answer in"
+TEMPLATES = {  # github.com/om-ai-lab/VLM-R1, vlm_modules/qwen_module.py: default, rec, odLength
+    "default": "{question}" + IN_TAGS + " <answer> </answer> tags.",
+    "rec": "{question}" + IN_TAGS + " <answer> </answer> tags. Output the final answer in JSON format.",
+    "od_length": "First thinks about the reasoning process in the mind and then provides the user with the answer. "
+    "The reasoning process and answer are enclosed within <think> </think> and <answer> </answer> tags, respectively, "
+    "i.e., <think> reasoning process here </think><answer> answer here </answer>\n{question}",
+}
+LISTS: Mapping[str, Callable[[Sequence[Object], Sequence[Object]], float]] = {
+    "od_ap": vlm_r1.od_ap,
+    "od_ap50": vlm_r1.od_ap50,
+    "odLength": vlm_r1.od_length,
+    "weighted_sum": vlm_r1.weighted_sum,
+    "map": vlm_r1.od_ap,
+}  # answers are lists of objects
+TEXTS: Mapping[str, Callable[[str, str], float]] = {
+    "default": answers.default,
+    "mcq": answers.multiple_choice,
+    "yes_no": answers.yes_no,
+    "all_match": answers.all_match,
+}
+METHODS = (*LISTS, *TEXTS)
+WEIGHTS = {"accuracy": 1.0, "format": 1.0}
+CORRECT = 0.5  # IoU from which a box is found
+
+
+class VlmR1(Task):
+    """Samples: (images, question) -> a row's truth, a `readers.Scene`; boxes are in pixels of the image.
+
+    `data`: VLM-R1's JSON lines. A row's `accu_reward_method` is one of METHODS, or `method` where it has none; `llm`
+    and `math` are none, as they need another program. `template` is one of the source's prompts, to the byte; all ask
+    for thoughts. A split for which `data` names no file is drawn: `pool` and `held_out` questions about screens of
+    `size` pixels, in turn a list of objects, a choice, yes or no, and two screens to compare.
+    Parts: `accuracy` (the row's reward) and `format` (tags, and an answer that can be read). Correct: F1 of the objects
+    at IoU 0.5, or a text that earns 1. Raises UserError for options out of range and for bad rows.
+    """
+
+    thinking = True
+
+    def __init__(
+        self,
+        *,
+        data: Data = OWN_DATA,
+        method: Literal["od_ap", "od_ap50", "odLength", "weighted_sum", "map", "default", "mcq", "yes_no", "all_match"]
+        = "default",
+        template: Literal["default", "rec", "od_length"] = "default",
+        pool: int = 10_000,
+        held_out: int = 512,
+        size: tuple[int, int] = (64, 64),
+        weights: Mapping[str, float] = WEIGHTS,
+        seed: int = 0,
+    ):  # fmt: skip
+        check(method in METHODS, "method", method, f"one of {', '.join(METHODS)}")
+        check(template in TEMPLATES, "template", template, f"one of {', '.join(TEMPLATES)}")
+        check(pool > 0, "pool", pool, "at least 1")
+        check(held_out > 0, "held_out", held_out, "at least 1")
+        check(min(size) >= 48, "size", size, "at least 48 x 48 pixels")
+        check(seed >= 0, "seed", seed, "at least 0")
+        self.weights = check_weights(weights, tuple(WEIGHTS))
+        self.template, self.seed, self._size = template, seed, tuple(size)
+        self._drawn = {"train": pool, "test": held_out}
+        self._rows, self.bad_rows = readers.asked(data, method, lists=LISTS, texts=TEXTS)
+
+    def samples(self, split: Split) -> Sequence[Sample]:
+        if split in self._rows:
+            return Rendered(len(self._rows[split]), partial(self._from_file, split))
+        return Rendered(self._drawn[split], partial(self._from_seed, split))
+
+    def _from_file(self, split: Split, index: int) -> Sample:
+        row = self._rows[split][index]
+        return self._sample(row, list(map(readers.open_image, row.images)))
+
+    def _from_seed(self, split: Split, index: int) -> Sample:
+        rng = generator(self.seed, split, index)
+        row, images = screen_questions.drawn(rng, index, self._size)
+        return self._sample(replace(row, id=f"vlm_r1/{split}/{index:06d}"), images)
+
+    def _sample(self, row: readers.Scene, images: Sequence[Image.Image]) -> Sample:
+        text = TEMPLATES[self.template].replace("{question}", row.question)
+        return Sample(row.id, Observation((*images, text)), row, weight=row.weight, tags={"method": row.method})
+
+    def score(self, episode: Episode) -> Score:
+        """Parts `accuracy` and `format`. Boxes as exact as the frame's coordinates allow are paid like exact ones."""
+        row = episode.sample.answer
+        listed = row.method in LISTS
+        read = parse.objects if listed else _text
+        parsed = parse.answer(episode.completion, True, read)
+        parts = {"accuracy": 0.0, "format": tagged(episode.completion, True, read)}
+        marks = _marks("truth", row.objects if listed else row.answer)
+        if parsed.reason:
+            return Score(parts, 0.0, reason=parsed.reason, marks=marks)
+        if not listed:
+            value = TEXTS[row.method](parsed.value, row.answer)
+            found, correct = parsed.value, float(value >= 1)
+        else:
+            found = tuple(Object(o.label, places.located(episode.frames[0], o.box)) for o in parsed.value)
+            exact = [Object(o.label, places.as_exact(episode.frames[0], o.box, _boxes(row))) for o in found]
+            value, correct = LISTS[row.method](exact, row.objects), matching.f1(exact, row.objects, (CORRECT,))
+        return Score({**parts, "accuracy": value}, correct, answer=found, marks=(*marks, *_marks("prediction", found)))
+
+    def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
+        """The row's own answer; boxes in the frame's coordinates."""
+        row = sample.answer
+        if row.method not in LISTS:
+            return answer_markup(row.answer, True)
+        listed = [{"bbox_2d": places.corners(frames[0], o.box), "label": o.label} for o in row.objects]
+        return answer_markup(f"```json\n{json.dumps(listed)}\n```", True)
+
+    def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """`method/NAME`: accuracy by reward; COCO's twelve numbers over rows that ask for boxes; `parse_fail`."""
+        lists = [episode for episode in episodes if episode.sample.tags["method"] in LISTS]
+        cases = [coco_metrics.Case(e.score.answer or (), e.sample.answer.objects) for e in lists]
+        return {
+            **{f"method/{name}": value for name, value in breakdown.accuracy_by(episodes, "method").items()},
+            **(coco_metrics.summary(cases) if cases else {}),
+            "parse_fail": breakdown.parse_failures(episodes),
+        }
+
+
+def _text(written: str) -> parse.Parsed:
+    return parse.Parsed(written.strip()) if written.strip() else parse.Parsed(reason="empty_answer")
+
+
+def _boxes(row: readers.Scene) -> list[Sequence[float]]:
+    return [found.box for found in row.objects]
+
+
+def _marks(role: Any, answer: Any) -> tuple[Mark, ...]:
+    if isinstance(answer, str):
+        return (Mark(role, "text", label=answer),)
+    return tuple(Mark(role, "box", found.box, found.label) for found in answer)
