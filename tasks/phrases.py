@@ -17,6 +17,11 @@ EXTREMES: dict[str, Callable[[Thing], float]] = {  # word -> what the object has
 CLEAR = 1.15  # a size must differ from the next one's by this factor, a place by a tenth of this many sides
 
 
+def by_place(phrase: str) -> bool:
+    """Whether a phrase tells its object by place or size, not by its look."""
+    return phrase.split()[0] in EXTREMES
+
+
 def fitting(things: Sequence[Thing], target: Thing) -> list[str]:
     """Every phrase that fits the target and no other thing; those with a look come first."""
     found = []

@@ -37,8 +37,9 @@ class Referring(Task):
 
     A split for which `data` names no file is drawn: `pool` scenes to train on, `held_out` others to test on, `size`
     (width, height) pixels, with `objects` (least, most) shapes of `patterns`, whose side is a share `side` of the
-    scene's shorter one, on photographs in `photo_share` of the scenes. `places_share` of the phrases, where one fits,
-    say which of several by place or size. `per_scene` consecutive samples ask about one scene.
+    scene's shorter one, on photographs in `photo_share` of the scenes. `places_share` of the phrases, where one
+    fits, say by place or size which of several shapes is meant; at 1 all of them, at 0 none. `per_scene`
+    consecutive samples ask about one scene.
     Parts as VLM-R1 has them (weights 1 and 1): `iou` in [0, 1] and `format` 0 or 1. Correct: IoU of at least 0.5.
     Raises UserError for options out of range and for bad rows.
     """
@@ -91,26 +92,30 @@ class Referring(Task):
         first = int(rng.integers(len(askable)))
         thing, found = askable[(first + question) % len(askable)]
         phrase = self._chosen(rng, found)
-        kind = "place" if phrase.split()[0] in phrases.EXTREMES else "look"
+        kind = "place" if phrases.by_place(phrase) else "look"
         prompt = Observation((image, self._text(phrase)))
         return Sample(f"referring/{split}/{index:06d}", prompt, tuple(map(float, thing.box)), tags={"kind": kind})
 
     def _scene(
         self, rng: np.random.Generator, split: Split
     ) -> tuple[Image.Image, list[tuple[scenes.Thing, list[str]]]]:
-        """A scene, and its things with the phrases that fit each alone: at least one, or another scene is drawn."""
+        """A scene, and its things with the phrases that may be asked: at least one, or another scene is drawn."""
         while True:
             count = int(rng.integers(self._objects[0], self._objects[1] + 1))
-            few = rng.choice(scenes.SHAPES, size=max(1, min(count, len(scenes.SHAPES)) - 1), replace=False)
+            few = rng.choice(scenes.SHAPES, size=max(1, count // 2), replace=False)  # so that most shapes come twice
             image, things = self._draw(rng, split, shapes=[str(few[rng.integers(len(few))]) for _ in range(count)])
-            askable = [(thing, found) for thing in things if (found := phrases.fitting(things, thing))]
-            if askable:
-                return image, askable
+            askable = [(thing, self._allowed(phrases.fitting(things, thing))) for thing in things]
+            if any(found for _, found in askable):
+                return image, [(thing, found) for thing, found in askable if found]
+
+    def _allowed(self, found: Sequence[str]) -> list[str]:
+        """Without those by look or by place, where the share leaves them out."""
+        left_out = {0.0: True, 1.0: False}.get(self.places_share)
+        return [phrase for phrase in found if phrases.by_place(phrase) is not left_out]
 
     def _chosen(self, rng: np.random.Generator, found: Sequence[str]) -> str:
-        by_place = [phrase for phrase in found if phrase.split()[0] in phrases.EXTREMES]
-        by_look = [phrase for phrase in found if phrase not in by_place]
-        options = by_place if by_place and (not by_look or rng.random() < self.places_share) else by_look
+        place = rng.random() < self.places_share
+        options = [phrase for phrase in found if phrases.by_place(phrase) == place] or found
         return options[rng.integers(len(options))]
 
     def _from_file(self, split: Split, index: int) -> Sample:

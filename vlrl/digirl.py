@@ -25,14 +25,15 @@ class DigiRL:
     """1 for decisions to imitate, else 0: steps that advanced, of episodes that went better than their start promised.
 
     Two critics estimate the chance of success, one from an episode's start, one from every turn. Kept are the episodes
-    with the largest outcome - V(start): what the policy is just learning to do, which makes a curriculum over tasks by
-    itself. Of these, the turns with V(next) - V(now) - cost + r + G > 0, where r is the outcome at the last turn and 0
-    before, G the outcome discounted to this turn, and V behind the last turn 0. Both critics learn by cross-entropy
-    from the step's outcomes, the first after it was asked, the second before. As published, failed episodes are kept
-    where too few succeeded; of them, only turns count whose value rose by more than the cost.
+    with the largest outcome - V(start) above 0: what the policy is just learning to do, which makes a curriculum over
+    tasks by itself. Of these, the turns with V(next) - V(now) - cost + r + G > 0, where r is the outcome at the last
+    turn and 0 before, G the outcome discounted to this turn, and V behind the last turn 0. Both critics learn by
+    cross-entropy from the step's outcomes, the first after it was asked, the second before.
 
-    Unlike the published code: the critics are linear in the policy's own features instead of models of their own, there
-    is one for the turns instead of the smaller of two, and episodes are compared within a step, not with all earlier.
+    Unlike the published code: failed episodes are never kept (there they fill the share where too few succeed, and a
+    policy that seldom succeeds unlearns what it can); the critics are linear in the policy's own features instead of
+    models of their own; there is one for the turns instead of the smaller of two; and episodes are compared within a
+    step, earlier ones among them where the run replays them (`rollouts: replay`), not with all at once.
 
     Args:
         top: share of the step's episodes to keep: those at or above its quantile; equal ones are kept or left alike.
@@ -67,7 +68,7 @@ class DigiRL:
         outcome = (rollouts.reward > self.threshold).to(features.dtype)
         first = features[episode.diff(prepend=episode[:1] - 1) != 0]  # [N, H], at each episode's first turn
         promised = self.start.values(first)
-        kept = best(outcome - promised, self.top)
+        kept = best(outcome - promised, self.top) & (outcome > promised)
         start_loss, turn_loss = self.start.learn(first, outcome), self.turn.learn(features, outcome[episode])
         chosen = kept[episode] & (gains(self.turn.values(features), outcome, episode, self.gamma) > self.cost)
         self.metrics = {

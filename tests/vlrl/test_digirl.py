@@ -44,13 +44,24 @@ def test_the_filter_equals_the_worked_example():
     assert imitated(DigiRL(top=0.5, critic_lr=STILL, threshold=0.95), rollouts) == [0, 1, 1, 1, 1, 1, *[0] * 5]
 
 
-def test_a_failure_teaches_only_what_raised_the_value():
-    """With no success among the kept, every step of the failures would be imitated, or none ever."""
-    values = torch.tensor([0.2, 0.5, 0.52, 0.3])
-    episode = torch.zeros(4, dtype=torch.int64)
+def test_failures_are_never_imitated():
+    """Where few episodes succeed, failures fill the best share, and a run that imitates them learns to fail."""
+    features = torch.tensor([[0.0], [1.0]] * 4)  # so that the value rises in every episode
+    failed = rollouts_of([0.0] * 4, [2] * 4, features)
+    method = DigiRL(top=1.0, cost=0.0, critic_lr=0.1)
+    method(rollouts_of([0.0, 1.0] * 4, [1] * 8, features), torch.zeros(8))  # the critic of turns hears that 1 is good
+    for _ in range(3):
+        assert imitated(method, failed) == [0] * 8
+    assert imitated(method, rollouts_of([0.0, 1.0, 0.0, 0.0], [2] * 4, features)) == [0, 0, 1, 1, 0, 0, 0, 0]
+
+
+def test_a_turn_gains_what_it_raises_the_value():
+    """Other turns would be imitated than those that brought the episode on."""
+    values, episode = torch.tensor([0.2, 0.5, 0.52, 0.3]), torch.zeros(4, dtype=torch.int64)
     gained = gains(values, torch.zeros(1), episode, 0.5)
     torch.testing.assert_close(gained, torch.tensor([0.3, 0.02, -0.22, -0.3]))
-    assert imitated(DigiRL(top=1.0, critic_lr=STILL), rollouts_of([0.0, 0.0], [3, 1])) == [0] * 4
+    gained = gains(values, torch.ones(1), episode, 0.5)
+    torch.testing.assert_close(gained, torch.tensor([0.425, 0.27, 0.28, 1.7]))
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -226,6 +226,21 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(vlrl, kept, finished, t
         assert (folder / last / name).read_bytes() == (finished / last / name).read_bytes()
 
 
+def test_a_killed_run_remembers_its_earlier_episodes(vlrl, tmp_path):
+    """A resumed run would have nothing to replay, or other episodes."""
+    small = {"train": CONFIG["train"] | {"steps": 3}, "rollouts": {"name": "replay", "earlier": 2, "capacity": 9}}
+    straight, killed = (workplace(tmp_path / name, **small) for name in ("straight", "killed"))
+    assert vlrl("train", "config.yaml", folder=straight)[0] == 0
+    assert vlrl("train", "config.yaml", folder=killed, until=trained(killed, 2))[0] == -signal.SIGKILL
+    code, _, errors = vlrl("train", "--resume", "run", folder=killed)
+    assert code == 0, errors
+    assert rows(killed) == rows(straight)
+    assert [row["replay/earlier"] for row in rows(straight) if "loss" in row] == [0, 6, 9]
+    last = Path("run") / "checkpoints" / "step_000003"
+    for name in ("model.safetensors", "trainer.safetensors"):
+        assert (killed / last / name).read_bytes() == (straight / last / name).read_bytes()
+
+
 MISTAKES = {  # arguments behind `record config.yaml` -> what the one line names
     "no episodes": (["--episodes", 0], "--episodes 0"),
     "noise of more than everything": (["--episodes", 1, "--by", "gold", "--noise", 1.5], "--noise 1.5"),
@@ -252,14 +267,13 @@ def test_a_run_without_its_episodes_writes_nothing(vlrl, tmp_path):
     assert code == 2 and f"cannot read kept/{FILE}" in errors and not (tmp_path / "run").exists()
 
 
-def test_the_recipe_lies_over_another_task(vlrl, kept, tmp_path):
+def test_the_recipe_lies_over_another_task(vlrl, tmp_path):
     """A recipe that is refused, or breaks at its first step, is no recipe."""
-    workplace(tmp_path, kept=kept)
-    small = ("train.steps=2", "train.prompts=6", "rollouts.steps=1", "rollouts.episodes=kept", "out=run")
+    workplace(tmp_path)
+    small = ("train.steps=2", "train.prompts=6", "out=run")
     code, _, errors = vlrl("train", "config.yaml", RECIPE, *small, folder=tmp_path)
     assert code == 0, errors
     train = [row for row in rows(tmp_path) if "loss" in row]
-    assert [row["offline"] for row in train] == [1.0, 0.0]
-    assert 0 < train[0]["digirl/imitated"] < 1
-    own = load(RECIPE)
-    assert own.out == "runs/digirl" and own.rollouts.name == "offline_first"
+    assert [row["replay/earlier"] for row in train] == [0, 6]
+    assert all(0 <= row["digirl/imitated"] < 1 and row["digirl/turn_loss"] > 0 for row in train)
+    assert load(RECIPE).out == "runs/digirl"

@@ -15,7 +15,7 @@ from vlrl.types import UserError
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "configs" / "recipes"
-APART = {"digirl"}  # begins with recorded episodes: tests/vlrl/test_offline.py
+APART = {"digirl"}  # plays in a browser: tests/vlrl/test_offline.py
 RECIPES = sorted(file for file in FOLDER.glob("*.yaml") if file.stem not in APART)
 HELPER = Path(__file__).with_name("run_cli.py")
 PATIENCE = 300  # seconds until a run counts as stuck

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -9,11 +10,12 @@ import pytest
 import torch
 
 from vlrl import recorded, registry
+from vlrl.checkpoint import flatten, unflatten
 from vlrl.config import Component, Config, PolicySection
 from vlrl.policies.load import load
 from vlrl.recorded import read, write
 from vlrl.rollout import collect
-from vlrl.strategies import OfflineFirst, plain
+from vlrl.strategies import OfflineFirst, Replay, plain
 from vlrl.types import UserError
 
 
@@ -113,3 +115,51 @@ def test_a_strategy_is_made_from_a_yaml(task, policy, folder):
         registry.check(Config.model_validate({"task": "jigsaw", "out": "x", "rollouts": "offline_first"}), "x.yaml")
     with pytest.raises(UserError, match="did you mean 'plain'"):
         registry.check(Config.model_validate({"task": "jigsaw", "out": "x", "rollouts": "plan"}), "x.yaml")
+
+
+def told(episodes) -> list[tuple]:
+    """What tells episodes apart: sample, answer, group, and the pixels shown."""
+    return [(e.sample.id, e.completion, e.group, e.turns[0].observation.images[0].tobytes()) for e in episodes]
+
+
+def test_earlier_episodes_come_back_among_new_ones(task, policy):
+    """Each episode would be learned from once, however dear it was to play, or old ones would pass for new ones."""
+    strategy, pool = Replay(policy, task, 3, earlier=2, capacity=100), task.samples("train")
+    first = strategy(policy, task, pool[:2], 2, 0, keep=True)
+    assert len(first) == 4 and strategy.metrics["replay/earlier"] == 0
+    second = strategy(policy, task, pool[2:4], 2, 1, keep=True)
+    new, past = second[:4], second[4:]
+    assert [e.sample.id for e in new] == [s.id for s in pool[2:4] for _ in range(2)]
+    assert [e.group for e in new] == [0, 0, 1, 1] and [e.group for e in past] == [2, 3, 4, 5]
+    assert Counter(row[:2] + row[3:] for row in told(past)) == Counter(row[:2] + row[3:] for row in told(first))
+    assert strategy.metrics["replay/new_accuracy"] == sum(e.score.correct for e in new) / 4
+    assert len(strategy(policy, task, pool[:2], 1, 2)) == 2 + 4
+    decisions = [turn.decision for episode in second for turn in episode.turns]
+    now = policy.evaluate(decisions)
+    for decision, logprobs, mask in zip(decisions, now.logprobs, now.mask, strict=True):
+        torch.testing.assert_close(decision.logprobs, logprobs[mask].detach(), rtol=0, atol=1e-5)
+
+
+def test_the_oldest_episodes_make_room(task, policy):
+    """Memory and checkpoints would grow without end, by images that nothing shows any more."""
+    strategy, pool = Replay(policy, task, 0, earlier=1, capacity=3), task.samples("train")
+    for step in range(3):
+        strategy(policy, task, pool[2 * step : 2 * step + 2], 1, step)
+    assert [e.sample.id for e in strategy.memory.episodes()] == [s.id for s in pool[3:6]]
+    assert len(strategy.state_dict()["images"]) == 3
+
+
+def test_a_memory_comes_back_from_a_checkpoint(task, policy):
+    """A resumed run would learn from other episodes than an unbroken one."""
+    whole, pool = Replay(policy, task, 3, earlier=1, capacity=5), task.samples("train")
+    for step in range(2):
+        whole(policy, task, pool[3 * step : 3 * step + 3], 1, step)
+    tensors: dict[str, torch.Tensor] = {}
+    saved = json.loads(json.dumps(flatten(whole.state_dict(), tensors)))  # as a checkpoint keeps it
+    resumed = Replay(policy, task, 3, earlier=1, capacity=5)
+    resumed.load_state_dict(unflatten(saved, tensors))
+    after = []
+    for strategy in (whole, resumed):
+        policy.generator.manual_seed(5)
+        after.append([told(strategy(policy, task, pool[:3], 1, step)) for step in (2, 3)])
+    assert after[0] == after[1] and len(after[0][0]) == 6
