@@ -36,7 +36,7 @@ class Counting(Task):
         self,
         *,
         data: Data = OWN_DATA,
-        source: Literal["scenes", "plain", "digits", "robot"] = "scenes",
+        source: Literal["scenes", "plain", "colors", "digits", "robot"] = "scenes",
         pool: int = 100_000,
         held_out: int = 512,
         size: tuple[int, int] = (64, 64),

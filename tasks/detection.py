@@ -34,10 +34,11 @@ CORRECT = 0.5  # the IoU from which on a box counts as found in the reported F1
 class Detection(Task):
     """Samples: (picture, labels) -> the objects of those labels, boxes (x1, y1, x2, y2) in pixels of the picture.
 
-    A split for which `data` names no file is drawn by `source`: `pool` pictures to train on, `held_out` others to test
-    on, `size` (width, height) pixels, with `objects` (least, most) each, whose side is a share `side` of the picture's
-    shorter one; one label is asked for, and in `negatives` of the questions there is none of it. `per_picture`
-    consecutive samples ask about one picture, each for another label if it has as many.
+    A split for which `data` names no file is drawn by `source`: `pool` pictures to train on, `held_out` others to
+    test on, `size` (width, height) pixels, with `objects` (least, most) each, whose side is a share `side` of the
+    picture's shorter one; one label is asked for, and in `negatives` of the questions there is none of it. `names`
+    says what labels are called in questions and answers, if not by themselves. `per_picture` consecutive samples
+    ask about one picture, each for another label if it has as many.
 
     Parts, in [0, 1]: `objects`, what `reward` names (tasks.detection_rewards); `format` (a list of objects, in tags);
     `distinct` (the share of boxes that repeat no other, VLM-R1's repetition term plus 1; weight 0 unless given one).
@@ -49,13 +50,14 @@ class Detection(Task):
         self,
         *,
         data: Data = OWN_DATA,
-        source: Literal["scenes", "plain", "digits", "robot"] = "scenes",
+        source: Literal["scenes", "plain", "colors", "digits", "robot"] = "scenes",
         pool: int = 100_000,
         held_out: int = 512,
         size: tuple[int, int] = (64, 64),
         objects: tuple[int, int] = (1, 3),
         side: tuple[float, float] = (0.28, 0.45),
         negatives: float = 0.15,
+        names: Mapping[str, str] | None = None,
         per_picture: int = 1,
         reward: str = "f1",
         thresholds: tuple[float, ...] = matching.THRESHOLDS,
@@ -77,7 +79,9 @@ class Detection(Task):
         self._reward, self.per_picture, self.seed = reward, per_picture, seed
         self.thinking, self.template = thinking, template
         self._source, self._asked = pictures.SOURCES[source], (tuple(objects), negatives)
-        self._size, self._side = tuple(size), tuple(side)
+        self._size, self._side, self._names = tuple(size), tuple(side), dict(names or {})
+        for label in self._names:
+            check(label in self._source.labels, "names", label, f"one of {', '.join(self._source.labels)}")
         self._drawn = {"train": pool, "test": held_out}
         self._rows, self.bad_rows = readers.scenes(data)
 
@@ -92,9 +96,10 @@ class Detection(Task):
         label, drawn = pictures.asked(rng, self._source.labels, *self._asked)
         image, objects = self._source.draw(rng, split, drawn, self._size, self._side)
         label = [label, *(other for other in dict.fromkeys(drawn) if other != label)][question % (len(set(drawn)) or 1)]
-        wanted = tuple(found for found in objects if found.label == label)
-        prompt = Observation((image, self._text((label,))))
-        return Sample(f"detection/{split}/{index:06d}", prompt, Truth(wanted, (label,)), tags={"label": label})
+        name = self._names.get(label, label)
+        wanted = tuple(Object(name, found.box) for found in objects if found.label == label)
+        prompt = Observation((image, self._text((name,))))
+        return Sample(f"detection/{split}/{index:06d}", prompt, Truth(wanted, (name,)), tags={"label": label})
 
     def _from_file(self, split: Split, index: int) -> Sample:
         row = self._rows[split][index]

@@ -14,6 +14,7 @@ from tasks import digits, robot_scenes, scenes
 from tasks.base import check
 from vlrl.types import Split
 
+COLORS = tuple(scenes.COLORS)
 Drawn = tuple[Image.Image, tuple[Object, ...]]
 
 
@@ -25,16 +26,24 @@ class Source:
     draw: Callable[[np.random.Generator, Split, Sequence[str], tuple[int, int], tuple[float, float]], Drawn]
 
 
-def _scene(rng, split, labels, size, side, *, colors=tuple(scenes.COLORS), patterns=scenes.PATTERNS) -> Drawn:
-    image, things = scenes.draw(
-        rng, split, size=size, shapes=labels, colors=colors, patterns=patterns, side=side, photo_share=0.8
-    )
+def _by_shape(rng, split, labels, size, side, *, patterns=scenes.PATTERNS) -> Drawn:
+    looks = [((label,), COLORS) for label in labels]
+    image, things = scenes.draw(rng, split, size=size, looks=looks, patterns=patterns, side=side, photo_share=0.8)
     return image, tuple(Object(thing.shape, tuple(map(float, thing.box))) for thing in things)
 
 
+def _by_color(rng, split, labels, size, side) -> Drawn:
+    looks = [(scenes.SHAPES, (label,)) for label in labels]
+    image, things = scenes.draw(
+        rng, split, size=size, looks=looks, patterns=scenes.PATTERNS, side=side, photo_share=0.8
+    )
+    return image, tuple(Object(thing.color, tuple(map(float, thing.box))) for thing in things)
+
+
 SOURCES: Mapping[str, Source] = {
-    "scenes": Source(scenes.SHAPES, _scene),
-    "plain": Source(scenes.SHAPES, partial(_scene, patterns=("plain",))),
+    "scenes": Source(scenes.SHAPES, _by_shape),
+    "plain": Source(scenes.SHAPES, partial(_by_shape, patterns=("plain",))),
+    "colors": Source(COLORS, _by_color),
     "digits": Source(digits.LABELS, digits.mosaic),
     "robot": Source(robot_scenes.LABELS, robot_scenes.draw),
 }

@@ -28,6 +28,7 @@ VLM_R1_THINK = (
     "First output the thinking process in <think> </think> tags and then output the final answer in <answer> </answer> "
     "tags. Output the final answer in JSON format."
 )
+COLORS = tuple(scenes.COLORS)
 WEIGHTS = {"iou": 1.0, "format": 1.0}
 CORRECT = 0.5  # RefCOCO's Acc@0.5: from this IoU on
 
@@ -74,7 +75,7 @@ class Referring(Task):
         self.per_scene, self.places_share, self.seed = per_scene, places_share, seed
         self.thinking, self.template, self._objects = thinking, template, tuple(objects)
         self._draw = partial(
-            scenes.draw, size=tuple(size), colors=tuple(scenes.COLORS), patterns=tuple(patterns), side=tuple(side),
+            scenes.draw, size=tuple(size), patterns=tuple(patterns), side=tuple(side),
             photo_share=photo_share,
         )  # fmt: skip
         self._drawn = {"train": pool, "test": held_out}
@@ -103,7 +104,9 @@ class Referring(Task):
         while True:
             count = int(rng.integers(self._objects[0], self._objects[1] + 1))
             few = rng.choice(scenes.SHAPES, size=max(1, count // 2), replace=False)  # so that most shapes come twice
-            image, things = self._draw(rng, split, shapes=[str(few[rng.integers(len(few))]) for _ in range(count)])
+            image, things = self._draw(
+                rng, split, looks=[((str(few[rng.integers(len(few))]),), COLORS) for _ in range(count)]
+            )
             askable = [(thing, self._allowed(phrases.fitting(things, thing))) for thing in things]
             if any(found for _, found in askable):
                 return image, [(thing, found) for thing, found in askable if found]

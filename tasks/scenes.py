@@ -15,6 +15,7 @@ from tasks.screens import COLORS, RGB, SHAPES
 from vlrl.types import Data, Split
 
 PATTERNS = ("plain", "stripes", "checks", "dots")
+Look = tuple[Sequence[str], Sequence[str]]
 TRIES = 60  # places that are tried for an object
 NIGHT = 0.55  # what photographs keep of their contrast: objects should be seen
 
@@ -38,22 +39,21 @@ def draw(
     split: Split,
     *,
     size: tuple[int, int],
-    shapes: Sequence[str],
-    colors: Sequence[str],
+    looks: Sequence[Look],
     patterns: Sequence[str],
     side: tuple[float, float],
     photo_share: float,
 ) -> tuple[Image.Image, tuple[Thing, ...]]:
-    """A scene of `size` (width, height) with an object for each of `shapes`, as far as there is room; at least one.
+    """A scene of `size` (width, height) with an object for each of `looks`, as far as there is room; at least one.
 
-    `colors` and `patterns` are what is chosen from, `side` the objects' smallest and largest side as a share of the
-    scene's shorter one, `photo_share` how many scenes lie on a photograph (of the split's own) instead of a plain
-    ground. Objects do not overlap.
+    A look is the shapes and the colours to choose from, `patterns` are those of all objects, `side` the objects'
+    smallest and largest side as a share of the scene's shorter one, `photo_share` how many scenes lie on a
+    photograph (of the split's own) instead of a plain ground. Objects do not overlap.
     """
     image = _ground(rng, split, size, photo_share)
     things: list[Thing] = []
-    for shape in shapes:
-        color, pattern = (options[rng.integers(len(options))] for options in (colors, patterns))
+    for shapes, colors in looks:
+        shape, color, pattern = (options[rng.integers(len(options))] for options in (shapes, colors, patterns))
         extent = _extent(rng, shape, side, min(size))
         place = _place(rng, size, extent, [thing.box for thing in things])
         if place:
@@ -139,4 +139,4 @@ def _surface(rng: np.random.Generator, thing: Thing, size: tuple[int, int]) -> I
     return Image.fromarray(np.where(dark[..., None], color * 0.45, color).astype(np.uint8))
 
 
-__all__ = ["COLORS", "PATTERNS", "RGB", "SHAPES", "Thing", "draw"]
+__all__ = ["COLORS", "PATTERNS", "RGB", "SHAPES", "Look", "Thing", "draw"]

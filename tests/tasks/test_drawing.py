@@ -10,8 +10,8 @@ SIZE = (96, 64)
 
 def scene(seed, shapes=("circle", "square", "bar"), patterns=scenes.PATTERNS, photo_share=0.0):
     return scenes.draw(
-        np.random.default_rng(seed), "train", size=SIZE, shapes=shapes, colors=tuple(scenes.COLORS), patterns=patterns,
-        side=(0.25, 0.4), photo_share=photo_share,
+        np.random.default_rng(seed), "train", size=SIZE, looks=[((shape,), tuple(scenes.COLORS)) for shape in shapes],
+        patterns=patterns, side=(0.25, 0.4), photo_share=photo_share,
     )  # fmt: skip
 
 
