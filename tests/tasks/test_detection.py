@@ -142,3 +142,15 @@ def test_coco_files_are_asked_about_label_by_label_of_their_own(tmp_path):
     assert "cat" in sample.prompt.text
     assert [each.box for each in sample.answer.single] == [(10, 10, 30, 30)]
     assert scored(task, task.gold(sample, (Frame("rel1", SIZE, SIZE),)), sample.answer, "rel1").correct == 1
+
+
+def test_names_replace_labels_in_questions_and_answers():
+    """Were the old name still right, nothing would be learned about the new one."""
+    task = Detection(names={"circle": "disc"}, negatives=0.0)
+    asked = [s for s in task.samples("train")[:60] if s.tags["label"] == "circle"]
+    assert asked
+    for sample in asked:
+        assert sample.prompt.text == "Find every disc."
+        assert {each.label for each in sample.answer.objects} <= {"disc"}
+    with pytest.raises(UserError, match="task.names: 'ball': must be one of circle"):
+        Detection(names={"ball": "disc"})

@@ -315,3 +315,12 @@ def test_bare_finds_the_model_inside_an_adapter(folder):
     policy = load(section, device="cpu")
     assert bare(policy.model).config.model_type == bare(bare(policy.model)).config.model_type
     assert any("lora" in name for name, _ in bare(policy.model).named_parameters())
+
+
+def test_questions_under_one_id_are_not_mistaken_for_each_other(make, questions):
+    """Two lessons of one task number their samples alike: the second would be measured on the first's pictures."""
+    policy = make()
+    one, other, again = (policy.prompt(questions[i], key="same") for i in (0, 1, 0))
+    assert one is again
+    assert one.ids.tolist() != other.ids.tolist() or not torch.equal(one.pixels, other.pixels)
+    assert torch.equal(other.pixels, make().prompt(questions[1]).pixels)
