@@ -7,7 +7,7 @@ import sys
 import numpy as np
 from PIL import Image, ImageDraw
 
-from tasks import pictures
+from tasks.drawn import pictures
 
 SIDE, EACH = 128, 6
 SHOWN = ("scenes", "digits", "robot")

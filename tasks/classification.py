@@ -14,8 +14,10 @@ from typing import Literal
 from PIL import Image
 
 from rewards.parse import Parsed, answer
-from tasks import breakdown, detection_metrics, digits, few_shot, readers
+from tasks import few_shot, readers
 from tasks.base import OWN_DATA, THINK, Rendered, Task, answer_markup, check, check_weights
+from tasks.drawn import digits
+from tasks.metrics import breakdown, detection_metrics
 from vlrl.types import BadRow, Data, Episode, Frame, Mark, Observation, Sample, Score, Split
 
 DIGITS = "Which digit is this?"

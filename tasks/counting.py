@@ -12,8 +12,10 @@ from typing import Literal
 
 from rewards import counting, parse
 from rewards.format import tagged
-from tasks import breakdown, detection_metrics, pictures, readers
+from tasks import readers
 from tasks.base import OWN_DATA, THINK, Rendered, Task, answer_markup, check, check_weights, generator
+from tasks.drawn import pictures
+from tasks.metrics import breakdown, detection_metrics
 from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
 
 TEMPLATES = {

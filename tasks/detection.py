@@ -14,10 +14,12 @@ from typing import Any, Literal
 from rewards import matching, parse, vlm_r1
 from rewards.boxes import Object
 from rewards.format import tagged
-from tasks import breakdown, coco_metrics, ovdeval, pictures, places, readers
+from tasks import places, readers
 from tasks.base import OWN_DATA, THINK, Rendered, Task, answer_markup, asked, check, check_weights, generator
 from tasks.detection_rewards import find, stages
 from tasks.detection_truth import Truth
+from tasks.drawn import pictures
+from tasks.metrics import breakdown, coco_metrics, ovdeval
 from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
 
 LISTED = '{"bbox_2d": [x1, y1, x2, y2], "label": "object name"}'

@@ -12,11 +12,14 @@ from functools import partial
 from typing import Any, Literal
 
 from rewards.actions import PLACED, Action
-from tasks import action_metrics, gui_questions, readers, screens
+from tasks import readers
 from tasks.base import OWN_DATA, Rendered, Task, check, check_weights, generator
-from tasks.gui_answers import Answer
-from tasks.gui_prompts import SYSTEMS, System
-from tasks.gui_steps import Truth, right_step
+from tasks.drawn import screens
+from tasks.gui import gui_questions
+from tasks.gui.gui_answers import Answer
+from tasks.gui.gui_prompts import SYSTEMS, System
+from tasks.gui.gui_steps import Truth, right_step
+from tasks.metrics import action_metrics
 from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
 
 Name = Literal[
@@ -26,9 +29,9 @@ Name = Literal[
 
 
 class GuiActions(Task):
-    """Samples: (screen, instruction, history) -> the right action, a `tasks.gui_steps.Truth` in pixels of the screen.
+    """Samples: (screen, instruction, history) -> the right action, a `gui_steps.Truth` in pixels of the screen.
 
-    `system` is how a paper asks and pays (tasks/gui_prompts.py): its prompt byte for byte, its kinds of actions, its
+    `system` is how a paper asks and pays (gui_prompts.py): its prompt byte for byte, its kinds of actions, its
     reward parts and weights; `plain` is short and without thoughts. Correct: kind and argument are right, whatever is
     paid; UI-R1's prompt has no place for a text, so there only the place of a click is an argument.
     A split for which `data` names no file is rendered, as in GUI grounding: `pool` training and `held_out` test screens
@@ -121,7 +124,7 @@ class GuiActions(Task):
         return family.write(family.gold(_truth(sample.answer), frames[0]), self.thinking)
 
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """See `tasks.action_metrics.metrics`."""
+        """See `tasks.metrics.action_metrics.metrics`."""
         return action_metrics.metrics(
             [action_metrics.Step(_truth(e.sample.answer), _action(e.score.answer), e) for e in episodes]
         )

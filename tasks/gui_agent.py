@@ -1,7 +1,7 @@
 """GUI agents over several turns: MiniWoB++ pages in a real browser, seen as screenshots only (1802.08802).
 
 Each turn the policy sees the screen, the page's instruction and what it did so far, and answers with one action
-(tasks/agent_actions.py) in the coordinates of its frame. The page says whether the episode succeeded.
+(tasks/gui/agent_actions.py) in the coordinates of its frame. The page says whether the episode succeeded.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rewards import parse
-from tasks import agent_actions, browser, miniwob
-from tasks.agent_actions import ASKED, Action
 from tasks.base import THINK, Rendered, Task, answer_markup, check, check_weights
-from tasks.browser_pool import Pool
-from tasks.miniwob_gold import GOLD
+from tasks.gui import agent_actions
+from tasks.gui.agent_actions import ASKED, Action
+from tasks.web import browser, miniwob
+from tasks.web.browser_pool import Pool
+from tasks.web.miniwob_gold import GOLD
 from vlrl.types import Episode, Frame, Mark, Observation, Sample, Score, Split, Step, UserError, wilson
 
 if TYPE_CHECKING:

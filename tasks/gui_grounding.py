@@ -12,8 +12,10 @@ from typing import Literal
 
 from rewards import parse, points
 from rewards.format import tagged
-from tasks import breakdown, places, readers, screens
+from tasks import places, readers
 from tasks.base import OWN_DATA, THINK, Rendered, Task, answer_markup, check, check_weights, generator
+from tasks.drawn import screens
+from tasks.metrics import breakdown
 from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
 
 TEMPLATES = {

@@ -16,8 +16,8 @@ from PIL import Image
 
 from rewards import order, parse
 from rewards.format import tagged
-from tasks import photos, puzzles
 from tasks.base import OWN_DATA, THINK, Rendered, Task, answer_markup, check, check_weights, generator
+from tasks.drawn import photos, puzzles
 from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
 
 WEIGHTS = {"accuracy": 1.0, "format": 0.5}

@@ -15,8 +15,10 @@ from PIL import Image
 
 from rewards import boxes, parse, vlm_r1
 from rewards.format import tagged
-from tasks import breakdown, detection_metrics, phrases, pictures, places, readers, scenes
+from tasks import places, readers
 from tasks.base import OWN_DATA, THINK, Rendered, Task, answer_markup, asked, check, check_weights, generator
+from tasks.drawn import phrases, pictures, scenes
+from tasks.metrics import breakdown, detection_metrics
 from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
 
 TEMPLATES = {

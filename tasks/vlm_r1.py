@@ -13,8 +13,10 @@ from PIL import Image
 from rewards import answers, matching, parse, vlm_r1
 from rewards.boxes import Object
 from rewards.format import tagged
-from tasks import breakdown, coco_metrics, places, readers, screen_questions
+from tasks import places, readers
 from tasks.base import OWN_DATA, Rendered, Task, answer_markup, check, check_weights, generator
+from tasks.drawn import screen_questions
+from tasks.metrics import breakdown, coco_metrics
 from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
 
 IN_TAGS = " First output the thinking process in <think> </think> tags and then output the final answer in"

@@ -218,7 +218,7 @@ def _check_task(options: argparse.Namespace) -> int:
 def _capture(options: argparse.Namespace) -> int:
     from importlib import import_module
 
-    return import_module("tasks.capture").main(options)
+    return import_module("tasks.web.capture").main(options)
 
 
 def _list(options: argparse.Namespace) -> int:

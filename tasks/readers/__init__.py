@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from tasks.gui_steps import KINDS, takes_text
+from tasks.gui.gui_steps import KINDS, takes_text
 from tasks.readers import (
     cls_rl,
     coco,

@@ -8,7 +8,7 @@ from typing import Any
 
 from rewards import parse
 from rewards.text import DIRECTIONS
-from tasks.gui_steps import KINDS, Truth, takes_text
+from tasks.gui.gui_steps import KINDS, Truth, takes_text
 from tasks.readers.rows import BadRowError, Place
 
 MARGIN = 1.0  # pixels by which a box may leave its image: annotation tools round

@@ -9,7 +9,7 @@ from typing import Any
 
 from rewards import parse
 from rewards.actions import PLACED
-from tasks.gui_steps import Truth
+from tasks.gui.gui_steps import Truth
 from tasks.readers import fields
 from tasks.readers.rows import BadRowError, Form, Place
 from tasks.readers.step import Row

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tasks.gui_steps import Truth
+from tasks.gui.gui_steps import Truth
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rewards.actions import PLACED
-from tasks.gui_steps import Truth
+from tasks.gui.gui_steps import Truth
 from tasks.readers import fields
 from tasks.readers.rows import BadRowError, Form, Place
 from tasks.readers.step import Row

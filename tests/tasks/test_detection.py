@@ -152,5 +152,5 @@ def test_names_replace_labels_in_questions_and_answers():
     for sample in asked:
         assert sample.prompt.text == "Find every disc."
         assert {each.label for each in sample.answer.objects} <= {"disc"}
-    with pytest.raises(UserError, match="task.names: 'ball': must be one of circle"):
+    with pytest.raises(UserError, match=r"task\.names: 'ball': must be one of circle"):
         Detection(names={"ball": "disc"})

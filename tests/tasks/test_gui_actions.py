@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from rewards import gui_g1
 from tasks import check
+from tasks.gui.gui_prompts import SYSTEMS
+from tasks.gui.gui_steps import Truth
 from tasks.gui_actions import GuiActions
-from tasks.gui_prompts import SYSTEMS
-from tasks.gui_steps import Truth
 from vlrl import score
 from vlrl.types import Data, Decision, Episode, Frame, Observation, Sample, Turn, UserError
 

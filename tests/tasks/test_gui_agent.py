@@ -9,10 +9,11 @@ import numpy as np
 import psutil
 import pytest
 
-from tasks import check, miniwob
-from tasks.browser_pool import Pool
+from tasks import check
 from tasks.gui_agent import GuiAgent
-from tasks.miniwob_gold import GOLD
+from tasks.web import miniwob
+from tasks.web.browser_pool import Pool
+from tasks.web.miniwob_gold import GOLD
 from vlrl.rollout import collect
 from vlrl.types import Decision, Episode, Frame, Turn, UserError
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from tasks import breakdown, screens
+from tasks.drawn import screens
 from tasks.gui_grounding import GuiGrounding
+from tasks.metrics import breakdown
 from vlrl.types import Data, Decision, Episode, Frame, Observation, Sample, Turn, UserError
 
 SPACES = ("original_px", "resized_px", "rel1000", "rel1", "grid16", "grid32")

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from tasks import puzzles
 from tasks.base import answer_markup
+from tasks.drawn import puzzles
 from tasks.jigsaw import RELATIONS, Jigsaw
 from vlrl.types import Decision, Episode, Observation, Sample, Turn, UserError
 

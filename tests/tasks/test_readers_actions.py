@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tasks import readers
-from tasks.gui_steps import Truth
+from tasks.gui.gui_steps import Truth
 from vlrl.types import Data, UserError
 
 # file -> format, what is read of each row: instruction, truth, and what else it has

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from rewards.actions import PLACED, Action
+from tasks.gui.gui_answers import GUI_R1, NOWHERE, Answer
 from tasks.gui_actions import GuiActions
-from tasks.gui_answers import GUI_R1, NOWHERE, Answer
 from vlrl.types import Data, Decision, Episode, Frame, Turn
 
 

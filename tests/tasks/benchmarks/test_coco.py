@@ -10,8 +10,8 @@ import pytest
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from tasks.coco_metrics import STATS
 from tasks.detection import Detection
+from tasks.metrics.coco_metrics import STATS
 from vlrl.types import Data, Frame
 
 # what is answered to each image: (label, corners)

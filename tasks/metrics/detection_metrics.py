@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rewards.boxes import Box, iou
 from rewards.matching import normal
-from tasks.breakdown import by_category, mean
+from tasks.metrics.breakdown import by_category, mean
 
 FOUND = 0.5  # IoU from which a phrase's box is found
 

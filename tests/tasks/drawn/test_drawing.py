@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tasks import digits, phrases, pictures, robot_scenes, scenes
+from tasks.drawn import digits, phrases, pictures, robot_scenes, scenes
 
 SIZE = (96, 64)
 

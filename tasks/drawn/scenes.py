@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from tasks import photos
-from tasks.screens import COLORS, RGB, SHAPES
+from tasks.drawn import photos
+from tasks.drawn.screens import COLORS, RGB, SHAPES
 from vlrl.types import Data, Split
 
 PATTERNS = ("plain", "stripes", "checks", "dots")

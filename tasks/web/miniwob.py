@@ -14,9 +14,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from tasks import browser
-from tasks.agent_actions import Action
-from tasks.miniwob_gold import GOLD
+from tasks.gui.agent_actions import Action
+from tasks.web import browser
+from tasks.web.miniwob_gold import GOLD
 from vlrl.types import Split, UserError
 
 SIZE = (160, 210)  # of a MiniWoB++ screen in pixels: 50 rows of instruction over 160 x 160

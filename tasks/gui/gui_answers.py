@@ -1,6 +1,6 @@
 """How models of three papers write a GUI action, and what the paper pays for it. Rewards come from `rewards/`.
 
-A family's functions take and give actions under one set of names (tasks/gui_steps.py) and never raise on a completion.
+A family's functions take and give actions under one set of names (gui_steps.py) and never raise on a completion.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 from rewards import actions, gui_g1, gui_r1, parse, ui_r1
 from rewards.actions import PLACED, Action
 from tasks.base import answer_markup
-from tasks.gui_steps import Truth, on_image, right_place
+from tasks.gui.gui_steps import Truth, on_image, right_place
 from tasks.places import expressible, nearest, written
 from vlrl.types import Frame
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tasks.scenes import Thing
+from tasks.drawn.scenes import Thing
 
 EXTREMES: dict[str, Callable[[Thing], float]] = {  # word -> what the object has least of
     "left": lambda thing: thing.box[0] + thing.box[2],

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rewards.boxes import Object
-from tasks import coco_metrics, detection_metrics, ovdeval
-from tasks.coco_metrics import STATS, Case
+from tasks.metrics import coco_metrics, detection_metrics, ovdeval
+from tasks.metrics.coco_metrics import STATS, Case
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 CAT, DOG = Object("cat", (10, 10, 60, 60)), Object("dog", (100, 100, 180, 160))
 
 

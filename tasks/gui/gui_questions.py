@@ -8,8 +8,8 @@ import numpy as np
 
 from rewards.actions import PLACED
 from rewards.text import DIRECTIONS
-from tasks import screens
-from tasks.gui_steps import Truth
+from tasks.drawn import screens
+from tasks.gui.gui_steps import Truth
 
 # `{target}` is a widget; `{text}` is what is said
 PHRASES = {

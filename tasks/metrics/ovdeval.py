@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from rewards.matching import ious
-from tasks.coco_metrics import Case, annotations, summarized
+from tasks.metrics.coco_metrics import Case, annotations, summarized
 
 THRESHOLD = 0.5  # of the IoU above which predictions are about the same truth
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rewards.actions import PLACED, Action
-from tasks import breakdown
-from tasks.gui_steps import Truth, odyssey_step, os_atlas_place, os_atlas_step
+from tasks.gui.gui_steps import Truth, odyssey_step, os_atlas_place, os_atlas_step
+from tasks.metrics import breakdown
 from vlrl.types import Episode
 
 
@@ -33,7 +33,7 @@ class Step:
         return float(self.action is not None and self.action.kind == self.truth.kind)
 
     def by(self, rule: Callable[[Action, Truth, tuple[int, int]], float]) -> float:
-        """What a rule of tasks/gui_steps.py says; nothing is right that cannot be read."""
+        """What a rule of tasks/gui/gui_steps.py says; nothing is right that cannot be read."""
         return rule(self.action, self.truth, self.episode.frames[0].original) if self.action else 0.0
 
     def tag(self, name: str) -> str:

@@ -3,7 +3,7 @@
 import pytest
 from PIL import Image
 
-from tasks import photos
+from tasks.drawn import photos
 from tasks.jigsaw import Jigsaw
 from vlrl.types import Data, UserError
 

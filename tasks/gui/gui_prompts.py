@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from PIL.Image import Image
 
-from tasks import gui_answers
-from tasks.gui_answers import Family
+from tasks.gui import gui_answers
+from tasks.gui.gui_answers import Family
 
 UI_R1_KINDS = ("click", "open_app", "scroll", "press_back", "type")
 HIGH_KINDS = ("complete", "close/delete", "press_home", "click", "press_back", "type", "select", "scroll", "enter")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from PIL import Image
 
-from tasks import browser, capture, elements, page_list
+from tasks.web import browser, capture, elements, page_list
 from vlrl import cli
 from vlrl.types import UserError
 

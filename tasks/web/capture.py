@@ -1,6 +1,6 @@
 """`vlrl capture`: GUI grounding data from web pages. Screenshots, and boxes of what can be clicked, from the DOM.
 
-A page is opened as `page.html?seed=N&lang=xx`; those that come with vlrl (tasks/pages) draw themselves from that.
+A page is opened as `page.html?seed=N&lang=xx`; those that come with vlrl (tasks/web/pages) draw themselves from that.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tasks import browser, elements
-from tasks.page_list import Page, pages
+from tasks.web import browser, elements
+from tasks.web.page_list import Page, pages
 from vlrl.types import Split, UserError
 
 if TYPE_CHECKING:

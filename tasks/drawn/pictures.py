@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 
 from rewards.boxes import Object
-from tasks import digits, robot_scenes, scenes
 from tasks.base import check
+from tasks.drawn import digits, robot_scenes, scenes
 from vlrl.types import Split
 
 COLORS = tuple(scenes.COLORS)

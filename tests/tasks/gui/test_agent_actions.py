@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks import agent_actions
-from tasks.agent_actions import DIRECTIONS, KEYS, MAX_TYPED, Action, in_pixels, read, write
+from tasks.gui import agent_actions
+from tasks.gui.agent_actions import DIRECTIONS, KEYS, MAX_TYPED, Action, in_pixels, read, write
 from vlrl.types import Frame
 
 SPACES = ("original_px", "resized_px", "rel1000", "rel1", "grid10")

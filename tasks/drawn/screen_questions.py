@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 
 from rewards.boxes import Object
-from tasks import screens
+from tasks.drawn import screens
 from tasks.readers import Scene
 
 Drawn = tuple[Scene, list[Image.Image]]

@@ -1,0 +1,1 @@
+"""Pictures that are drawn: screens, scenes, digits, robot scenes, puzzles."""

@@ -1,0 +1,1 @@
+"""What the GUI tasks share: prompts, answers, actions."""

@@ -1,0 +1,1 @@
+"""What evaluations report beside accuracy."""

@@ -1,0 +1,1 @@
+"""Real browsers: MiniWoB++ and screenshots of web pages."""
