@@ -24,7 +24,7 @@ from rewards.boxes import Object
 
 ROOT = Path(__file__).parents[1]
 Objects = Sequence[Object]
-REFINED = "{0: [0.5, 0.75], 250: [0.75, 0.9]}"  # Vision-R1 refines its rules in the middle of the training
+REFINED = "{0: [0.5, 0.75], 150: [0.75, 0.9]}"  # Vision-R1 refines its rules in the middle of the training
 ARMS = {  # arm -> what it changes in configs/detection.yaml
     "AP, published": ("task.reward=bench.detection_study:ap",),
     "Vision-R1, published": ("task.reward=bench.detection_study:recall_precision", "task.thresholds=[0.5]"),
@@ -34,7 +34,7 @@ ARMS = {  # arm -> what it changes in configs/detection.yaml
     "odLength": ("task.reward=od_length",),
     "ours": (),
 }  # fmt: skip
-EVERY = 50  # steps between evaluations
+STEPS, EVERY = 300, 50  # of a run, and between evaluations
 CURVES = {"f1": "F1 at IoU 0.5", "AP50": "AP at IoU 0.5", "boxes": "boxes a picture", "false_boxes": "false boxes"}
 
 
@@ -60,8 +60,9 @@ def run(out: Path, arm: str, seed: int, more: Sequence[str]) -> list[dict]:
     """One training run -> its evaluations, in order."""
     folder = out / f"{arm.lower().replace(', ', '_').replace(' ', '_')}_{seed}"
     if not (folder / "summary.json").exists():
-        changes = [*ARMS[arm], f"out={folder}", f"seed={seed}", f"eval.every={EVERY}", "policy.max_tokens=96", *more]
-        command = [sys.executable, "-m", "vlrl.cli", "train", "configs/detection.yaml", *changes, "log.trackers=[]"]
+        budget = (f"train.steps={STEPS}", f"eval.every={EVERY}", "policy.max_tokens=96", "log.trackers=[]")
+        changes = [*ARMS[arm], f"out={folder}", f"seed={seed}", *budget, *more]
+        command = [sys.executable, "-m", "vlrl.cli", "train", "configs/detection.yaml", *changes]
         with (out / f"{folder.name}.log").open("w") as log:
             environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
             subprocess.run(command, cwd=ROOT, env=environment, stdout=log, stderr=log, check=True)

@@ -155,17 +155,17 @@ class Detection(Task):
 
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """COCO's twelve numbers; where several labels are asked for, OVDEval's NMS-AP; at IoU 0.5 over all pictures
-        precision, recall, F1, boxes and false boxes a picture; the share of completions that could not be read.
+        precision, recall, F1, that of the best constant box, boxes and false boxes a picture; unreadable completions.
         """
         cases = [_case(episode) for episode in episodes]
+        several = any(len(episode.sample.answer.labels) > 1 for episode in episodes)
+        truths = [[each.box for each in episode.sample.answer.single] for episode in episodes]
+        sizes = [episode.frames[0].original for episode in episodes]
         return {
             **coco_metrics.summary(cases),
-            **(
-                {"NMS_AP": ovdeval.nms_ap(cases)["AP"]}
-                if any(len(e.sample.answer.labels) > 1 for e in episodes)
-                else {}
-            ),
+            **({"NMS_AP": ovdeval.nms_ap(cases)["AP"]} if several else {}),
             **_counts(episodes),
+            "best_constant": breakdown.best_constant_list(truths, sizes, CORRECT),
             "parse_fail": breakdown.parse_failures(episodes),
         }
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from rewards.boxes import Box
 from rewards.matching import ious
 from vlrl.types import Episode
 
@@ -78,3 +79,21 @@ def best_constant_box(boxes: Sequence[Sequence[float]], sizes: Sequence[Sequence
     shares = np.asarray(boxes, dtype=np.float64).reshape(-1, 4) / scale
     candidates = shares[:: max(1, -(-len(shares) // CANDIDATES))]
     return max((float((ious([box], shares) >= least).mean()) for box in candidates), default=0.0)
+
+
+def best_constant_list(truths: Sequence[Sequence[Box]], sizes: Sequence[Sequence[float]], least: float) -> float:
+    """The F1 over all images that the best single box, in shares of the image and the same for all, would have.
+
+    Args:
+        truths: the boxes of each image, corners in pixels.
+        sizes: width and height of each image.
+        least: the IoU from which on a box is found.
+    """
+    number = [i for i, boxes in enumerate(truths) for _ in boxes]
+    scale = np.tile(np.asarray(sizes, dtype=np.float64).reshape(-1, 2), 2)
+    shares = np.asarray([box for boxes in truths for box in boxes], dtype=np.float64).reshape(-1, 4) / scale[number]
+    best = 0
+    for candidate in shares[:: max(1, -(-len(shares) // CANDIDATES))]:
+        hit = ious([candidate], shares)[0] >= least
+        best = max(best, len(set(np.asarray(number)[hit].tolist())))
+    return 2 * best / (len(truths) + len(shares)) if len(shares) else 0.0

@@ -120,6 +120,7 @@ def test_metrics_count_over_all_pictures():
     assert found["f1"] == pytest.approx(2 * 3 / 11)
     assert (found["boxes"], found["false_boxes"], found["parse_fail"]) == (5 / 3, 2 / 3, 1 / 3)
     assert 0 < found["AP50"] < 1
+    assert found["best_constant"] == pytest.approx(2 * 3 / (3 + 6))  # one of both boxes, in every picture
 
 
 def test_coco_files_are_asked_about_label_by_label_of_their_own(tmp_path):
