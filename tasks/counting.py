@@ -11,7 +11,6 @@ from functools import partial
 from typing import Literal
 
 from rewards import counting, parse
-from rewards.format import tagged
 from tasks import readers
 from tasks.base import OWN_DATA, THINK, Rendered, Task, answer_markup, check, check_weights, generator
 from tasks.drawn import pictures
@@ -88,7 +87,7 @@ class Counting(Task):
         """Parts `exact`, `closeness` and `format`."""
         truth = episode.sample.answer
         parsed = parse.answer(episode.completion, self.thinking, parse.count)
-        formatted = tagged(episode.completion, self.thinking, parse.count)
+        formatted = float(parsed.reason is None)
         marks = (Mark("truth", "text", label=str(truth)),)
         if parsed.reason:
             return Score({"exact": 0.0, "closeness": 0.0, "format": formatted}, 0.0, reason=parsed.reason, marks=marks)

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from rewards import matching, parse, vlm_r1
 from rewards.boxes import Object
-from rewards.format import tagged
 from tasks import places, readers
 from tasks.base import OWN_DATA, THINK, Rendered, Task, answer_markup, asked, check, check_weights, generator
 from tasks.detection_rewards import find, stages
@@ -130,14 +129,15 @@ class Detection(Task):
         truth, frame = episode.sample.answer, episode.frames[0]
         read = partial(parse.objects, label=_only(truth))
         parsed = parse.answer(episode.completion, self.thinking, read)
-        formatted = tagged(episode.completion, self.thinking, read)
+        formatted = float(parsed.reason is None)
         marks = tuple(Mark("truth", "box", each.box, each.label) for each in truth.objects)
         if parsed.reason:
             parts = {"objects": 0.0, "format": formatted, "distinct": 0.0}
             return Score(parts, 0.0, reason=parsed.reason, marks=marks)
         found = tuple(Object(item.label, places.located(frame, item.box)) for item in parsed.value)
         counted, right = truth.counted(found), truth.single
-        exact = [Object(o.label, places.as_exact(frame, o.box, [each.box for each in right])) for o in counted]
+        boxes = places.as_exact(frame, [o.box for o in counted], [each.box for each in right])
+        exact = [Object(o.label, box) for o, box in zip(counted, boxes, strict=True)]
         distinct = 1.0 + vlm_r1.repetition(parsed.value)
         return Score(
             {"objects": find(self._reward)(exact, right, self.thresholds), "format": formatted, "distinct": distinct},

@@ -52,7 +52,9 @@ def corners(frame: Frame, box: Sequence[float]) -> list[float]:
     return [x1, y1, x2, y2]
 
 
-def as_exact(frame: Frame, box: Sequence[float], truths: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """`box` in pixels of the image, or the truth that the frame's models cannot write any nearer."""
-    own = corners(frame, box)
-    return next((tuple(truth) for truth in truths if corners(frame, truth) == own), tuple(box))
+def as_exact(
+    frame: Frame, boxes: Sequence[Sequence[float]], truths: Sequence[Sequence[float]]
+) -> list[tuple[float, ...]]:
+    """Boxes in pixels of the image; in place of each one the truth that the frame's models cannot write any nearer."""
+    written_alike = {tuple(corners(frame, truth)): tuple(truth) for truth in truths}
+    return [written_alike.get(tuple(corners(frame, box)), tuple(box)) for box in boxes]

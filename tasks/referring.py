@@ -14,7 +14,6 @@ import numpy as np
 from PIL import Image
 
 from rewards import boxes, parse, vlm_r1
-from rewards.format import tagged
 from tasks import places, readers
 from tasks.base import OWN_DATA, THINK, Rendered, Task, answer_markup, asked, check, check_weights, generator
 from tasks.drawn import phrases, pictures, scenes
@@ -141,13 +140,14 @@ class Referring(Task):
         """Parts `iou` and `format`. A box as exact as the frame's coordinates allow is paid like the exact one."""
         truth, frame = episode.sample.answer, episode.frames[0]
         parsed = parse.answer(episode.completion, self.thinking, vlm_r1.one_box)
-        formatted = tagged(episode.completion, self.thinking, vlm_r1.one_box)
+        formatted = float(parsed.reason is None)
         marks = (Mark("truth", "box", truth),)
         if parsed.reason:
             return Score({"iou": 0.0, "format": formatted}, 0.0, reason=parsed.reason, marks=marks)
         box = places.located(frame, parsed.value)
+        (paid,) = places.as_exact(frame, [box], [truth])
         return Score(
-            {"iou": boxes.iou(places.as_exact(frame, box, [truth]), truth), "format": formatted},
+            {"iou": boxes.iou(paid, truth), "format": formatted},
             correct=float(boxes.iou(box, truth) >= CORRECT),
             answer=box,
             marks=(*marks, Mark("prediction", "box", box)),
