@@ -158,6 +158,18 @@ def box(value: Any) -> Parsed:
     return parsed if x1 < x2 and y1 < y2 else Parsed(reason="empty_box")
 
 
+def interval(value: Any) -> Parsed:
+    """Two finite numbers in a list with 0 <= start < end -> (start, end), seconds. `rewards.times` reads texts.
+
+    Reasons: not_an_interval, not_finite, empty_interval.
+    """
+    parsed = _numbers(value, 2, "not_an_interval")
+    if parsed.reason:
+        return parsed
+    start, end = parsed.value
+    return parsed if 0 <= start < end else Parsed(reason="empty_interval" if end <= start else "not_an_interval")
+
+
 def objects(text: str, label: str | None = None) -> Parsed:
     """A list of `{"bbox_2d": [x1, y1, x2, y2], "label": "..."}` -> tuple of Object; `[]` and the word None are empty.
 
