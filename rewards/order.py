@@ -19,6 +19,25 @@ def index_accuracy(predicted: Sequence[int], truth: Sequence[int]) -> float:
     return sum(p == t for p, t in zip(predicted, truth, strict=True)) / len(truth)
 
 
+def permutation_accuracy(predicted: Sequence[int], truth: Sequence[int]) -> float:
+    """`index_accuracy` of a prediction that names every index once, in [0, 1]; else 0. Never raises.
+
+    Unlike in the paper an index cannot be repeated, so that guessing one index for all places earns nothing.
+    """
+    return index_accuracy(predicted, truth) if sorted(predicted) == sorted(truth) else 0.0
+
+
+def inverse(places: Sequence[int]) -> list[int]:
+    """From the original's place for each place of the shuffled image to the reverse, and back; places from 1 on.
+
+    The truth of Jigsaw-R1's backward questions. Of an answer to one, `adjacencies` takes the inverse, and of its truth:
+    on the answers themselves, as in the published code, a perfect one does not score 1. An answer that is no
+    permutation has no inverse and gives an empty list. Never raises.
+    """
+    where = {place: i for i, place in enumerate(places, 1)}
+    return [where[i] for i in range(1, len(places) + 1)] if where.keys() == {*range(1, len(places) + 1)} else []
+
+
 def exact(predicted: Sequence[int], truth: Sequence[int]) -> float:
     """0 or 1: every index is right. Never raises."""
     return float(len(truth) > 0 and list(predicted) == list(truth))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from rewards import boxes, order, parse, points
+from rewards import boxes, order, parse, points, vlm_r1
 
 Inputs = Mapping[str, Any]
 JIGSAW = "zifuwanggg/Jigsaw-R1"
@@ -14,17 +14,26 @@ BACKWARD = "catalogued bug: backward, a perfect answer does not score 1"
 LETTERS = 26
 
 
+def _box(written: str) -> parse.Parsed:
+    """Whole numbers with commas between them, perhaps in brackets."""
+    read = vlm_r1.one_box(written)
+    return parse.Parsed(reason="not_in_notation") if "." in written or "e" in written.lower() else read
+
+
+READERS = {"letter": partial(parse.letter, choices=LETTERS), "digit": parse.count, "box": _box, "point": _box}
+
+
 def _read(inputs: Inputs) -> parse.Parsed | str:
     """The answer, in tags where thoughts were asked for, bare otherwise; or why it cannot be compared."""
     kind, completion = inputs["answer_type"], inputs["completion"]
-    if kind not in ("grid", "letter"):
+    if kind != "grid" and kind not in READERS:
         return f"no task asks for an answer of type {kind}"
     places = inputs["m"] * inputs["n"]
-    read = partial(parse.integers, low=1, high=places) if kind == "grid" else partial(parse.letter, choices=LETTERS)
+    read = partial(parse.integers, low=1, high=places) if kind == "grid" else READERS[kind]
     if completion != completion.strip():
         return parse.Parsed(reason="white_space")
     parsed = parse.answer(completion, True, read) if inputs["think"] else read(completion)
-    whole = parsed.reason or kind == "letter" or len(parsed.value) == places
+    whole = parsed.reason or kind != "grid" or len(parsed.value) == places
     return parsed if whole else parse.Parsed(reason="wrong_count")
 
 
@@ -34,8 +43,11 @@ def _accuracy(inputs: Inputs) -> float | str:
         return parsed
     if parsed.reason:
         return 0.0
-    if inputs["answer_type"] == "letter":
-        return float(parsed.value == inputs["solution"])
+    if inputs["answer_type"] in ("letter", "digit"):
+        return float(str(parsed.value) == str(inputs["solution"]))
+    if inputs["answer_type"] in ("box", "point"):
+        truth = [side * inputs[("width", "height")[i % 2]] for i, side in enumerate(inputs["solution"])]
+        return boxes.iou(parsed.value, truth, least=1.0)
     if not inputs["score_jigsaw_connections"]:
         return order.index_accuracy(parsed.value, inputs["solution"])
     return _connections(parsed.value, inputs["solution"], inputs)

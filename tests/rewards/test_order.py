@@ -57,3 +57,26 @@ def test_only_the_truth_earns_everything(rows, columns, data):
 def test_repeating_one_index_earns_what_guessing_earns(truth, index):
     """The reward follows the paper here; this pins that the shortcut is worth 1/n and no more."""
     assert order.index_accuracy([index] * 9, truth) == pytest.approx(1 / 9)
+
+
+@given(st.permutations(list(range(1, 7))), st.lists(st.integers(1, 6), min_size=6, max_size=6))
+def test_only_permutations_are_paid_where_asked_for(truth, predicted):
+    """Naming one index everywhere earns 1/n in the paper without a look at the image."""
+    whole = sorted(predicted) == list(range(1, 7))
+    expected = order.index_accuracy(predicted, truth) if whole else 0.0
+    assert order.permutation_accuracy(predicted, truth) == expected
+    assert order.permutation_accuracy([truth[0]] * 6, truth) == order.permutation_accuracy([], []) == 0.0
+
+
+@given(st.permutations(list(range(1, 7))))
+def test_a_perfect_backward_answer_has_all_neighbours(truth):
+    """In the published code it scores 0.5 on average, so that right answers are unlearned."""
+    assert order.inverse(order.inverse(truth)) == truth
+    assert all(truth[place - 1] == piece for piece, place in enumerate(order.inverse(truth), 1))
+    assert order.adjacencies(order.inverse(truth), order.inverse(truth), 2, 3) == 1.0
+
+
+@pytest.mark.parametrize("answer", [[1, 1], [0, 1], [2, 3], [1, 2, 2]])
+def test_what_is_no_permutation_has_no_inverse(answer):
+    """A guess instead would be an answer that the model did not give."""
+    assert order.inverse(answer) == []

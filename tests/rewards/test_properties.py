@@ -18,7 +18,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rewards
-from rewards import actions, answers, cls_rl, gui_g1, parse, vision_r1, vlm_r1
+from rewards import (
+    actions,
+    answers,
+    cls_rl,
+    gui_g1,
+    parse,
+    seed_bench_r1,
+    temporal_r1,
+    time_r1,
+    video_r1,
+    videochat_r1,
+    vision_r1,
+    vlm_r1,
+    words,
+)
 from rewards.boxes import Object
 from vlrl import registry
 
@@ -46,6 +60,15 @@ SHORT = [
     "1/2",
     "<think>a</think><answer>airplane</answer>",
 ]
+TIMED = [
+    "<think>a</think><answer>6.0 to 12.5</answer>",
+    '<think>a</think><answer>{"start_time": "6.0", "end_time": "0:12"}</answer>',
+    "<think>a</think><answer>B</answer><glue>[(6.0, 12), (20, 25)]</glue>",
+    "<think>a</think><answer>[" + ", ".join(["[0.1, 0.2, 0.3, 0.5]"] * 8) + "]</answer>",
+]
+OWN_SEEDS = dict.fromkeys([answers, cls_rl, video_r1, words], SHORT)
+OWN_SEEDS[seed_bench_r1] = ["B", "B. cat", "<think>a</think><answer>B.</answer>"]
+OWN_SEEDS |= dict.fromkeys([temporal_r1, time_r1, videochat_r1], TIMED)
 PIECES = [
     "<think>", "</think>", "<answer>", "</answer>", "```", "```json\n", "[", "]", "{", "}", "(", ")", "'", '"', ",",
     ":", "\\", "NaN", "Infinity", "-Infinity", "1e999", "-1e999", "9" * 400, "-", "0", ".5", "5.", "0x10", "1_0", "1j",
@@ -71,12 +94,25 @@ GIVEN = {
     "least": [0.0, 1.0],
     "instances": [0, 3],
     "size": [6, 1],
+    "duration": [30.0, 5, 0, float("nan")],
+    "problem_type": ["multiple choice", "numerical", "regression", "OCR", "free-form", "other"],
 }
+SPANS = [[6.0, 12.0], [5, 20.5], [12, 6], [6, 6], []]
 OWN = {  # where a module has others than GIVEN's
     answers: {"truth": ["airplane", "B", "yes", "3000", "0.5", ""]},
     cls_rl: {"truth": ["airplane", "B", ""]},
     gui_g1: {"notation": ["any", "python"]},
+    seed_bench_r1: {"truth": ["B", "B.", "", "b"]},
+    temporal_r1: {"truth": SPANS, "notation": ["any", "words", "object", "quoted"]},
+    time_r1: {"truth": SPANS, "notation": ["any", "words"]},
+    video_r1: {"truth": ["airplane", "B", "3000", "3000.00", "0", ""]},
+    videochat_r1: {
+        "truth": ["B", ""],
+        "truths": [[[6, 12]], [[6, 12], [20, 25]], [], [[0.1, 0.2, 0.3, 0.5]] * 8, [[2, 1]]],
+        "notation": ["any", "tuples"],
+    },
     vlm_r1: {"notation": ["any", "brackets", "braces"]},
+    words: {"truth": ["The answer is yes.", "airplane", ""]},
 }
 OF_TEXT = {
     name: reward
@@ -115,7 +151,7 @@ def test_every_reward_declares_its_range():
 def test_no_completion_raises_or_leaves_the_range(name):
     """One odd completion among millions would end a run of days, or blow up its gradient."""
     reward, (low, high) = OF_TEXT[name], rewards.RANGES[name]
-    seeds = SHORT if inspect.getmodule(reward) in (answers, cls_rl) else SEEDS
+    seeds = OWN_SEEDS.get(inspect.getmodule(reward), SEEDS)
     paid = 0
     for index in range(COMPLETIONS):
         rng = random.Random(index)
@@ -134,6 +170,7 @@ PLAIN = st.one_of(st.none(), st.text(max_size=20), st.lists(NUMBER, max_size=4))
 SIDES = st.one_of(st.integers(-50, 2000), st.floats())
 CORNERS = st.tuples(SIDES, SIDES, SIDES, SIDES)
 OBJECTS = st.lists(st.builds(Object, st.sampled_from(["cat", " Cat", "dog", ""]), CORNERS), max_size=5)
+TIMES = st.lists(NUMBER, min_size=2, max_size=2)
 BARS = st.tuples(st.floats(0.1, 0.6), st.floats(0.6, 1))
 COUNTS = st.integers(-3, 10**400)
 KINDS = st.sampled_from(["CLICK", "LONG_PRESS", "TYPE", "SCROLL", "HOME", ""])
@@ -145,6 +182,9 @@ NUMERIC = {
     "counting.exact": (COUNTS, COUNTS),
     "gui_odyssey.click": (POINTS, POINTS, BOXES),
     "gui_odyssey.step": (KINDS, PLAIN, KINDS, PLAIN, BOXES),
+    "intervals.iop": (TIMES, TIMES),
+    "intervals.set_iou": (st.lists(TIMES, max_size=5), st.lists(TIMES, max_size=5)),
+    "intervals.tiou": (TIMES, TIMES),
     "matching.f1": (OBJECTS, OBJECTS, BARS),
     "points.in_box": (POINTS, BOXES, st.booleans()),
     "points.near": (POINTS, POINTS, POINTS, NUMBER, st.booleans()),

@@ -1,0 +1,73 @@
+"""Rewards for longer texts, word by word: word accuracy for text that is read, ROUGE for free answers.
+
+Both are bounded: a text of more than MAX_WORDS words is worth 0. None of these raises on any text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from rewards.stemming import stem
+
+MAX_WORDS = 300
+MAX_WORD = 40  # characters of a word that is stemmed
+_WORD = re.compile(r"[a-z0-9]+")
+
+
+def accuracy(predicted: str, truth: str) -> float:
+    """1 - word error rate (edits of words / words of the truth), in [0, 1]; case and punctuation count.
+
+    An empty truth is worth 0.
+    """
+    first, second = predicted.split(), truth.split()
+    if not second or max(len(first), len(second)) > MAX_WORDS:
+        return 0.0
+    return max(0.0, 1.0 - _edits(first, second) / len(second))
+
+
+def rouge(predicted: str, truth: str) -> float:
+    """Mean of the F1 of ROUGE-1, ROUGE-2 and ROUGE-L over Porter's stems, in [0, 1]; neither case nor punctuation.
+
+    Letters and digits of ASCII only: other scripts are worth 0. Equal to the package rouge-score with stemming.
+    Source: Lin 2004, `ROUGE: A Package for Automatic Evaluation of Summaries`.
+    """
+    first, second = _stems(predicted), _stems(truth)
+    if not first or not second or max(len(first), len(second)) > MAX_WORDS:
+        return 0.0
+    longest = 2 * _common(first, second) / (len(first) + len(second))
+    return (_overlap(first, second, 1) + _overlap(first, second, 2) + longest) / 3
+
+
+def _stems(text: str) -> list[str]:
+    found = _WORD.findall(text.lower())
+    return [stem(word) if 3 < len(word) <= MAX_WORD else word for word in found[: MAX_WORDS + 1]]
+
+
+def _overlap(first: Sequence[str], second: Sequence[str], size: int) -> float:
+    """F1 of the runs of `size` words, as often as they are written."""
+    a, b = (Counter(tuple(words[i : i + size]) for i in range(len(words) - size + 1)) for words in (first, second))
+    return 2 * (a & b).total() / (a.total() + b.total()) if a and b else 0.0
+
+
+def _common(first: Sequence[str], second: Sequence[str]) -> int:
+    """Length of the longest common subsequence."""
+    above = [0] * (len(second) + 1)
+    for a in first:
+        row = [0]
+        for j, b in enumerate(second, 1):
+            row.append(above[j - 1] + 1 if a == b else max(above[j], row[-1]))
+        above = row
+    return above[-1]
+
+
+def _edits(first: Sequence[str], second: Sequence[str]) -> int:
+    """The least number of words to insert, delete or replace."""
+    above = list(range(len(second) + 1))
+    for i, a in enumerate(first, 1):
+        row = [i]
+        for j, b in enumerate(second, 1):
+            row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (a != b)))
+        above = row
+    return above[-1]
