@@ -42,16 +42,44 @@ class BadRow:
     problem: str
 
 
+@dataclass(frozen=True, eq=False)
+class Video:
+    """Frames sampled from a video, and when each of them is shown. Equal by frames and times."""
+
+    frames: np.ndarray  # uint8 [T, height, width, 3], RGB, at least one
+    times: tuple[float, ...]  # [T], seconds from the source's beginning, ascending
+    fps: float  # of the source
+    duration: float  # of the source, seconds
+
+    def __post_init__(self):
+        if not len(self.frames) == len(self.times) > 0:
+            raise ValueError(f"{len(self.frames)} frames with {len(self.times)} times: each needs its own")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Video) or (self.times, self.frames.shape) != (other.times, other.frames.shape):
+            return False
+        return self.frames is other.frames or bool((self.frames == other.frames).all())
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the frames, as an image has them."""
+        return self.frames.shape[2], self.frames.shape[1]
+
+
 @dataclass(frozen=True)
 class Observation:
-    """What a policy is shown: text and images in reading order, plus proprioception where there is a body."""
+    """What a policy is shown: text, images, videos in reading order, plus proprioception where there is a body."""
 
-    content: tuple[str | Image, ...]
+    content: tuple[str | Image | Video, ...]
     state: np.ndarray | None = None  # float32 [S]
 
     @property
     def images(self) -> tuple[Image, ...]:
-        return tuple(part for part in self.content if not isinstance(part, str))
+        return tuple(part for part in self.content if not isinstance(part, str | Video))
+
+    @property
+    def videos(self) -> tuple[Video, ...]:
+        return tuple(part for part in self.content if isinstance(part, Video))
 
     @property
     def text(self) -> str:
@@ -71,7 +99,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Frame:
-    """The coordinates in which a model writes about one image, and that image's sizes (width, height) in pixels.
+    """The coordinates in which a model writes about an image or video, and its sizes (width, height) in pixels.
 
     space: `original_px` pixels of the task's image; `resized_px` pixels of the image as shown to the model
     (Qwen2.5-VL); `rel1000` and `rel1` fractions times 1000 or 1 (Qwen3-VL, InternVL); `gridN` column and row of an
@@ -117,7 +145,7 @@ class Decision:
     logprobs: Tensor  # float32 [T], under the law that sampled
     entropy: Tensor  # float32 [T], of that law's full distribution
     cut: bool  # stopped by the length limit, not by the policy
-    frames: tuple[Frame, ...] = ()  # one per image of the prompt: how coordinates in `action` are to be read
+    frames: tuple[Frame, ...] = ()  # one per image or video of the prompt: how to read coordinates in `action`
     inputs: Any = None  # private to the policy that made it
 
 

@@ -6,25 +6,40 @@ coordinate space its answers are written in, and the tokens it must never sample
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from PIL.Image import Image
+import numpy as np
+import torch
+from PIL import Image
 from torch import Tensor
 
-from vlrl.types import Frame, Observation, UserError
+from vlrl.policies.positions import positions_of
+from vlrl.types import Frame, Observation, UserError, Video
+
+# the names under which a processor gives patches and grids
+MADE = {"image": ("pixel_values", "image_grid_thw"), "video": ("pixel_values_videos", "video_grid_thw")}
 
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
-    """A preprocessed observation, made once and shared by rollout and update. P prompt tokens, M image patches."""
+    """A preprocessed observation, made once and shared by rollout and update. P prompt tokens, M patches.
+
+    Images and videos are media alike from here on: a video's placeholders are written as an image's.
+    """
 
     ids: Tensor  # int64 [P]
-    types: Tensor  # int32 [P], 0 text, 1 image
+    types: Tensor  # int32 [P], 0 text, 1 image or video
     positions: Tensor  # int64 [3, P], rotary positions (time, height, width)
     pixels: Tensor | None  # float32 [M, patch values]
-    grid: Tensor | None  # int64 [images, 3], patches (time, height, width)
-    frames: tuple[Frame, ...]
+    grid: Tensor | None  # int64 [media, 3], patches (time, height, width), in reading order
+    frames: tuple[Frame, ...]  # one per medium
+
+    @property
+    def nbytes(self) -> int:
+        """What it holds in memory, pixels above all."""
+        return sum(v.nbytes for v in (self.ids, self.types, self.positions, self.pixels, self.grid) if v is not None)
 
 
 class QwenCodec:
@@ -35,9 +50,11 @@ class QwenCodec:
     def __init__(self, processor, model, max_prompt: int | None = None):
         self.processor, self.tokenizer = processor, processor.tokenizer
         self.space = getattr(model.config, "coordinate_space", None) or type(self).space
-        self.rope_index: Callable = model.model.get_rope_index
         self.max_prompt = max_prompt or model.config.text_config.max_position_embeddings
         config = model.config
+        # Positions that a second of video counts for; where videos tell their times in words, none are counted.
+        self.time_rate = getattr(config.vision_config, "tokens_per_second", 0)
+        self.image_id, self.video_id = config.image_token_id, config.video_token_id
         ends = model.generation_config.eos_token_id if model.generation_config else None
         self.stop_ids = tuple(ends if isinstance(ends, list) else [ends]) if ends is not None else ()
         self.stop_ids = self.stop_ids or (self.tokenizer.eos_token_id,)
@@ -47,7 +64,7 @@ class QwenCodec:
         self.banned_ids = tuple(sorted(i for i in special if i is not None and i not in self.stop_ids))
         self.pad_id = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self.stop_ids[0]
 
-    def see(self, image: Image) -> Image:
+    def see(self, image: Image.Image) -> Image.Image:
         """The image as the model will be shown it: RGB, resized to whole patches within the processor's limits.
 
         Raises:
@@ -68,34 +85,57 @@ class QwenCodec:
         Raises:
             UserError: the prompt is longer than the model takes. It is never cut: a cut could go through an image.
         """
-        shown = [self.see(image) for image in observation.images]
+        made = self.processor(
+            text=[self.text(observation)], images=[self.see(image) for image in observation.images] or None,
+            **self._clips(observation.videos), do_resize=False, return_mm_token_type_ids=True, return_tensors="pt",
+        )  # fmt: skip
+        ids, types = made["input_ids"][0], made["mm_token_type_ids"][0].clamp(max=1)
+        if len(ids) > self.max_prompt:
+            raise UserError(
+                f"a prompt of {len(ids)} tokens is longer than the {self.max_prompt} that the model takes: "
+                "show smaller images (policy.max_pixels) or fewer frames, or shorten the text"
+            )
+        ids[ids == self.video_id] = self.image_id
+        media = [part for part in observation.content if not isinstance(part, str)]
+        pixels, grid = _in_order(made, media)
+        layers = [] if grid is None else [tuple(row) for row in grid.tolist()]
+        patch, merge = self.processor.image_processor.patch_size, self.processor.image_processor.merge_size
+        positions = positions_of(
+            types, [(t, h // merge, w // merge) for t, h, w in layers], [self._ticks(medium) for medium in media]
+        )
+        frames = tuple(
+            Frame(self.space, medium.size, (w * patch, h * patch))
+            for medium, (_, h, w) in zip(media, layers, strict=True)
+        )
+        return Prompt(ids, types, positions, pixels, grid, frames)
+
+    def text(self, observation: Observation) -> str:
+        """The user turn in the chat template, one placeholder per image and video."""
         content = [
-            {"type": "text", "text": part} if isinstance(part, str) else {"type": "image"}
+            {"type": "text", "text": part} if isinstance(part, str) else {"type": kind_of(part)}
             for part in observation.content
         ]
-        text = self.processor.apply_chat_template(
-            [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
-        )
-        made = self.processor(
-            text=[text], images=shown or None, do_resize=False, return_mm_token_type_ids=True, return_tensors="pt"
-        )
-        length = made["input_ids"].shape[1]
-        if length > self.max_prompt:
-            raise UserError(
-                f"a prompt of {length} tokens is longer than the {self.max_prompt} that the model takes: "
-                "show smaller images (policy.max_pixels) or shorten the text"
-            )
-        positions, _ = self.rope_index(
-            made["input_ids"], mm_token_type_ids=made["mm_token_type_ids"], image_grid_thw=made.get("image_grid_thw")
-        )
-        patch, grid = self.processor.image_processor.patch_size, made.get("image_grid_thw")
-        frames = tuple(
-            Frame(self.space, image.size, (int(w) * patch, int(h) * patch))
-            for image, (_, h, w) in zip(observation.images, grid if grid is not None else (), strict=True)
-        )
-        return Prompt(
-            made["input_ids"][0], made["mm_token_type_ids"][0], positions[:, 0], made.get("pixel_values"), grid, frames
-        )
+        turns = [{"role": "user", "content": content}]
+        return self.processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+
+    def _clips(self, videos: Sequence[Video]) -> dict[str, Any]:
+        """The processor's arguments for videos, each frame of which is shown as an image would be."""
+        if not videos:
+            return {}
+        shown = [np.stack([self.see(Image.fromarray(frame)) for frame in video.frames]) for video in videos]
+        # A clock of a thousand frames a second: real times, whether or not the source's frames come evenly.
+        clocks = [[round(1000 * time) for time in video.times] for video in videos]
+        metadata = [{"fps": 1000, "frames_indices": ms, "total_num_frames": ms[-1] + 1} for ms in clocks]
+        # Given, because its absence is warned of; it concerns a resizing that is not done.
+        cap = {"cap_pixels_per_frame": False} if hasattr(self.processor.video_processor, "cap_pixels_per_frame") else {}
+        return {"videos": shown, "video_metadata": metadata, "do_sample_frames": False, **cap}
+
+    def _ticks(self, medium: Image.Image | Video) -> list[int]:
+        """How far each layer of a medium lies behind its first one, in positions of time."""
+        if not isinstance(medium, Video):
+            return [0]
+        times = medium.times[:: self.processor.video_processor.temporal_patch_size]
+        return [int(self.time_rate * (time - times[0]) + 1e-6) for time in times]  # 1e-6: thirds do not add up
 
     def decode(self, ids: Sequence[int]) -> str:
         """Completion tokens -> text, without the stop token."""
@@ -113,9 +153,32 @@ class Qwen25VL(QwenCodec):
 
 
 class Qwen3VL(QwenCodec):
-    """Qwen3-VL answers in thousandths of the image's sides."""
+    """Qwen3-VL answers in thousandths of the image's sides, and reads the seconds before each pair of frames."""
 
     space = "rel1000"
+
+    def text(self, observation: Observation) -> str:
+        # Each pair of frames gets its own start and end. Around all of them the model knows none, but transformers 5
+        # leaves the template's there (vllm-project/vllm#46817), where 4.57, as published, replaced them.
+        wrapped, bare = "{0.vision_start_token}{0.video_token}{0.vision_end_token}", "{0.video_token}"
+        return super().text(observation).replace(wrapped.format(self.processor), bare.format(self.processor))
+
+
+def kind_of(medium: Image.Image | Video) -> str:
+    return "video" if isinstance(medium, Video) else "image"
+
+
+def _in_order(made: dict[str, Tensor], media: Sequence[Image.Image | Video]) -> tuple[Tensor | None, Tensor | None]:
+    """Patches and grids of all media in reading order; the processor gives images and videos apart."""
+    if not media:
+        return None, None
+    of = {
+        kind: zip(made[pixels].split(made[grid].prod(-1).tolist()), made[grid].split(1), strict=True)
+        for kind, (pixels, grid) in MADE.items()
+        if grid in made
+    }
+    shown = [next(of[kind_of(medium)]) for medium in media]
+    return torch.cat([pixels for pixels, _ in shown]), torch.cat([grid for _, grid in shown])
 
 
 CODECS: dict[str, type[QwenCodec]] = {"qwen2_5_vl": Qwen25VL, "qwen3_vl": Qwen3VL}

@@ -20,10 +20,11 @@ from vlrl.policies.codecs import Prompt, codec_for
 from vlrl.policies.decoding import Prefill, entropy_of, law
 from vlrl.policies.decoding import sample as decode
 from vlrl.policies.packing import Packed, pack, pack_replies
-from vlrl.types import Decision, Episode, Evaluation, Observation, UserError
+from vlrl.types import Decision, Episode, Evaluation, Observation, UserError, Video
 
 CHUNK = 2**25  # logits held at once while scoring: tokens times vocabulary
 TOKENS = 2**14  # of prompts that are forwarded at once for their features
+CACHED = 2**32  # bytes of prompts that are kept for when they come again
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,14 @@ def digest(observation: Observation) -> bytes:
     """The same for observations that a model sees alike."""
     hashed = hashlib.blake2b(digest_size=16)
     for part in observation.content:
-        told = part if isinstance(part, str) else f"{part.mode} {part.size}"
+        if isinstance(part, str):
+            told, held = part, b""
+        elif isinstance(part, Video):
+            told, held = f"{part.times} {part.size}", part.frames.tobytes()
+        else:
+            told, held = f"{part.mode} {part.size}", part.tobytes()
         hashed.update(f"{len(told)} {told}".encode())
-        if not isinstance(part, str):
-            hashed.update(part.tobytes())
+        hashed.update(held)
     return hashed.digest()
 
 
@@ -113,6 +118,7 @@ class VLM:
         self._frozen: nn.Module | None = None
         self._kept: Prefill | None = None
         self._prompts: OrderedDict[bytes, Prompt] = OrderedDict()
+        self._held = 0  # bytes of them
         self._cached_prompts = cached_prompts
 
     @property
@@ -137,8 +143,9 @@ class VLM:
             made = self._prompts[content] = self.codec.encode(observation)
         except UserError as error:
             raise UserError(f"sample {key}: {error}") from None
-        if len(self._prompts) > self._cached_prompts:
-            self._prompts.popitem(last=False)
+        self._held += made.nbytes
+        while len(self._prompts) > 1 and (len(self._prompts) > self._cached_prompts or self._held > CACHED):
+            self._held -= self._prompts.popitem(last=False)[1].nbytes
         return made
 
     def act(
