@@ -115,7 +115,8 @@ class VlmR1(Task):
             found, correct = parsed.value, float(value >= 1)
         else:
             found = tuple(Object(o.label, places.located(episode.frames[0], o.box)) for o in parsed.value)
-            exact = [Object(o.label, places.as_exact(episode.frames[0], o.box, _boxes(row))) for o in found]
+            boxes = places.as_exact(episode.frames[0], [o.box for o in found], _boxes(row))
+            exact = [Object(o.label, box) for o, box in zip(found, boxes, strict=True)]
             value, correct = LISTS[row.method](exact, row.objects), matching.f1(exact, row.objects, (CORRECT,))
         return Score({**parts, "accuracy": value}, correct, answer=found, marks=(*marks, *_marks("prediction", found)))
 
