@@ -1,0 +1,1 @@
+"""Videos for tasks: decoded with PyAV, sampled, kept; see docs/video.md."""
