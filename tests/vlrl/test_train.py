@@ -43,8 +43,8 @@ class Lengthy(GuiGrounding):
         self.stage = step
 
     def score(self, episode):
-        hit = float(sum(map(ord, episode.completion)) % 2) * (1 - self.stage / 100)
-        return Score({"hit": hit, "format": len(episode.completion) / 10}, hit)
+        hit = float(sum(map(ord, episode.completion)) % 2)
+        return Score({"hit": hit * (1 - self.stage / 100), "format": len(episode.completion) / 10}, hit)
 
 
 def nan_loss(now, batch):
