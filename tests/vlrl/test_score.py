@@ -44,7 +44,7 @@ def score(tmp_path) -> Callable[..., tuple[list[dict[str, Any]], str | None]]:
 
 def test_a_click_is_scored_with_its_parts(score):
     """A saved evaluation could not be checked by hand."""
-    wanted = {"id": "a", "reward": 1.5, "parts": {"hit": 1.0, "format": 1.0}, "correct": 1.0, "answer": (12.0, 15.0)}
+    wanted = {"id": "a", "reward": 1.5, "parts": {"hit": 1.0, "format": 1.0}, "correct": 1.0, "answer": [12.0, 15.0]}
     assert score("gui_grounding", CLICK | {"id": "a"}) == ([wanted | {"reason": None}], None)
 
 
