@@ -24,7 +24,7 @@ from rewards.boxes import Object
 
 ROOT = Path(__file__).parents[1]
 Objects = Sequence[Object]
-REFINED = "{0: [0.5, 0.75], 75: [0.75, 0.9]}"  # Vision-R1 refines its rules in the middle of the training
+REFINED = "{0: [0.5, 0.75], 38: [0.75, 0.9]}"  # Vision-R1 refines its rules in the middle of the training
 ARMS = {  # arm -> what it changes in configs/detection.yaml
     "AP, published": ("task.reward=bench.detection_study:ap",),
     "Vision-R1, published": ("task.reward=bench.detection_study:recall_precision", "task.thresholds=[0.5]"),
@@ -34,7 +34,7 @@ ARMS = {  # arm -> what it changes in configs/detection.yaml
     "odLength": ("task.reward=od_length",),
     "ours": (),
 }  # fmt: skip
-STEPS, EVERY = 150, 25  # of a run, and between evaluations
+STEPS, EVERY = 75, 25  # of a run, and between evaluations
 CURVES = {"f1": "F1 at IoU 0.5", "AP50": "AP at IoU 0.5", "boxes": "boxes a picture", "false_boxes": "false boxes"}
 
 
@@ -60,7 +60,7 @@ def run(out: Path, arm: str, seed: int, more: Sequence[str]) -> list[dict]:
     """One training run -> its evaluations, in order."""
     folder = out / f"{arm.lower().replace(', ', '_').replace(' ', '_')}_{seed}"
     if not (folder / "summary.json").exists():
-        budget = (f"train.steps={STEPS}", f"eval.every={EVERY}", "policy.max_tokens=96", "log.trackers=[]")
+        budget = (f"train.steps={STEPS}", f"eval.every={EVERY}", "policy.max_tokens=96", "eval.samples=256", "log.trackers=[]")
         changes = [*ARMS[arm], f"out={folder}", f"seed={seed}", *budget, *more]
         command = [sys.executable, "-m", "vlrl.cli", "train", "configs/detection.yaml", *changes]
         with (out / f"{folder.name}.log").open("w") as log:
