@@ -60,8 +60,8 @@ def run(out: Path, arm: str, seed: int, more: Sequence[str]) -> list[dict]:
     """One training run -> its evaluations, in order."""
     folder = out / f"{arm.lower().replace(', ', '_').replace(' ', '_')}_{seed}"
     if not (folder / "summary.json").exists():
-        budget = (f"train.steps={STEPS}", f"eval.every={EVERY}", "policy.max_tokens=96", "eval.samples=256", "log.trackers=[]")
-        changes = [*ARMS[arm], f"out={folder}", f"seed={seed}", *budget, *more]
+        budget = (f"train.steps={STEPS}", f"eval.every={EVERY}", "eval.samples=256", "policy.max_tokens=96")
+        changes = [*ARMS[arm], f"out={folder}", f"seed={seed}", *budget, "log.trackers=[]", *more]
         command = [sys.executable, "-m", "vlrl.cli", "train", "configs/detection.yaml", *changes]
         with (out / f"{folder.name}.log").open("w") as log:
             environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
