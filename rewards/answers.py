@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from rewards.alignment import common
 from rewards.text import MAX_EDITED
 
 MAX_ANSWER = 2_000  # characters; longer ones are no short answers
@@ -57,7 +58,7 @@ def default(predicted: str, truth: str) -> float:
     first, second = _plain(predicted), _plain(truth)
     if not first or not second or max(len(first), len(second)) > MAX_EDITED:
         return float(first == second != "")
-    return 2 * _common(first, second) / (len(first) + len(second))
+    return 2 * common(first, second) / (len(first) + len(second))
 
 
 def _plain(text: str) -> str:
@@ -94,15 +95,3 @@ def _value(text: str) -> Fraction | None:
     above, _, below = written.partition("/")
     parts = [_number(above), _number(below or "1")]
     return parts[0] / parts[1] if None not in parts and parts[1] else None
-
-
-def _common(first: str, second: str) -> int:
-    """Length of the longest common subsequence, one bit per character of the first (Hyyro 2004)."""
-    places: dict[str, int] = {}
-    for i, char in enumerate(first):
-        places[char] = places.get(char, 0) | 1 << i
-    every = unmatched = (1 << len(first)) - 1
-    for char in second:
-        hits = unmatched & places.get(char, 0)
-        unmatched = (unmatched + hits) | (unmatched - hits)
-    return len(first) - (unmatched & every).bit_count()

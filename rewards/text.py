@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from rewards.alignment import edits
+
 DIRECTIONS = ("up", "down", "left", "right")
 MAX_EDITED = 500  # characters; the edit distance takes time in the product of the lengths
 
@@ -36,18 +38,7 @@ def similar(predicted: str, truth: str) -> float:
     longest = max(len(predicted), len(truth))
     if predicted == truth or longest > MAX_EDITED or not predicted or not truth:
         return float(predicted == truth)
-    return float(1 - _edits(predicted, truth) / longest >= 0.5)
-
-
-def _edits(first: str, second: str) -> int:
-    """The least number of characters to insert, delete or replace."""
-    above = list(range(len(second) + 1))
-    for i, a in enumerate(first, 1):
-        row = [i]
-        for j, b in enumerate(second, 1):
-            row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (a != b)))
-        above = row
-    return above[-1]
+    return float(1 - edits(predicted, truth) / longest >= 0.5)
 
 
 def verdict(reply: str) -> float:

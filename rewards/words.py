@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from rewards.alignment import common, edits
 from rewards.stemming import stem
 
 MAX_WORDS = 300
@@ -24,7 +25,7 @@ def accuracy(predicted: str, truth: str) -> float:
     first, second = predicted.split(), truth.split()
     if not second or max(len(first), len(second)) > MAX_WORDS:
         return 0.0
-    return max(0.0, 1.0 - _edits(first, second) / len(second))
+    return max(0.0, 1.0 - edits(first, second) / len(second))
 
 
 def rouge(predicted: str, truth: str) -> float:
@@ -36,7 +37,7 @@ def rouge(predicted: str, truth: str) -> float:
     first, second = _stems(predicted), _stems(truth)
     if not first or not second or max(len(first), len(second)) > MAX_WORDS:
         return 0.0
-    longest = 2 * _common(first, second) / (len(first) + len(second))
+    longest = 2 * common(first, second) / (len(first) + len(second))
     return (_overlap(first, second, 1) + _overlap(first, second, 2) + longest) / 3
 
 
@@ -49,25 +50,3 @@ def _overlap(first: Sequence[str], second: Sequence[str], size: int) -> float:
     """F1 of the runs of `size` words, as often as they are written."""
     a, b = (Counter(tuple(words[i : i + size]) for i in range(len(words) - size + 1)) for words in (first, second))
     return 2 * (a & b).total() / (a.total() + b.total()) if a and b else 0.0
-
-
-def _common(first: Sequence[str], second: Sequence[str]) -> int:
-    """Length of the longest common subsequence."""
-    above = [0] * (len(second) + 1)
-    for a in first:
-        row = [0]
-        for j, b in enumerate(second, 1):
-            row.append(above[j - 1] + 1 if a == b else max(above[j], row[-1]))
-        above = row
-    return above[-1]
-
-
-def _edits(first: Sequence[str], second: Sequence[str]) -> int:
-    """The least number of words to insert, delete or replace."""
-    above = list(range(len(second) + 1))
-    for i, a in enumerate(first, 1):
-        row = [i]
-        for j, b in enumerate(second, 1):
-            row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (a != b)))
-        above = row
-    return above[-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
 
 import numpy as np
 
@@ -52,6 +52,19 @@ class Rendered(Sequence[Sample]):
         return self._make(range(self._n)[index])
 
 
+def rows_or_drawn(
+    split: Split,
+    rows: Mapping[Split, Sequence],
+    from_file: Callable[[Split, int], Sample],
+    drawn: Mapping[Split, int],
+    from_seed: Callable[[Split, int], Sample],
+) -> Rendered:
+    """A split's samples: those of its file where one was named, else as many as are to be drawn."""
+    if split in rows:
+        return Rendered(len(rows[split]), partial(from_file, split))
+    return Rendered(drawn[split], partial(from_seed, split))
+
+
 class Task:
     """The defaults of a task; a subclass gives `weights`, `samples`, `score` and `gold` (see vlrl.types.Task)."""
 
@@ -65,10 +78,6 @@ class Task:
     def reward(self, score: Score) -> float:
         """The weighted sum of the score's parts."""
         return sum(weight * score.parts[name] for name, weight in self.weights.items())
-
-    def truth(self, value: Any) -> Any:
-        """A sample's `answer` from what JSON holds of it, for completions that are scored offline."""
-        return tuple(value) if isinstance(value, list) else value
 
     def at_step(self, step: int) -> None:
         """Told before each training step: rewards that grow stricter hang on it, and on nothing before it."""

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Literal
 
 from rewards import counting, parse
 from tasks import readers
-from tasks.base import OWN_DATA, THINK, Rendered, Task, answer_markup, check, check_weights, generator
+from tasks.base import OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
 from tasks.drawn import pictures
 from tasks.metrics import breakdown, detection_metrics
 from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
@@ -60,9 +59,7 @@ class Counting(Task):
         self._questions = {s: [(row, label) for row in found for label in row.labels] for s, found in rows.items()}
 
     def samples(self, split: Split) -> Sequence[Sample]:
-        if split in self._questions:
-            return Rendered(len(self._questions[split]), partial(self._from_file, split))
-        return Rendered(self._drawn[split], partial(self._from_seed, split))
+        return rows_or_drawn(split, self._questions, self._from_file, self._drawn, self._from_seed)
 
     def _from_seed(self, split: Split, index: int) -> Sample:
         rng = generator(self.seed, split, index)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from rewards import matching, parse, vlm_r1
 from rewards.boxes import Object
 from tasks import places, readers
-from tasks.base import OWN_DATA, THINK, Rendered, Task, answer_markup, asked, check, check_weights, generator
+from tasks.base import OWN_DATA, THINK, Task, answer_markup, asked, check, check_weights, generator, rows_or_drawn
 from tasks.detection_rewards import find, stages
 from tasks.detection_truth import Truth
 from tasks.drawn import pictures
@@ -87,9 +87,7 @@ class Detection(Task):
         self._rows, self.bad_rows = readers.scenes(data)
 
     def samples(self, split: Split) -> Sequence[Sample]:
-        if split in self._rows:
-            return Rendered(len(self._rows[split]), partial(self._from_file, split))
-        return Rendered(self._drawn[split], partial(self._from_seed, split))
+        return rows_or_drawn(split, self._rows, self._from_file, self._drawn, self._from_seed)
 
     def _from_seed(self, split: Split, index: int) -> Sample:
         picture, question = divmod(index, self.per_picture)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from rewards.actions import PLACED, Action
 from tasks import readers
-from tasks.base import OWN_DATA, Rendered, Task, check, check_weights, generator
+from tasks.base import OWN_DATA, Task, check, check_weights, generator, rows_or_drawn
 from tasks.drawn import screens
 from tasks.gui import gui_questions
 from tasks.gui.gui_answers import Answer
@@ -76,9 +76,7 @@ class GuiActions(Task):
         self._rows, self.bad_rows = readers.actions(data, self.system.kinds, self.system.texts, boxes)
 
     def samples(self, split: Split) -> Sequence[Sample]:
-        if split in self._rows:
-            return Rendered(len(self._rows[split]), partial(self._from_file, split))
-        return Rendered(self._rendered[split], partial(self._from_seed, split))
+        return rows_or_drawn(split, self._rows, self._from_file, self._rendered, self._from_seed)
 
     def _from_seed(self, split: Split, index: int) -> Sample:
         rng = generator(self.seed, split, index)

@@ -11,9 +11,8 @@ from functools import partial
 from typing import Literal
 
 from rewards import parse, points
-from rewards.format import tagged
 from tasks import places, readers
-from tasks.base import OWN_DATA, THINK, Rendered, Task, answer_markup, check, check_weights, generator
+from tasks.base import OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
 from tasks.drawn import screens
 from tasks.metrics import breakdown
 from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
@@ -79,9 +78,7 @@ class GuiGrounding(Task):
         self._targets, self.bad_rows = readers.targets(data)
 
     def samples(self, split: Split) -> Sequence[Sample]:
-        if split in self._targets:
-            return Rendered(len(self._targets[split]), partial(self._from_file, split))
-        return Rendered(self._rendered[split], partial(self._from_seed, split))
+        return rows_or_drawn(split, self._targets, self._from_file, self._rendered, self._from_seed)
 
     def _from_seed(self, split: Split, index: int) -> Sample:
         screen, question = divmod(index, self.per_screen)
@@ -105,7 +102,7 @@ class GuiGrounding(Task):
         """Parts `hit` and `format`; a point outside the image is refused, not moved to its border."""
         box, frame = episode.sample.answer, episode.frames[0]
         parsed = parse.answer(episode.completion, self.thinking, _point)
-        formatted = tagged(episode.completion, self.thinking, _point)
+        formatted = float(parsed.reason is None)
         marks = (Mark("truth", "box", box),)
         if parsed.reason:
             return Score({"hit": 0.0, "format": formatted}, 0.0, reason=parsed.reason, marks=marks)

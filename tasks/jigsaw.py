@@ -15,7 +15,6 @@ import numpy as np
 from PIL import Image
 
 from rewards import order, parse
-from rewards.format import tagged
 from tasks.base import OWN_DATA, THINK, Rendered, Task, answer_markup, check, check_weights, generator
 from tasks.drawn import photos, puzzles
 from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
@@ -166,7 +165,7 @@ class Jigsaw(Task):
         parsed = parse.answer(episode.completion, self.thinking, self._read)
         accuracy = 0.0 if parsed.reason else order.index_accuracy(parsed.value, truth)
         return Score(
-            {"accuracy": accuracy, "format": tagged(episode.completion, self.thinking, self._read)},
+            {"accuracy": accuracy, "format": float(parsed.reason is None)},
             correct=0.0 if parsed.reason else order.exact(parsed.value, truth),
             answer=parsed.value,
             reason=parsed.reason,

@@ -15,7 +15,7 @@ from PIL import Image
 
 from rewards import boxes, parse, vlm_r1
 from tasks import places, readers
-from tasks.base import OWN_DATA, THINK, Rendered, Task, answer_markup, asked, check, check_weights, generator
+from tasks.base import OWN_DATA, THINK, Task, answer_markup, asked, check, check_weights, generator, rows_or_drawn
 from tasks.drawn import phrases, pictures, scenes
 from tasks.metrics import breakdown, detection_metrics
 from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
@@ -83,9 +83,7 @@ class Referring(Task):
         self._rows, self.bad_rows = readers.referring(data)
 
     def samples(self, split: Split) -> Sequence[Sample]:
-        if split in self._rows:
-            return Rendered(len(self._rows[split]), partial(self._from_file, split))
-        return Rendered(self._drawn[split], partial(self._from_seed, split))
+        return rows_or_drawn(split, self._rows, self._from_file, self._drawn, self._from_seed)
 
     def _from_seed(self, split: Split, index: int) -> Sample:
         scene, question = divmod(index, self.per_scene)

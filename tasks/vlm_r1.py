@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 from PIL import Image
 
 from rewards import answers, matching, parse, vlm_r1
 from rewards.boxes import Object
-from rewards.format import tagged
 from tasks import places, readers
-from tasks.base import OWN_DATA, Rendered, Task, answer_markup, check, check_weights, generator
+from tasks.base import OWN_DATA, Task, answer_markup, check, check_weights, generator, rows_or_drawn
 from tasks.drawn import screen_questions
 from tasks.metrics import breakdown, coco_metrics
 from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
@@ -83,9 +81,7 @@ class VlmR1(Task):
         self._rows, self.bad_rows = readers.asked(data, method, lists=LISTS, texts=TEXTS)
 
     def samples(self, split: Split) -> Sequence[Sample]:
-        if split in self._rows:
-            return Rendered(len(self._rows[split]), partial(self._from_file, split))
-        return Rendered(self._drawn[split], partial(self._from_seed, split))
+        return rows_or_drawn(split, self._rows, self._from_file, self._drawn, self._from_seed)
 
     def _from_file(self, split: Split, index: int) -> Sample:
         row = self._rows[split][index]
@@ -106,7 +102,7 @@ class VlmR1(Task):
         listed = row.method in LISTS
         read = parse.objects if listed else _text
         parsed = parse.answer(episode.completion, True, read)
-        parts = {"accuracy": 0.0, "format": tagged(episode.completion, True, read)}
+        parts = {"accuracy": 0.0, "format": float(parsed.reason is None)}
         marks = _marks("truth", row.objects if listed else row.answer)
         if parsed.reason:
             return Score(parts, 0.0, reason=parsed.reason, marks=marks)

@@ -108,8 +108,8 @@ def row_of(episode: Episode, save: Callable[[Image.Image], str]) -> dict[str, An
 
 def _turn_row(save: Callable[[Image.Image], str], turn: Turn) -> dict[str, Any]:
     decision, step = turn.decision, turn.step
-    if not isinstance(decision.action, str) or turn.observation.state is not None:
-        raise UserError("only episodes of text actions on text and images can be recorded: robots have their own form")
+    if not isinstance(decision.action, str) or turn.observation.state is not None or turn.observation.videos:
+        raise UserError("only episodes of text actions on text and images can be recorded")
     content = [p if isinstance(p, str) else {"image": save(p)} for p in turn.observation.content]
     return {
         "content": content, "action": decision.action, "cut": decision.cut,

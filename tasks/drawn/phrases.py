@@ -14,7 +14,7 @@ EXTREMES: dict[str, Callable[[Thing], float]] = {  # word -> what the object has
     "small": lambda thing: thing.side,
     "big": lambda thing: -thing.side,
 }
-CLEAR = 1.15  # a size must differ from the next one's by this factor, a place by a tenth of this many sides
+CLEAR = 1.15  # a size must differ from the next one's by this factor, centres by half as many of the object's sides
 
 
 def by_place(phrase: str) -> bool:

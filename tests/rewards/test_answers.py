@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewards import answers, cls_rl, counting, parse
+from rewards import alignment, answers, cls_rl, counting, parse
 
 COUNTS = st.integers(0, 10**9)
 
@@ -69,7 +69,7 @@ def test_similarity_is_that_of_the_longest_common_subsequence(first, second):
     for i, a in enumerate(first):
         for j, b in enumerate(second):
             table[i + 1][j + 1] = table[i][j] + 1 if a == b else max(table[i][j + 1], table[i + 1][j])
-    assert answers._common(first, second) == table[-1][-1]
+    assert alignment.common(first, second) == table[-1][-1]
 
 
 def test_classes_are_named_in_full():
