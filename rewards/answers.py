@@ -29,7 +29,7 @@ def all_match(predicted: str, truth: str) -> float:
 
 def multiple_choice(predicted: str, truth: str) -> float:
     """0 or 1: the same letter, alone or before the option's text: `B`, `b.`, `B. cat`, `The answer is B`."""
-    return float(_choice(truth) is not None and _choice(predicted) == _choice(truth))
+    return float(choice(truth) is not None and choice(predicted) == choice(truth))
 
 
 def yes_no(predicted: str, truth: str) -> float:
@@ -53,7 +53,7 @@ def default(predicted: str, truth: str) -> float:
     right = _value(truth)
     if right is not None:
         return float(_value(predicted) == right)
-    if _choice(truth) is not None:
+    if choice(truth) is not None:
         return multiple_choice(predicted, truth)
     first, second = _plain(predicted), _plain(truth)
     if not first or not second or max(len(first), len(second)) > MAX_EDITED:
@@ -65,7 +65,8 @@ def _plain(text: str) -> str:
     return " ".join(line.strip() for line in text[: MAX_ANSWER + 1].strip().split("\n")).rstrip(".").strip().lower()
 
 
-def _choice(text: str) -> str | None:
+def choice(text: str) -> str | None:
+    """The letter that a text chooses, as a capital; None where it chooses none or names several."""
     written = " ".join(text[:MAX_ANSWER].upper().split())
     lead = _LEAD.match(written)
     found = _CHOICE.fullmatch(written, lead.end() if lead else 0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -233,7 +234,7 @@ def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") ->
     lines = []
     for problem in error.errors():
         path = ".".join(str(part) for part in problem["loc"] if part != "function-before[_named(), Component]")
-        if problem["type"] == "extra_forbidden":
+        if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             text = f"unknown key{suggest(str(problem['loc'][-1]), _fields(model, problem['loc'][:-1]))}"
         elif problem["type"] == "missing":
             text = "is required"
@@ -248,6 +249,8 @@ def _fields(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
     for part in location:
         field = model.model_fields.get(str(part))
         inner = [a for a in (field.annotation, *getattr(field.annotation, "__args__", ())) if field is not None]
+        if plain := [a for a in inner if is_dataclass(a)]:
+            return [each.name for each in fields(plain[0])]
         nested = [a for a in inner if isinstance(a, type) and issubclass(a, BaseModel)]
         if not nested:
             return []

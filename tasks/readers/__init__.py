@@ -1,6 +1,7 @@
-"""Reads and checks data sets: of GUI actions (docs/gui_data.md), of objects and classes (docs/detection_data.md).
+"""Reads and checks data sets of GUI actions, of objects and classes, and of videos (docs/*_data.md).
 
-Every row is checked before anything runs: its images decode, its boxes and points lie in them, its action is known.
+Every row is checked before anything runs: its images decode, its boxes and points lie in them, its action is known; its
+video is whole, its spans lie in it, its answer is one of its options.
 """
 
 from __future__ import annotations
@@ -10,27 +11,37 @@ from dataclasses import replace
 
 from tasks.gui.gui_steps import KINDS, takes_text
 from tasks.readers import (
+    activitynet,
+    charades,
+    choices,
+    clip,
     cls_rl,
     coco,
     gui_g1,
     gui_odyssey,
     gui_r1,
+    nextgqa,
     os_atlas,
     refcoco,
     scene,
     screenspot,
+    seed_bench,
+    temporal_r1,
     ui_r1,
+    video_r1,
     vision_r1,
     vlm_r1,
 )
+from tasks.readers.clip import Clip
 from tasks.readers.rows import BadRowError, Form, checked_size, open_image, read
 from tasks.readers.scene import Scene
 from tasks.readers.step import Row
 from vlrl.types import BadRow, Data, Split
 
 __all__ = [
-    "ACTIONS", "GROUNDING", "LABELLED", "REFERRING", "SCENES", "BadRowError", "Row", "Scene", "actions", "asked",
-    "checked_size", "labelled", "open_image", "referring", "scenes", "targets",
+    "ACTIONS", "GROUNDED", "GROUNDING", "LABELLED", "REFERRING", "SCENES", "SPANS", "VIDEO_QA", "BadRowError", "Clip",
+    "Row", "Scene", "actions", "asked", "checked_size", "grounded", "labelled", "open_image", "referring", "scenes",
+    "spans", "targets", "video_questions",
 ]  # fmt: skip
 
 GROUNDING: dict[str, Form[Row]] = {**screenspot.FORMS, **ui_r1.CLICKS, **gui_g1.FORMS}
@@ -38,9 +49,15 @@ ACTIONS: dict[str, Form[Row]] = {**GROUNDING, **ui_r1.FORMS, **gui_r1.FORMS, **o
 SCENES: dict[str, Form[Scene]] = {**scene.SCENES, **coco.SCENES, **vlm_r1.SCENES, **vision_r1.SCENES}
 REFERRING: dict[str, Form[Scene]] = {**scene.REFERRING, **refcoco.FORMS, **vlm_r1.REFERRING, **coco.REFERRING}
 LABELLED: dict[str, Form[Scene]] = {**scene.LABELLED, **cls_rl.LABELLED}
+SPANS: dict[str, Form[Clip]] = {**clip.SPANS, **charades.SPANS, **activitynet.SPANS, **temporal_r1.SPANS}
+VIDEO_QA: dict[str, Form[Clip]] = {
+    **clip.VIDEO_QA, **nextgqa.VIDEO_QA, **seed_bench.VIDEO_QA, **video_r1.VIDEO_QA, **choices.VIDEO_QA
+}  # fmt: skip
+GROUNDED: dict[str, Form[Clip]] = {**clip.GROUNDED, **nextgqa.GROUNDED}
 Found = tuple[dict[Split, Sequence[Row]], tuple[BadRow, ...]]
 Pays = Callable[[str, str], float]
 Seen = tuple[dict[Split, Sequence[Scene]], tuple[BadRow, ...]]
+Watched = tuple[dict[Split, Sequence[Clip]], tuple[BadRow, ...]]
 
 
 def targets(data: Data) -> Found:
@@ -107,3 +124,18 @@ def asked(data: Data, method: str, lists: Collection[str], texts: Mapping[str, P
             raise BadRowError(f"answer: {row.answer!r}: accu_reward_method {row.method} does not pay even for this")
 
     return read(data, vlm_r1.asked(method, lists), check)
+
+
+def spans(data: Data) -> Watched:
+    """Videos with a sentence and when it is seen to happen, one span or several, as `targets`."""
+    return read(data, SPANS)
+
+
+def video_questions(data: Data) -> Watched:
+    """Videos or images with a question and its answer, mostly one of several options, as `targets`."""
+    return read(data, VIDEO_QA)
+
+
+def grounded(data: Data) -> Watched:
+    """Videos with a question, its answer, and the spans in which the answer is seen, as `targets`."""
+    return read(data, GROUNDED)

@@ -1,7 +1,11 @@
-"""Files as they are stored: JSON lists and objects, JSON lines, parquet, folders of images. Nothing is judged here."""
+"""Files as they are stored: JSON lists and objects, JSON lines, parquet, csv, text, folders of images.
+
+Nothing is judged here.
+"""
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,8 +20,8 @@ PICKLES = (".p", ".pkl", ".pickle")
 def decoded(file: Path) -> list[Any] | Mapping[str, Any]:
     """All rows, None for a line of JSON lines that is not JSON; or the one object that a JSON file holds.
 
-    A folder has a row {image, label} for each image of its folders, which are the classes. UserError: nothing of that
-    name, broken, a pickle.
+    A csv file has a row of texts for each line, a text file a row {line}. A folder has a row {image, label} for each
+    image of its folders, which are the classes. UserError: nothing of that name, broken, a pickle.
     """
     if file.is_dir():
         return _classes(file)
@@ -32,6 +36,10 @@ def decoded(file: Path) -> list[Any] | Mapping[str, Any]:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read ({error}); check data.train and data.test") from error
+    if file.suffix == ".csv":
+        return _table(file, text)
+    if file.suffix == ".txt":
+        return [{"line": line} for line in text.rstrip().split("\n")] if text.strip() else []
     if file.suffix == ".jsonl":
         return [_line(line) for line in text.rstrip().split("\n")] if text.strip() else []
     try:
@@ -48,6 +56,15 @@ def _line(line: str) -> Any:
         return json.loads(line)
     except (ValueError, RecursionError):
         return None
+
+
+def _table(file: Path, text: str) -> list[Any]:
+    """The lines below the names of the columns, those without a value left out; None for a line of other length."""
+    try:
+        names, *lines = csv.reader(text.removeprefix("\ufeff").splitlines(keepends=True), strict=True)
+    except (ValueError, csv.Error) as error:
+        raise UserError(f"{file}: not csv ({error}); its first line must name the columns") from error
+    return [dict(zip(names, line, strict=True)) if len(line) == len(names) else None for line in lines]
 
 
 def _parquet(file: Path) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from PIL import Image
 
 from tasks.readers import files
+from tasks.readers.videos import Videos
 from vlrl.types import BadRow, Data, Split, UserError
 
 HINTS = {  # keys that more than one format has
@@ -33,11 +34,12 @@ class BadRowError(ValueError):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a row stands, and how its images are found."""
+    """Where a row stands, and how its images and videos are found."""
 
     file: Path
     number: int  # from 1
     images: Images
+    videos: Videos
 
     @property
     def name(self) -> str:
@@ -51,19 +53,21 @@ class Place:
 
 @dataclass(frozen=True)
 class Form[R: Named]:
-    """A format: `keys` that all its files have and `lacks` that none has, and how one row is read.
+    """A format: `keys` that all its files have (`a|b`: one of them), `lacks` that none has, and how one row is read.
 
-    `rows` makes rows of a file that is one JSON object. `each` is what a row asks, each as a row of its own.
+    `rows` makes rows of a file that is one JSON object. `join` adds to the rows what a file beside theirs holds. `each`
+    is what a row asks, each as a row of its own.
     """
 
     keys: frozenset[str]
     read: Callable[[Mapping[str, Any], Place], R]
     lacks: frozenset[str] = frozenset()
     rows: Callable[[Mapping[str, Any]], list[Any]] | None = None
+    join: Callable[[list[Any], Path], list[Any]] | None = None
     each: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]] | None = None
 
     def fits(self, keys: frozenset[str]) -> bool:
-        return self.keys <= keys and not self.lacks & keys
+        return all(keys.intersection(key.split("|")) for key in self.keys) and not self.lacks & keys
 
 
 class Images:
@@ -101,12 +105,13 @@ def _file[R: Named](
     file: Path, data: Data, forms: Mapping[str, Form[R]], check: Callable[[R], None] | None
 ) -> tuple[list[R], list[BadRow]]:
     file, decoded, form = _opened(file, data, forms)
-    images = Images(Path(data.images) if data.images else file if file.is_dir() else file.parent)
+    folder = Path(data.images) if data.images else file if file.is_dir() else file.parent
+    images, videos = Images(folder), Videos(folder)
     good: dict[str, R] = {}
     bad: list[BadRow] = []
     for number, values in enumerate(decoded, start=1):
         try:
-            rows = {row.id: row for row in _asked(values, form, Place(file, number, images), check)}
+            rows = {row.id: row for row in _asked(values, form, Place(file, number, images, videos), check)}
             if taken := good.keys() & rows.keys():
                 raise BadRowError(f"id: {min(taken)!r} is taken by an earlier row")
             good |= rows
@@ -144,10 +149,9 @@ def _opened[R: Named](file: Path, data: Data, forms: Mapping[str, Form[R]]) -> t
     if isinstance(decoded, list) != (form.rows is None):
         held = "a list of rows" if isinstance(decoded, list) else "one object, no list of rows"
         raise UserError(f"{file}: holds {held}, which data.format: {data.format} does not read; check data.format")
-    if form.rows is None:
-        return file, decoded, form
     try:
-        return file, form.rows(decoded), form
+        rows = decoded if form.rows is None else form.rows(decoded)
+        return file, rows if form.join is None else form.join(rows, file), form
     except BadRowError as problem:
         raise UserError(f"{file}: {problem}") from problem
 

@@ -23,6 +23,9 @@ class Cache:
         self._videos: OrderedDict[tuple, Video] = OrderedDict()
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple:
+        return type(self), (self.limit,)  # another process begins with an empty one
+
     def read(self, file: str | Path, sampling: Sampling = reader.EVENLY) -> Video:
         """As `reader.read`, and the same object while it is kept; its frames cannot be written to.
 

@@ -1,0 +1,131 @@
+"""Grounded video question answering: the right option, and when the video shows that it is right. Drawn, or files.
+
+The answer has VideoChat-R1's form, `<answer>A</answer><glue>[(6.0, 12.0)]</glue>`, spans in seconds of the video.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from rewards import answers, videochat_r1
+from rewards.intervals import Interval, iop, set_iou
+from tasks import readers
+from tasks.base import OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
+from tasks.drawn import film_questions
+from tasks.drawn.film import FILM, Film, Stories
+from tasks.metrics import breakdown, temporal
+from tasks.readers.clip import Clip
+from tasks.video.shown import span_text, viewer
+from tasks.video_qa import LETTERS
+from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
+
+KINDS = tuple(kind for kind in film_questions.KINDS if kind not in ("count", "last", "next"))  # shown by one event
+TEMPLATES = {
+    "short": ("{question}{options} When?", " ({letter}) {option}"),
+    "guided": (
+        "The video lasts {duration:.1f} seconds. {question}\n{options}Answer with the option's letter, then with the "
+        "seconds in which the video shows it, as <answer>A</answer><glue>[(6.0, 12.5)]</glue>.",
+        "{letter}. {option}\n",
+    ),
+}
+WEIGHTS = {"accuracy": 1.0, "iou": 1.0, "format": 1.0}
+
+
+class GroundedVideoQa(Task):
+    """Samples: (video, question) -> the right option's letter and the spans (start, end), in seconds, that show it.
+
+    A split for which `data` names no file is made as `film` says, with questions of `kinds`. Files are sampled at
+    `fps`, at most `frames` frames and `total_pixels` pixels.
+    Parts: `accuracy` 0 or 1, `iou` of the times that the spans cover, in [0, 1], `format` 0 or 1. Correct, as
+    Acc@GQA: the letter is right and the first span lies in a true one for half its length or more.
+    Raises UserError for options out of range and for bad rows.
+    """
+
+    def __init__(
+        self,
+        *,
+        data: Data = OWN_DATA,
+        film: Film = FILM,
+        kinds: tuple[str, ...] = KINDS,
+        fps: float = 2.0,
+        frames: int = 64,
+        total_pixels: int = 2048 * 28 * 28,
+        thinking: bool = False,
+        template: Literal["short", "guided"] = "short",
+        weights: Mapping[str, float] = WEIGHTS,
+        seed: int = 0,
+    ):
+        check(bool(set(kinds) <= set(KINDS) and kinds), "kinds", kinds, f"some of {', '.join(KINDS)}")
+        check(template in TEMPLATES, "template", template, f"one of {', '.join(TEMPLATES)}")
+        check(seed >= 0, "seed", seed, "at least 0")
+        self.weights = check_weights(weights, tuple(WEIGHTS))
+        self.kinds, self.seed, self.thinking, self.template = tuple(kinds), seed, thinking, template
+        self._stories, self._viewer = Stories(film, seed), viewer(fps, frames, total_pixels)
+        self._rows, self.bad_rows = readers.grounded(data)
+
+    def samples(self, split: Split) -> Sequence[Sample]:
+        return rows_or_drawn(split, self._rows, self._from_file, self._stories.lengths, self._from_seed)
+
+    def _from_seed(self, split: Split, index: int) -> Sample:
+        rng = generator(self.seed + 1, split, index)
+        video, asked = film_questions.asked(rng, self._stories, split, index, self.kinds)
+        told = {"answer": asked.letter, "spans": asked.spans, "duration": video.duration}
+        row = Clip("", asked.text, options=asked.options, **told)
+        prompt = Observation((video, self._text(row)))
+        return Sample(f"grounded_video_qa/{split}/{index:06d}", prompt, row, tags={"kind": asked.kind})
+
+    def _from_file(self, split: Split, index: int) -> Sample:
+        row = self._rows[split][index]
+        return Sample(row.id, Observation((*self._viewer.see(row), self._text(row))), row, row.weight, row.tags)
+
+    def _text(self, row: Clip) -> str:
+        whole, one = TEMPLATES[self.template]
+        options = "".join(one.format(letter=LETTERS[i], option=option) for i, option in enumerate(row.options))
+        text = whole.format(question=row.question, options=options, duration=row.duration)
+        return f"{text} {THINK}" if self.thinking else text
+
+    def score(self, episode: Episode) -> Score:
+        """Parts `accuracy`, `iou` and `format`; an answer without readable spans earns none of them."""
+        row: Clip = episode.sample.answer
+        marks = (Mark("truth", "text", label=_told(row.answer, row.spans)),)
+        parsed = videochat_r1.grounded(episode.completion, self.thinking)
+        if parsed.reason:
+            return Score(dict.fromkeys(WEIGHTS, 0.0), 0.0, reason=parsed.reason, marks=marks)
+        text, spans = parsed.value
+        accuracy, overlap = answers.multiple_choice(text, row.answer), set_iou(spans, row.spans)
+        within = max((iop(spans[0], truth) for truth in row.spans), default=0.0) if spans else 0.0
+        return Score(
+            {"accuracy": accuracy, "iou": overlap, "format": 1.0},
+            correct=accuracy * (within >= 0.5),
+            answer=(answers.choice(text) or text, spans),
+            marks=(*marks, Mark("prediction", "text", label=_told(text, spans))),
+        )
+
+    def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
+        """The completion with the highest reward."""
+        row: Clip = sample.answer
+        spans = ", ".join(f"({start:g}, {end:g})" for start, end in row.spans)
+        return f"{answer_markup(row.answer, self.thinking)}<glue>[{spans}]</glue>"
+
+    def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """NExT-GQA's numbers, those by kind, and what the most frequent letter and constant spans would score."""
+        rows: list[Clip] = [episode.sample.answer for episode in episodes]
+        read = [episode.score.answer for episode in episodes]
+        spans = [answer[1][0] if answer and answer[1] else None for answer in read]
+        truths, durations = [row.spans for row in rows], [row.duration for row in rows]
+        right = [episode.score.parts["accuracy"] == 1 for episode in episodes]
+        firsts = [spans[0] for spans in truths]
+        letter, _ = temporal.most_frequent_letter([row.answer for row in rows])
+        return {
+            **temporal.grounded_qa(spans, truths, right),
+            **{f"by/{kind}": value for kind, value in breakdown.accuracy_by(episodes, "kind").items()},
+            "most_frequent_letter": letter,
+            "whole_video": temporal.whole_video(firsts, durations)["miou"],
+            "best_constant": temporal.best_constant_interval(firsts, durations)[0]["miou"],
+            "parse_fail": breakdown.parse_failures(episodes),
+        }
+
+
+def _told(answer: str, spans: Sequence[Interval]) -> str:
+    return f"{answer}, {'; '.join(map(span_text, spans))}"

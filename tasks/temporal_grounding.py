@@ -1,0 +1,130 @@
+"""Temporal grounding: say from when to when a video shows what a sentence describes. Drawn clips, or files.
+
+The answer is one span in seconds of the video: `6.0 to 12.5`, or an object with `start_time` and `end_time`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Literal
+
+from rewards import parse, times
+from rewards.intervals import tiou
+from tasks import readers
+from tasks.base import OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
+from tasks.drawn.film import FILM, Film, Stories
+from tasks.metrics import breakdown, temporal
+from tasks.video.shown import span_text, viewer
+from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
+
+TEMPLATES = {
+    "short": "When: {query}?",
+    "guided": (
+        "The video lasts {duration:.1f} seconds. From when to when does it show this: {query}? "
+        "Give start and end in seconds as <answer>6.0 to 12.5</answer>."
+    ),
+    # The question is the paper's, byte for byte (its evaluation); what it says of the keys is not published.
+    "temporal_r1": (
+        'Give the query: "{query}", when does the described content occur in the video?. '
+        'Answer with "start_time" and "end_time", both seconds in quotes.'
+    ),
+}
+TEMPORAL_R1_THINK = (
+    "First think in <think> </think> tags, then give the final answer in <answer> </answer> tags. "
+    "Output the final answer in JSON format."
+)
+WEIGHTS = {"iou": 1.0, "format": 1.0}
+CORRECT = 0.5  # R1@0.5
+
+
+class TemporalGrounding(Task):
+    """Samples: (video, sentence) -> (start, end) in seconds.
+
+    A split for which `data` names no file is made as `film` says; `per_video` consecutive samples ask about one video.
+    Files are sampled at `fps`, at most `frames` frames and `total_pixels` pixels.
+    Parts: `iou`, the temporal IoU in [0, 1], and `format`, 0 or 1. Correct: IoU of at least 0.5.
+    Raises UserError for options out of range and for bad rows.
+    """
+
+    def __init__(
+        self,
+        *,
+        data: Data = OWN_DATA,
+        film: Film = FILM,
+        per_video: int = 1,
+        fps: float = 2.0,
+        frames: int = 64,
+        total_pixels: int = 2048 * 28 * 28,
+        thinking: bool = False,
+        template: Literal["short", "guided", "temporal_r1"] = "short",
+        notation: times.Notation = "any",
+        weights: Mapping[str, float] = WEIGHTS,
+        seed: int = 0,
+    ):
+        check(1 <= per_video <= film.events, "per_video", per_video, "1 to the number of film.events")
+        check(template in TEMPLATES, "template", template, f"one of {', '.join(TEMPLATES)}")
+        check(seed >= 0, "seed", seed, "at least 0")
+        self.weights = check_weights(weights, tuple(WEIGHTS))
+        self.per_video, self.thinking, self.template, self.notation = per_video, thinking, template, notation
+        self._stories, self._viewer = Stories(film, seed), viewer(fps, frames, total_pixels)
+        self._rows, self.bad_rows = readers.spans(data)
+
+    def samples(self, split: Split) -> Sequence[Sample]:
+        return rows_or_drawn(split, self._rows, self._from_file, self._stories.lengths, self._from_seed)
+
+    def _from_seed(self, split: Split, index: int) -> Sample:
+        number, question = divmod(index, self.per_video)
+        story = self._stories.tell(split, number)
+        first = int(generator(self._stories.seed + 1, split, number).integers(len(story.events)))
+        event = story.events[(first + question) % len(story.events)]
+        prompt = Observation((story.video, self._text(event.said, story.video.duration)))
+        tags = {"kind": event.action.split()[0]}
+        return Sample(f"temporal_grounding/{split}/{index:06d}", prompt, (event.span,), tags=tags)
+
+    def _from_file(self, split: Split, index: int) -> Sample:
+        row = self._rows[split][index]
+        prompt = Observation((*self._viewer.see(row), self._text(row.question, row.duration)))
+        return Sample(row.id, prompt, row.spans, row.weight, row.tags)
+
+    def _text(self, query: str, duration: float) -> str:
+        """The sentence in the template's words; a data set's own question stays as it is."""
+        own = "?" in query
+        text = query if own else TEMPLATES[self.template].format(query=query.strip().rstrip("."), duration=duration)
+        if not self.thinking:
+            return text
+        return f"{text} {TEMPORAL_R1_THINK if self.template == 'temporal_r1' else THINK}"
+
+    def score(self, episode: Episode) -> Score:
+        """Parts `iou` and `format`; of several true spans the best counts."""
+        truths = episode.sample.answer
+        parsed = parse.answer(episode.completion, self.thinking, partial(times.interval, notation=self.notation))
+        marks = (Mark("truth", "text", label=", ".join(map(span_text, truths))),)
+        formatted = float(parsed.reason is None)
+        if parsed.reason:
+            return Score({"iou": 0.0, "format": formatted}, 0.0, reason=parsed.reason, marks=marks)
+        overlap = max(tiou(parsed.value, truth) for truth in truths)
+        said = Mark("prediction", "text", label=f"{span_text(parsed.value)}, IoU {overlap:.2f}")
+        parts = {"iou": overlap, "format": formatted}
+        return Score(parts, float(overlap >= CORRECT), answer=parsed.value, marks=(*marks, said))
+
+    def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
+        """The completion with the highest reward."""
+        start, end = (f"{time:g}" for time in sample.answer[0])
+        if self.template == "temporal_r1" or self.notation in ("object", "quoted"):
+            return answer_markup(f'{{"start_time": "{start}", "end_time": "{end}"}}', self.thinking)
+        return answer_markup(f"{start} to {end}", self.thinking)
+
+    def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """mIoU and R1 at three bars, mIoU by kind, what the whole video and the best constant span would score."""
+        truths = [episode.sample.answer[0] for episode in episodes]
+        durations = [episode.sample.prompt.videos[0].duration for episode in episodes]
+        kinds = ((e.sample.tags.get("kind", ""), e.score.parts["iou"]) for e in episodes)
+        constant, _ = temporal.best_constant_interval(truths, durations)
+        return {
+            **temporal.grounding([episode.score.answer for episode in episodes], truths),
+            **{f"by/{kind}": value for kind, value in breakdown.by_category(kinds).items()},
+            "whole_video": temporal.whole_video(truths, durations)["miou"],
+            "best_constant": constant["miou"],
+            "parse_fail": breakdown.parse_failures(episodes),
+        }

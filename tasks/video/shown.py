@@ -1,0 +1,47 @@
+"""What a task shows of a row's video and images: the row's clip, within a budget of frames and pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from PIL.Image import Image
+
+from rewards.intervals import Interval
+from tasks.base import check
+from tasks.readers.clip import Clip
+from tasks.readers.rows import open_image
+from tasks.video.cache import Cache
+from tasks.video.sampling import Sampling
+from vlrl.types import Video
+
+
+@dataclass(frozen=True)
+class Viewer:
+    """Reads the media of rows, each video once while it fits into the cache."""
+
+    sampling: Sampling
+    cache: Cache
+
+    def see(self, row: Clip) -> tuple[Video | Image, ...]:
+        """The row's clip, then its images.
+
+        Raises:
+            BadVideoError: the file has changed since it was checked.
+        """
+        images = tuple(map(open_image, row.images))
+        if row.video is None:
+            return images
+        return self.cache.read(row.video, replace(self.sampling, start=row.start, end=row.end)), *images
+
+
+def viewer(fps: float, frames: int, total_pixels: int) -> Viewer:
+    """At most `frames` frames at `fps` a second, `total_pixels` in all. UserError: options out of range."""
+    check(fps > 0, "fps", fps, "above 0 frames a second")
+    check(frames >= 2, "frames", frames, "at least 2")
+    check(total_pixels >= 1, "total_pixels", total_pixels, "at least 1")
+    return Viewer(Sampling(fps=fps, least=min(4, frames), most=frames, total_pixels=total_pixels), Cache())
+
+
+def span_text(span: Interval) -> str:
+    """As reports say it: '2 to 4.5 s'."""
+    return f"{span[0]:g} to {span[1]:g} s"

@@ -1,0 +1,140 @@
+"""Questions about videos, and images, with one right answer: an option's letter, a number, a text. Drawn, or files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from rewards import answers, parse, seed_bench_r1, video_r1
+from tasks import readers
+from tasks.base import OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
+from tasks.drawn import film_questions
+from tasks.drawn.film import FILM, Film, Stories
+from tasks.metrics import breakdown, temporal
+from tasks.readers.clip import Clip
+from tasks.video.shown import viewer
+from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+TEMPLATES = {
+    "short": ("{question}{options}", " ({letter}) {option}"),
+    "guided": (
+        "{question}\n{options}Answer with the option's letter inside <answer> </answer>.",
+        "{letter}. {option}\n",
+    ),
+    # SEED-Bench-R1's tail, byte for byte (its grpo.py).
+    "seed_bench_r1": (
+        "{question}\n{options}\nOutput the thinking process in <think> </think> and final answer in <answer> </answer> "
+        "tags, i.e., <think> reasoning process here </think><answer> answer here </answer>. ",
+        "{letter}. {option}\n",
+    ),
+    "video_r1": (
+        "{question}\n{options}Think about the question step by step inside <think> </think>, then answer inside "
+        "<answer> </answer>.{tail}",
+        "{letter}. {option}\n",
+    ),
+}
+# Video-R1's end for questions with options, byte for byte; for the others in our words.
+TAILS = {
+    "multiple choice": (
+        " Please provide only the single option letter (e.g., A, B, C, D, etc.) within the <answer> </answer> tags."
+    ),
+    "numerical": " Give only the number.",
+    "regression": " Give only the number.",
+    "OCR": " Give only the text that is shown.",
+    "free-form": " Answer in your own words.",
+}
+JUDGES = {"default": answers.multiple_choice, "seed_bench_r1": seed_bench_r1.option, "video_r1": video_r1.exact}
+WEIGHTS = {"accuracy": 1.0, "format": 1.0}
+
+
+class VideoQa(Task):
+    """Samples: (video or images, question) -> the right option's letter, or a text judged by its kind.
+
+    A split for which `data` names no file is made as `film` says; `per_video` consecutive samples ask about one video,
+    questions of `kinds`. Files are sampled at `fps`, at most `frames` frames and `total_pixels` pixels.
+    Parts: `accuracy` in [0, 1], of letters as `judge` says, else by kind (`rewards.video_r1.PROBLEMS`), and `format`, 0
+    or 1: the tags are right.
+    Raises UserError for options out of range and for bad rows.
+    """
+
+    def __init__(
+        self,
+        *,
+        data: Data = OWN_DATA,
+        film: Film = FILM,
+        kinds: tuple[str, ...] = tuple(film_questions.KINDS),
+        per_video: int = 1,
+        fps: float = 2.0,
+        frames: int = 16,
+        total_pixels: int = 2048 * 28 * 28,
+        thinking: bool = False,
+        template: Literal["short", "guided", "seed_bench_r1", "video_r1"] = "short",
+        judge: Literal["default", "seed_bench_r1", "video_r1"] = "default",
+        weights: Mapping[str, float] = WEIGHTS,
+        seed: int = 0,
+    ):
+        known = set(kinds) <= set(film_questions.KINDS) and kinds
+        check(bool(known), "kinds", kinds, f"some of {', '.join(film_questions.KINDS)}")
+        check(per_video > 0, "per_video", per_video, "at least 1")
+        check(template in TEMPLATES, "template", template, f"one of {', '.join(TEMPLATES)}")
+        check(judge in JUDGES, "judge", judge, f"one of {', '.join(JUDGES)}")
+        check(seed >= 0, "seed", seed, "at least 0")
+        self.weights = check_weights(weights, tuple(WEIGHTS))
+        self.kinds, self.per_video, self.seed = tuple(kinds), per_video, seed
+        self.thinking, self.template, self.judge = thinking, template, judge
+        self._stories, self._viewer = Stories(film, seed), viewer(fps, frames, total_pixels)
+        self._rows, self.bad_rows = readers.video_questions(data)
+
+    def samples(self, split: Split) -> Sequence[Sample]:
+        return rows_or_drawn(split, self._rows, self._from_file, self._stories.lengths, self._from_seed)
+
+    def _from_seed(self, split: Split, index: int) -> Sample:
+        rng = generator(self.seed + 1, split, index)
+        video, asked = film_questions.asked(rng, self._stories, split, index // self.per_video, self.kinds)
+        row = Clip("", asked.text, options=asked.options, answer=asked.letter)
+        prompt = Observation((video, self._text(row)))
+        return Sample(f"video_qa/{split}/{index:06d}", prompt, row, tags={"kind": asked.kind})
+
+    def _from_file(self, split: Split, index: int) -> Sample:
+        row = self._rows[split][index]
+        prompt = Observation((*self._viewer.see(row), self._text(row)))
+        return Sample(row.id, prompt, row, row.weight, row.tags)
+
+    def _text(self, row: Clip) -> str:
+        whole, one = TEMPLATES[self.template]
+        options = "".join(one.format(letter=LETTERS[i], option=option) for i, option in enumerate(row.options))
+        text = whole.format(question=row.question, options=options, tail=TAILS[row.kind])
+        return f"{text} {THINK}" if self.thinking and "<think>" not in text else text
+
+    def score(self, episode: Episode) -> Score:
+        """Parts `accuracy` and `format`; an answer outside the tags earns neither."""
+        row: Clip = episode.sample.answer
+        parsed = parse.answer_text(episode.completion, self.thinking)
+        marks = (Mark("truth", "text", label=row.answer),)
+        if parsed.reason:
+            return Score({"accuracy": 0.0, "format": 0.0}, 0.0, reason=parsed.reason, marks=marks)
+        judge = JUDGES[self.judge] if row.options else video_r1.PROBLEMS[row.kind]
+        accuracy = judge(parsed.value, row.answer)
+        said = Mark("prediction", "text", label=parsed.value)
+        answer = (answers.choice(parsed.value) if row.options else None) or parsed.value
+        return Score({"accuracy": accuracy, "format": 1.0}, accuracy, answer=answer, marks=(*marks, said))
+
+    def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
+        """The completion with the highest reward."""
+        return answer_markup(sample.answer.answer, self.thinking)
+
+    def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """Accuracy by what the tags say, the mean over each tag's values, the most frequent letter's accuracy."""
+        letters = [e.sample.answer.answer for e in episodes if e.sample.answer.options]
+        tags = {key for episode in episodes for key in episode.sample.tags}
+        found = {key: breakdown.accuracy_by(episodes, key) for key in sorted(tags & set(TAGS))}
+        return {
+            **{f"{key}/{name}": value for key, values in found.items() for name, value in values.items()},
+            **{f"mean_{key}": breakdown.mean(list(values.values())) for key, values in found.items()},
+            "most_frequent_letter": temporal.most_frequent_letter(letters)[0],
+            "parse_fail": breakdown.parse_failures(episodes),
+        }
+
+
+TAGS = ("kind", "task", "type", "level", "domain", "duration", "source")  # what accuracy is broken down by
