@@ -12,15 +12,17 @@ from rewards import answers, videochat_r1
 from rewards.intervals import Interval, iop, set_iou
 from tasks import readers
 from tasks.base import OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
-from tasks.drawn import film_questions
 from tasks.drawn.film import FILM, Film, Stories
 from tasks.metrics import breakdown, temporal
 from tasks.readers.clip import Clip
-from tasks.video.shown import span_text, viewer
+from tasks.video.shown import span_marks, span_text, viewer, written
 from tasks.video_qa import LETTERS
-from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
+from vlrl.types import Data, Episode, Frame, Observation, Sample, Score, Split
 
-KINDS = tuple(kind for kind in film_questions.KINDS if kind not in ("count", "last", "next"))  # shown by one event
+KINDS = {  # what one event shows
+    "clips": ("first", "direction", "color", "actor"),
+    "robot": ("first", "order"),
+}
 TEMPLATES = {
     "short": ("{question}{options} When?", " ({letter}) {option}"),
     "guided": (
@@ -35,8 +37,8 @@ WEIGHTS = {"accuracy": 1.0, "iou": 1.0, "format": 1.0}
 class GroundedVideoQa(Task):
     """Samples: (video, question) -> the right option's letter and the spans (start, end), in seconds, that show it.
 
-    A split for which `data` names no file is made as `film` says, with questions of `kinds`. Files are sampled at
-    `fps`, at most `frames` frames and `total_pixels` pixels.
+    A split for which `data` names no file is made as `film` says, with questions of `kinds`, by default all. Files are
+    sampled at `fps`, at most `frames` frames and `total_pixels` pixels.
     Parts: `accuracy` 0 or 1, `iou` of the times that the spans cover, in [0, 1], `format` 0 or 1. Correct, as
     Acc@GQA: the letter is right and the first span lies in a true one for half its length or more.
     Raises UserError for options out of range and for bad rows.
@@ -47,7 +49,7 @@ class GroundedVideoQa(Task):
         *,
         data: Data = OWN_DATA,
         film: Film = FILM,
-        kinds: tuple[str, ...] = KINDS,
+        kinds: tuple[str, ...] = (),
         fps: float = 2.0,
         frames: int = 64,
         total_pixels: int = 2048 * 28 * 28,
@@ -56,11 +58,12 @@ class GroundedVideoQa(Task):
         weights: Mapping[str, float] = WEIGHTS,
         seed: int = 0,
     ):
-        check(bool(set(kinds) <= set(KINDS) and kinds), "kinds", kinds, f"some of {', '.join(KINDS)}")
+        known = KINDS[film.source]
+        check(set(kinds) <= set(known), "kinds", kinds, f"some of {', '.join(known)}")
         check(template in TEMPLATES, "template", template, f"one of {', '.join(TEMPLATES)}")
         check(seed >= 0, "seed", seed, "at least 0")
         self.weights = check_weights(weights, tuple(WEIGHTS))
-        self.kinds, self.seed, self.thinking, self.template = tuple(kinds), seed, thinking, template
+        self.kinds, self.seed, self.thinking, self.template = tuple(kinds) or known, seed, thinking, template
         self._stories, self._viewer = Stories(film, seed), viewer(fps, frames, total_pixels)
         self._rows, self.bad_rows = readers.grounded(data)
 
@@ -69,11 +72,12 @@ class GroundedVideoQa(Task):
 
     def _from_seed(self, split: Split, index: int) -> Sample:
         rng = generator(self.seed + 1, split, index)
-        video, asked = film_questions.asked(rng, self._stories, split, index, self.kinds)
-        told = {"answer": asked.letter, "spans": asked.spans, "duration": video.duration}
+        asked = self._stories.ask(rng, split, index, self.kinds)
+        told = {"answer": asked.letter, "spans": asked.spans, "duration": asked.video.duration}
         row = Clip("", asked.text, options=asked.options, **told)
-        prompt = Observation((video, self._text(row)))
-        return Sample(f"grounded_video_qa/{split}/{index:06d}", prompt, row, tags={"kind": asked.kind})
+        tags = {"kind": asked.kind} | ({"level": asked.level} if asked.level else {})
+        prompt = Observation((asked.video, self._text(row)))
+        return Sample(f"grounded_video_qa/{split}/{index:06d}", prompt, row, tags=tags)
 
     def _from_file(self, split: Split, index: int) -> Sample:
         row = self._rows[split][index]
@@ -88,7 +92,7 @@ class GroundedVideoQa(Task):
     def score(self, episode: Episode) -> Score:
         """Parts `accuracy`, `iou` and `format`; an answer without readable spans earns none of them."""
         row: Clip = episode.sample.answer
-        marks = (Mark("truth", "text", label=_told(row.answer, row.spans)),)
+        marks = span_marks("truth", _told(row.answer, row.spans), row.spans)
         parsed = videochat_r1.grounded(episode.completion, self.thinking)
         if parsed.reason:
             return Score(dict.fromkeys(WEIGHTS, 0.0), 0.0, reason=parsed.reason, marks=marks)
@@ -99,13 +103,13 @@ class GroundedVideoQa(Task):
             {"accuracy": accuracy, "iou": overlap, "format": 1.0},
             correct=accuracy * (within >= 0.5),
             answer=(answers.choice(text) or text, spans),
-            marks=(*marks, Mark("prediction", "text", label=_told(text, spans))),
+            marks=(*marks, *span_marks("prediction", _told(text, spans), spans)),
         )
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
         """The completion with the highest reward."""
         row: Clip = sample.answer
-        spans = ", ".join(f"({start:g}, {end:g})" for start, end in row.spans)
+        spans = ", ".join(f"({written(start)}, {written(end)})" for start, end in row.spans)
         return f"{answer_markup(row.answer, self.thinking)}<glue>[{spans}]</glue>"
 
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:

@@ -15,8 +15,8 @@ from tasks import readers
 from tasks.base import OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
 from tasks.drawn.film import FILM, Film, Stories
 from tasks.metrics import breakdown, temporal
-from tasks.video.shown import span_text, viewer
-from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
+from tasks.video.shown import span_marks, span_text, viewer, written
+from vlrl.types import Data, Episode, Frame, Observation, Sample, Score, Split
 
 TEMPLATES = {
     "short": "When: {query}?",
@@ -79,8 +79,10 @@ class TemporalGrounding(Task):
         first = int(generator(self._stories.seed + 1, split, number).integers(len(story.events)))
         event = story.events[(first + question) % len(story.events)]
         prompt = Observation((story.video, self._text(event.said, story.video.duration)))
-        tags = {"kind": event.action.split()[0]}
-        return Sample(f"temporal_grounding/{split}/{index:06d}", prompt, (event.span,), tags=tags)
+        level = story.facts.get("level")
+        tags = {"kind": event.action.split()[0]} | ({"level": level} if level else {})
+        span = round(event.span[0], 3), round(event.span[1], 3)  # as exact as answers are: the simulator's are not
+        return Sample(f"temporal_grounding/{split}/{index:06d}", prompt, (span,), tags=tags)
 
     def _from_file(self, split: Split, index: int) -> Sample:
         row = self._rows[split][index]
@@ -99,31 +101,34 @@ class TemporalGrounding(Task):
         """Parts `iou` and `format`; of several true spans the best counts."""
         truths = episode.sample.answer
         parsed = parse.answer(episode.completion, self.thinking, partial(times.interval, notation=self.notation))
-        marks = (Mark("truth", "text", label=", ".join(map(span_text, truths))),)
+        marks = span_marks("truth", ", ".join(map(span_text, truths)), truths)
         formatted = float(parsed.reason is None)
         if parsed.reason:
             return Score({"iou": 0.0, "format": formatted}, 0.0, reason=parsed.reason, marks=marks)
         overlap = max(tiou(parsed.value, truth) for truth in truths)
-        said = Mark("prediction", "text", label=f"{span_text(parsed.value)}, IoU {overlap:.2f}")
+        marks += span_marks("prediction", span_text(parsed.value), [parsed.value])
         parts = {"iou": overlap, "format": formatted}
-        return Score(parts, float(overlap >= CORRECT), answer=parsed.value, marks=(*marks, said))
+        return Score(parts, float(overlap >= CORRECT), answer=parsed.value, marks=marks)
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
         """The completion with the highest reward."""
-        start, end = (f"{time:g}" for time in sample.answer[0])
+        start, end = map(written, sample.answer[0])
         if self.template == "temporal_r1" or self.notation in ("object", "quoted"):
             return answer_markup(f'{{"start_time": "{start}", "end_time": "{end}"}}', self.thinking)
         return answer_markup(f"{start} to {end}", self.thinking)
 
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """mIoU and R1 at three bars, mIoU by kind, what the whole video and the best constant span would score."""
+        """mIoU and R1 at three bars, mIoU by kind and level, what the whole video and the best constant span score."""
         truths = [episode.sample.answer[0] for episode in episodes]
         durations = [episode.sample.prompt.videos[0].duration for episode in episodes]
-        kinds = ((e.sample.tags.get("kind", ""), e.score.parts["iou"]) for e in episodes)
+        tagged = {
+            key: breakdown.by_category((e.sample.tags.get(key, ""), e.score.parts["iou"]) for e in episodes)
+            for key in ("kind", "level")
+        }
         constant, _ = temporal.best_constant_interval(truths, durations)
         return {
             **temporal.grounding([episode.score.answer for episode in episodes], truths),
-            **{f"by/{kind}": value for kind, value in breakdown.by_category(kinds).items()},
+            **{f"{key}/{name}": value for key, found in tagged.items() for name, value in found.items()},
             "whole_video": temporal.whole_video(truths, durations)["miou"],
             "best_constant": constant["miou"],
             "parse_fail": breakdown.parse_failures(episodes),

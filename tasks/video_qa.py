@@ -8,8 +8,7 @@ from typing import Literal
 from rewards import answers, parse, seed_bench_r1, video_r1
 from tasks import readers
 from tasks.base import OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
-from tasks.drawn import film_questions
-from tasks.drawn.film import FILM, Film, Stories
+from tasks.drawn.film import FILM, KINDS, Film, Stories
 from tasks.metrics import breakdown, temporal
 from tasks.readers.clip import Clip
 from tasks.video.shown import viewer
@@ -52,7 +51,8 @@ class VideoQa(Task):
     """Samples: (video or images, question) -> the right option's letter, or a text judged by its kind.
 
     A split for which `data` names no file is made as `film` says; `per_video` consecutive samples ask about one video,
-    questions of `kinds`. Files are sampled at `fps`, at most `frames` frames and `total_pixels` pixels.
+    questions of `kinds`, by default all of its source. Files are sampled at `fps`, at most `frames` frames and
+    `total_pixels` pixels.
     Parts: `accuracy` in [0, 1], of letters as `judge` says, else by kind (`rewards.video_r1.PROBLEMS`), and `format`, 0
     or 1: the tags are right.
     Raises UserError for options out of range and for bad rows.
@@ -63,7 +63,7 @@ class VideoQa(Task):
         *,
         data: Data = OWN_DATA,
         film: Film = FILM,
-        kinds: tuple[str, ...] = tuple(film_questions.KINDS),
+        kinds: tuple[str, ...] = (),
         per_video: int = 1,
         fps: float = 2.0,
         frames: int = 16,
@@ -74,14 +74,14 @@ class VideoQa(Task):
         weights: Mapping[str, float] = WEIGHTS,
         seed: int = 0,
     ):
-        known = set(kinds) <= set(film_questions.KINDS) and kinds
-        check(bool(known), "kinds", kinds, f"some of {', '.join(film_questions.KINDS)}")
+        known = KINDS[film.source]
+        check(set(kinds) <= set(known), "kinds", kinds, f"some of {', '.join(known)}")
         check(per_video > 0, "per_video", per_video, "at least 1")
         check(template in TEMPLATES, "template", template, f"one of {', '.join(TEMPLATES)}")
         check(judge in JUDGES, "judge", judge, f"one of {', '.join(JUDGES)}")
         check(seed >= 0, "seed", seed, "at least 0")
         self.weights = check_weights(weights, tuple(WEIGHTS))
-        self.kinds, self.per_video, self.seed = tuple(kinds), per_video, seed
+        self.kinds, self.per_video, self.seed = tuple(kinds) or known, per_video, seed
         self.thinking, self.template, self.judge = thinking, template, judge
         self._stories, self._viewer = Stories(film, seed), viewer(fps, frames, total_pixels)
         self._rows, self.bad_rows = readers.video_questions(data)
@@ -91,10 +91,10 @@ class VideoQa(Task):
 
     def _from_seed(self, split: Split, index: int) -> Sample:
         rng = generator(self.seed + 1, split, index)
-        video, asked = film_questions.asked(rng, self._stories, split, index // self.per_video, self.kinds)
+        asked = self._stories.ask(rng, split, index // self.per_video, self.kinds)
         row = Clip("", asked.text, options=asked.options, answer=asked.letter)
-        prompt = Observation((video, self._text(row)))
-        return Sample(f"video_qa/{split}/{index:06d}", prompt, row, tags={"kind": asked.kind})
+        tags = {"kind": asked.kind} | ({"level": asked.level} if asked.level else {})
+        return Sample(f"video_qa/{split}/{index:06d}", Observation((*asked.media, self._text(row))), row, tags=tags)
 
     def _from_file(self, split: Split, index: int) -> Sample:
         row = self._rows[split][index]

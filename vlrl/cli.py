@@ -40,6 +40,17 @@ def parser() -> argparse.ArgumentParser:
                         help="with --by gold: the share of turns that the policy takes instead, default 0")  # fmt: skip
     record.add_argument("--split", choices=("train", "test"), default="train", help="default %(default)s")
 
+    select = commands.add_parser("select", help="find the training samples that a model's answers disagree on")
+    select.add_argument("config")
+    select.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    select.add_argument("--model", metavar="DIR", help="a model folder, a run folder or a hub name")
+    select.add_argument("--out", required=True, metavar="FILE.jsonl", help="a new file; see `sampler: listed`")
+    select.add_argument("--samples", type=int, metavar="N", help="drawn at random; default: the whole training split")
+    select.add_argument("--repeats", type=int, default=8, metavar="N", help="answers to each, default %(default)s")
+    limit = select.add_mutually_exclusive_group()
+    limit.add_argument("--keep", type=float, default=0.25, metavar="P", help="the share to keep, default %(default)s")
+    limit.add_argument("--least-variance", type=float, metavar="X", help="instead: all whose rewards vary by X or more")
+
     score = commands.add_parser("score", help="score saved completions offline, one JSON line out per line in")
     score.add_argument("name", metavar="TASK_OR_REWARD", help="see `vlrl list`")
     score.add_argument("rows", metavar="ROWS.jsonl", help="one JSON object a line: completion, answer, image_size")
@@ -191,6 +202,27 @@ def _record(options: argparse.Namespace) -> int:
     wanted = {"by": options.by, "noise": options.noise, "split": options.split}
     tally = record(config, episodes=options.episodes, out=options.out, **wanted)
     print(f"{tally.episodes} episodes by {options.by}: {tally}; {options.out}")
+    return 0
+
+
+def _select(options: argparse.Namespace) -> int:
+    from vlrl import config as configs
+
+    changes = [*options.changes, *([f"policy.model={options.model}"] if options.model else [])]
+    config = configs.load(options.config, changes)
+    if options.samples is not None and options.samples < 1:
+        raise UserError(f"--samples {options.samples}: at least 1")
+    if options.repeats < 2:
+        raise UserError(f"--repeats {options.repeats}: at least 2, for answers to disagree")
+    if not 0 < options.keep <= 1:
+        raise UserError(f"--keep {options.keep:g}: a share above 0, at most 1")
+    if options.least_variance is not None and not options.least_variance >= 0:
+        raise UserError(f"--least-variance {options.least_variance:g}: at least 0")
+    _quiet()
+    from vlrl.select import select
+
+    wanted = {"samples": options.samples, "repeats": options.repeats, "keep": options.keep}
+    print(f"{select(config, out=options.out, least_variance=options.least_variance, **wanted)}; {options.out}")
     return 0
 
 

@@ -18,10 +18,10 @@ from typing import Any
 
 from torch import Tensor
 
-from vlrl.types import Episode, Video, plain
+from vlrl.strips import strip
+from vlrl.types import Episode, plain
 
 THUMBNAIL = 256  # pixels of the longer side of a saved rollout's image
-STRIP = (4, 2)  # columns and rows of the frames that are saved of a video
 
 
 def write_text(path: Path, text: str) -> None:
@@ -111,18 +111,19 @@ def _rollout_row(folder: Path, step: int, episode: Episode, split: str) -> dict[
     score = episode.score
     shown = [turn.observation for turn in episode.turns] or [episode.sample.prompt]
     images = [image for observation in shown for image in observation.images]
-    strips = [_strip(video) for observation in shown for video in observation.videos]
-    files = [*(_thumbnail(folder, image) for image in images), *(_saved(folder, strip) for strip in strips)]
+    strips = [strip(video) for observation in shown for video in observation.videos]
+    files = [*(_thumbnail(folder, image) for image in images), *(_saved(folder, made) for made, _ in strips)]
     said = "\n".join(str(turn.decision.action) for turn in episode.turns)
     return {
         "step": step, "split": split, "sample_id": episode.sample.id, "group": episode.group,
-        "prompt": shown[0].text, "images": files,  # strips last: marks count the images
+        "prompt": shown[0].text, "images": files,  # the videos' strips last: marks count images and videos apart
         "image_size": list(images[0].size) if images else None,
-        "image_sizes": [list(image.size) for image in (*images, *strips)],
+        "image_sizes": [list(image.size) for image in (*images, *(made for made, _ in strips))],
+        "strips": [{"image": len(images) + i, **told} for i, (_, told) in enumerate(strips)],
         "completion": said,
         "answer": plain(score.answer), "parts": dict(score.parts),
         "reward": episode.reward, "correct": score.correct, "reason": score.reason,
-        "marks": [vars(mark) for mark in score.marks],
+        "marks": [plain(mark) for mark in score.marks],
     }  # fmt: skip
 
 
@@ -130,23 +131,6 @@ def _thumbnail(folder: Path, image) -> str:
     small = image.copy()
     small.thumbnail((THUMBNAIL, THUMBNAIL))
     return _saved(folder, small)
-
-
-def _strip(video: Video):
-    """Up to eight frames from the first to the last, in rows, each half as large as a thumbnail."""
-    from PIL import Image
-
-    columns, rows = STRIP
-    count = min(columns * rows, len(video.frames))
-    picks = [round(i * (len(video.frames) - 1) / max(1, count - 1)) for i in range(count)]
-    small = [Image.fromarray(video.frames[pick]) for pick in picks]
-    for frame in small:
-        frame.thumbnail((THUMBNAIL // 2, THUMBNAIL // 2))
-    width, height = small[0].size
-    strip = Image.new("RGB", (min(columns, count) * width, -(-count // columns) * height))
-    for i, frame in enumerate(small):
-        strip.paste(frame, (i % columns * width, i // columns * height))
-    return strip
 
 
 def _saved(folder: Path, small) -> str:

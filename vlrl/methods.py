@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-Need = Literal["group", "reference", "features"]
+Need = Literal["group", "reference", "features", "sequence_mean"]
 Level = Literal["sequence", "token"]
 T = TypeVar("T", bound=Callable)
 
 ALTERNATIVES = {
     "group": "needs several completions per prompt: set train.group_size to 2 or more, or use beta_tracker",
+    "sequence_mean": "is a loss of whole completions, which count the same: set weighing to sequence_mean",
 }
 
 

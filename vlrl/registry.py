@@ -20,7 +20,7 @@ HOMES = {
     "losses": ("vlrl.losses",),
     "weighing": ("vlrl.weighing",),
     "sampler": ("vlrl.samplers",),
-    "rollouts": ("vlrl.strategies",),
+    "rollouts": ("vlrl.strategies", "vlrl.augment", "vlrl.temporal"),
     "shaping": ("vlrl.shaping",),
 }
 
@@ -147,8 +147,10 @@ def _check_options(kind: str, component: Component, path: str) -> Any:
 
 
 def _check_needs(config: Config, target: Any, component: Component, path: str) -> None:
-    if "group" in methods.of(target).needs and config.train.group_size < 2:
-        raise UserError(f"{path} ({component.name}) {methods.ALTERNATIVES['group']}")
+    given = {"group": config.train.group_size > 1, "sequence_mean": config.weighing.name == "sequence_mean"}
+    for need in methods.of(target).needs:
+        if not given.get(need, True):
+            raise UserError(f"{path} ({component.name}) {methods.ALTERNATIVES[need]}")
 
 
 def _check_order(config: Config) -> None:

@@ -57,6 +57,8 @@ class Trainer:
         if self.reference:
             self.policy.freeze_reference()
         self.sampler = registry.make("sampler", config.sampler, "sampler", len(self.samples), config.seed)
+        if hasattr(self.sampler, "check"):
+            self.sampler.check(self.samples)  # a list made for other data shows before anything is written
         given = (self.policy, self.task, config.seed)
         self.rollouts = registry.make("rollouts", config.rollouts, "rollouts", *given)
         place = ProjectConfiguration(project_dir=self.out, logging_dir=self.out / "tensorboard")

@@ -169,13 +169,17 @@ class Turn:
 
 @dataclass(frozen=True)
 class Mark:
-    """Something to draw on the task's image, in its pixels: point [x, y], box [x1, y1, x2, y2], or text (no xy)."""
+    """Something to draw on what the episode showed.
+
+    On an image, in its pixels: point [x, y] or box [x1, y1, x2, y2]. On a video's time axis: span [start, end] in
+    seconds. Or text (no xy).
+    """
 
     role: Literal["truth", "prediction"]
-    kind: Literal["point", "box", "text"]
+    kind: Literal["point", "box", "span", "text"]
     xy: tuple[float, ...] = ()
     label: str = ""
-    image: int = 0  # which of the images that the episode showed
+    image: int = 0  # which of the images that the episode showed; of a span: which of the videos
 
 
 @dataclass(frozen=True)
@@ -298,9 +302,11 @@ class Rollouts:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a loss term sees of one micro-batch beside the policy's fresh evaluation. Shapes [b, T]."""
+    """What a loss term sees of one micro-batch, beside the policy's fresh evaluation: whole groups. Shapes [b, T]."""
 
     advantage: Tensor
     old: Tensor  # log-probabilities under the law that sampled
     mask: Tensor  # bool
     reference: Tensor | None = None
+    group: Tensor | None = None  # int64 [b], the group of each decision: all its decisions are in this batch
+    episode: Tensor | None = None  # int64 [b], the episode of each decision

@@ -1,4 +1,7 @@
-"""One step's gradient updates: minibatches cut at group borders, one weight per unit, non-finite ones skipped."""
+"""One step's gradient updates: minibatches cut at group borders, one weight per unit, non-finite ones skipped.
+
+A group is never split, not even over micro-batches: some losses (`reg_grpo`) compare its members with each other.
+"""
 
 from __future__ import annotations
 
@@ -107,4 +110,8 @@ def _slice(rows: list[int], now: Evaluation, rollouts: Rollouts, advantage: Tens
     """The rows' columns, cut to the evaluation's length and put beside it."""
     length, device = now.mask.shape[1], now.mask.device
     reference = None if rollouts.reference is None else rollouts.reference[rows, :length].to(device)
-    return Batch(advantage[rows, :length].to(device), rollouts.logprobs[rows, :length].to(device), now.mask, reference)
+    episode = rollouts.episode[rows]
+    return Batch(
+        advantage[rows, :length].to(device), rollouts.logprobs[rows, :length].to(device), now.mask, reference,
+        group=rollouts.group[episode].to(device), episode=episode.to(device),
+    )  # fmt: skip

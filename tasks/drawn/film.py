@@ -1,7 +1,8 @@
-"""The videos of a task that names no file: how they are made, and one story after another."""
+"""The videos of a task that names no file, and questions about them: how they are made, one after another."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Literal
@@ -9,11 +10,16 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tasks.base import check, generator
-from tasks.drawn import clips
-from tasks.drawn.story import Story
+from tasks.drawn import clip_questions, clips, robot_episodes, robot_questions
+from tasks.drawn.robot_looks import LEVELS
+from tasks.drawn.story import Question, Story
 from vlrl.types import Split
 
 KEPT = 256  # stories that are kept for the next question about them
+KINDS: Mapping[str, tuple[str, ...]] = {  # of questions with options, by source
+    "clips": tuple(clip_questions.KINDS),
+    "robot": ("planning", "first", "order"),
+}
 
 
 @dataclass(frozen=True)
@@ -21,7 +27,8 @@ class Film:
     """Options `task.film.*`. `pool` questions to train on, `held_out` others to test on.
 
     `frames` frames of `size` (width, height) pixels, evenly over `duration` seconds. Of the source `clips`: `shapes`
-    shapes do `events` different things out of `actions`, from one multiple of `step` seconds to another.
+    shapes do `events` different things out of `actions`, from one multiple of `step` seconds to another. Of the source
+    `robot`, MuJoCo's: the test split takes turns between `levels`, training has L1 only (robot_episodes).
 
     Raises:
         UserError: options out of range.
@@ -29,7 +36,7 @@ class Film:
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
-    source: Literal["clips"] = "clips"
+    source: Literal["clips", "robot"] = "clips"
     pool: int = 100_000
     held_out: int = 512
     size: tuple[int, int] = (64, 64)
@@ -39,6 +46,7 @@ class Film:
     events: int = 3
     actions: tuple[str, ...] = tuple(clips.ACTIONS)
     step: float = 1.0
+    levels: tuple[str, ...] = ("L1",)
 
     def __post_init__(self):
         check(self.pool > 0, "film.pool", self.pool, "at least 1")
@@ -51,13 +59,11 @@ class Film:
         check(1 <= self.events <= 6, "film.events", self.events, "1 to 6")
         known = set(self.actions) <= set(clips.ACTIONS) and self.actions
         check(bool(known), "film.actions", self.actions, f"some of {', '.join(clips.ACTIONS)}")
+        known = set(self.levels) <= set(LEVELS) and self.levels
+        check(bool(known), "film.levels", self.levels, f"some of {', '.join(LEVELS)}")
 
-    def draw(self, rng: np.random.Generator) -> Story:
-        """One of its videos."""
-        return clips.draw(
-            rng, frames=self.frames, size=tuple(self.size), duration=self.duration, shapes=self.shapes,
-            events=self.events, actions=tuple(self.actions), step=self.step,
-        )  # fmt: skip
+    def level(self, split: Split, number: int) -> str:
+        return "L1" if split == "train" else self.levels[number % len(self.levels)]
 
 
 FILM = Film()
@@ -78,7 +84,35 @@ class Stories:
         """The latest are kept: several questions may ask about one."""
         return _told(self.film, self.seed, split, number)
 
+    def ask(self, rng: np.random.Generator, split: Split, number: int, kinds: Sequence[str]) -> Question:
+        """A question with options, of one of the kinds, each that fits with the same chance.
+
+        It asks about story `number`, or where that allows none of the kinds, about a later one that has no number of
+        its own.
+        """
+        if self.film.source == "robot":
+            kind = kinds[rng.integers(len(kinds))]
+            if kind == "planning":
+                return robot_questions.planning(rng, _progressed(self.film, self.seed, split, number))
+            return robot_questions.perception(rng, self.tell(split, number), (kind,))
+        while True:
+            story = self.tell(split, number)
+            fitting = [asked for kind in kinds if (asked := clip_questions.KINDS[kind](rng, story))]
+            if fitting:
+                return fitting[rng.integers(len(fitting))]
+            number += self.lengths[split]
+
 
 @lru_cache(maxsize=KEPT)
 def _told(film: Film, seed: int, split: Split, number: int) -> Story:
-    return film.draw(generator(seed, split, number))
+    rng, shown = generator(seed, split, number), {"frames": film.frames, "size": tuple(film.size)}
+    if film.source == "robot":
+        return robot_episodes.draw(rng, split, **shown, duration=film.duration, level=film.level(split, number))
+    drawn = {"shapes": film.shapes, "events": film.events, "actions": tuple(film.actions), "step": film.step}
+    return clips.draw(rng, **shown, duration=film.duration, **drawn)
+
+
+@lru_cache(maxsize=KEPT)
+def _progressed(film: Film, seed: int, split: Split, number: int) -> Story:
+    rng, level = generator(seed, split, number), film.level(split, number)
+    return robot_episodes.progress(rng, split, frames=film.frames, size=tuple(film.size), level=level)

@@ -51,7 +51,7 @@ def draw(
     model.light("lamp").diffuse[:] = rng.uniform(0.4, 0.9)
     data.qpos[:] = rng.uniform((-2.5, -0.9, 0.3, -0.5), (2.5, 0.4, 1.5, 0.5))
     camera = _camera(rng)
-    _mujoco().mj_forward(model, data)
+    load_mujoco().mj_forward(model, data)
     renderer.update_scene(data, camera)
     image = Image.fromarray(renderer.render())
     renderer.enable_segmentation_rendering()
@@ -100,7 +100,7 @@ def _spot(rng: np.random.Generator, extent: float, placed: list[tuple[float, flo
 
 
 def _camera(rng: np.random.Generator) -> Any:
-    camera = _mujoco().MjvCamera()
+    camera = load_mujoco().MjvCamera()
     camera.lookat[:] = (0, 0, 0.05)
     camera.distance, camera.azimuth, camera.elevation = (
         rng.uniform(1.25, 1.6),
@@ -111,7 +111,7 @@ def _camera(rng: np.random.Generator) -> Any:
 
 
 @lru_cache(maxsize=1)
-def _mujoco() -> ModuleType:
+def load_mujoco() -> ModuleType:
     """The simulator, told to render without a screen where there is none."""
     if not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")
@@ -124,7 +124,7 @@ def _mujoco() -> ModuleType:
 
 @lru_cache(maxsize=2)
 def _simulator(size: tuple[int, int]) -> tuple[Any, Any, Any]:
-    mujoco = _mujoco()
+    mujoco = load_mujoco()
     model = mujoco.MjModel.from_xml_string(_xml(size))
     model.geom_sameframe[:] = 0  # compiled to stand where they were written, but they are moved
     try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from PIL.Image import Image
+
 from rewards.intervals import Interval
 from vlrl.types import Video
 
@@ -37,3 +39,26 @@ class Story:
     video: Video
     events: tuple[Event, ...]
     facts: Mapping[str, str] = field(default_factory=dict)  # what else is known: 'level', 'goal', ...
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question about a story: `options` in order and the right one's position; without options `spans` answer it."""
+
+    kind: str
+    text: str
+    options: tuple[str, ...] = ()
+    answer: int = -1
+    spans: tuple[Interval, ...] = ()  # when what decides it is seen, in seconds
+    video: Video | None = None
+    image: Image | None = None  # what is seen now; shown behind the video
+    level: str = ""  # L1, L2, L3 as in SEED-Bench-R1
+
+    @property
+    def letter(self) -> str:
+        """'' without options."""
+        return chr(ord("A") + self.answer) if self.options else ""
+
+    @property
+    def media(self) -> tuple[Video | Image, ...]:
+        return tuple(part for part in (self.video, self.image) if part is not None)

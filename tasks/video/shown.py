@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from PIL.Image import Image
 
@@ -12,7 +14,7 @@ from tasks.readers.clip import Clip
 from tasks.readers.rows import open_image
 from tasks.video.cache import Cache
 from tasks.video.sampling import Sampling
-from vlrl.types import Video
+from vlrl.types import Mark, Video
 
 
 @dataclass(frozen=True)
@@ -45,3 +47,13 @@ def viewer(fps: float, frames: int, total_pixels: int) -> Viewer:
 def span_text(span: Interval) -> str:
     """As reports say it: '2 to 4.5 s'."""
     return f"{span[0]:g} to {span[1]:g} s"
+
+
+def span_marks(role: Literal["truth", "prediction"], said: str, spans: Sequence[Interval]) -> tuple[Mark, ...]:
+    """What reports show of spans of the first video: the text `said`, and each span on the time axis."""
+    return Mark(role, "text", label=said), *(Mark(role, "span", tuple(map(float, span))) for span in spans)
+
+
+def written(time: float) -> str:
+    """Seconds as an answer has them: to the nanosecond, without zeros at the end."""
+    return f"{time:.9f}".rstrip("0").rstrip(".")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tasks.classification import Classification
 from tasks.counting import Counting
 from tasks.detection import Detection
+from tasks.drawn.film import Film
 from tasks.grounded_video_qa import GroundedVideoQa
 from tasks.gui_actions import GuiActions
 from tasks.gui_grounding import GuiGrounding
@@ -36,6 +37,7 @@ MAKERS = {
     "temporal_grounding temporal_r1": lambda **options: TemporalGrounding(template="temporal_r1", **options),
     "temporal_grounding guided": lambda **options: TemporalGrounding(template="guided", per_video=2, **options),
     "video_qa": VideoQa,
+    "temporal_grounding robot": lambda **options: TemporalGrounding(film=Film(source="robot", frames=4), **options),
     "video_qa guided": lambda **options: VideoQa(template="guided", per_video=2, **options),
     "grounded_video_qa": GroundedVideoQa,
     "grounded_video_qa guided": lambda **options: GroundedVideoQa(template="guided", **options),

@@ -16,7 +16,7 @@ from vlrl import cli, config
 ROOT = Path(vlrl.__file__).parents[1]
 GROUNDING = str(ROOT / "configs" / "gui_grounding.yaml")
 RECIPE = str(ROOT / "configs" / "recipes" / "mssr.yaml")
-COMMANDS = ("train", "eval", "score", "list", "show", "doctor", "warmstart", "demo")
+COMMANDS = ("train", "eval", "select", "score", "list", "show", "doctor", "warmstart", "demo")
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +68,7 @@ def test_wrong_usage_exits_with_2(arguments, capsys):
         (["show", GROUNDING, "steps"], "key.path=value"),
         (["list", "flavours"], "tasks"),
         (["eval", GROUNDING, "--model", "./nothing"], "./nothing"),
+        (["select", GROUNDING, "--out", "x.jsonl", "--model", "./nothing"], "./nothing"),
         (["score", "gui_grounding", "nothing.jsonl"], "nothing.jsonl"),
     ],
 )

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from vlrl import registry
-from vlrl.losses import clip_fraction, entropy, kl, likelihood, ppo_clip
-from vlrl.types import Batch, Evaluation
+from vlrl.config import Component, Config
+from vlrl.losses import clip_fraction, entropy, kl, likelihood, ppo_clip, reg_grpo
+from vlrl.types import Batch, Evaluation, UserError
 from vlrl.weighing import sequence_mean, token_mean
 
 TERMS = {
@@ -20,7 +21,9 @@ TERMS = {
     "ppo_clip dual": functools.partial(ppo_clip, low=0.2, high=0.3, dual=3.0),
     "kl k1": functools.partial(kl, kind="k1"),
     "kl k2": functools.partial(kl, kind="k2"),
+    "reg_grpo scaled": functools.partial(reg_grpo, eps=0.5, scale=2.0, ddof=0),
 }
+TINY = 1e-9  # so small an eps of `reg_grpo` that it does not show
 
 
 def columns(inputs: dict, *names: str) -> list[Tensor]:
@@ -34,7 +37,8 @@ def case(seed: int, n: int = 4, length: int = 5, spread: float = 0.5) -> tuple[E
     mask = torch.arange(length) < 1 + torch.arange(n)[:, None] % length
     now = (old + spread * draw()).requires_grad_()
     full = draw().abs().requires_grad_()
-    return Evaluation(now, full, mask), Batch(draw() * mask, old, mask, old + 0.3 * draw())
+    group, episode = torch.arange(n) // 2, torch.arange(n)
+    return Evaluation(now, full, mask), Batch(draw() * mask, old, mask, old + 0.3 * draw(), group, episode)
 
 
 def objective(term, now: Evaluation, batch: Batch) -> Tensor:
@@ -112,7 +116,8 @@ def test_what_lies_outside_the_mask_never_matters(name, seed, garbage):
         return values.detach().masked_fill(out, factor * garbage)
 
     logprobs, full = dirty(now.logprobs).requires_grad_(), dirty(now.entropy).requires_grad_()
-    soiled = Batch(dirty(batch.advantage), dirty(batch.old, 0.5), now.mask, dirty(batch.reference, 0.3))
+    columns = (dirty(batch.advantage), dirty(batch.old, 0.5), now.mask, dirty(batch.reference, 0.3))
+    soiled = Batch(*columns, batch.group, batch.episode)
     clean = objective(TERMS[name], now, batch)
     loss = objective(TERMS[name], Evaluation(logprobs, full, now.mask), soiled)
     assert float(loss.detach()) == float(clean.detach())
@@ -187,3 +192,136 @@ def test_clip_fraction_counts_tokens_outside_the_range():
     mask = torch.tensor([[True, True, True, True, False]])
     now = Evaluation(torch.tensor([[0.0, 0.5, -0.5, 0.1, 9.0]]), torch.zeros(1, 5), mask)
     assert clip_fraction(now, Batch(now.logprobs, torch.zeros(1, 5), mask), 0.2, 0.2) == 0.5
+
+
+def group_of(rho: list[float], advantage: list[float], groups: list[int] | None = None) -> tuple[Evaluation, Batch]:
+    """Completions of three tokens that share a log-ratio rho unequally; two of the tokens carry it."""
+    shares = torch.tensor([0.75, 0.25, 0.0], dtype=torch.float64)
+    now = (torch.tensor(rho, dtype=torch.float64)[:, None] * shares).requires_grad_()
+    mask = torch.tensor([[True, True, False]]).expand(len(rho), 3)
+    advantages = torch.tensor(advantage, dtype=torch.float64)[:, None] * mask
+    group, rows = torch.tensor(groups or [0] * len(rho)), torch.arange(len(rho))
+    return Evaluation(now, now, mask), Batch(advantages, torch.zeros_like(now), mask, None, group, rows)
+
+
+def regression(now: Evaluation, batch: Batch, **options) -> Tensor:
+    return (reg_grpo(now, batch, **options) * sequence_mean(batch.mask)).sum()
+
+
+def slope(now: Evaluation, batch: Batch, **options) -> Tensor:
+    """The gradient with respect to each completion's log-ratio; both of its tokens have it."""
+    (grad,) = torch.autograd.grad(regression(now, batch, **options), now.logprobs)
+    assert torch.equal(grad[:, 0], grad[:, 1]) and (grad[:, 2] == 0).all()
+    return grad[:, 0]
+
+
+def standardised(values: Tensor, ddof: int) -> Tensor:
+    return (values - values.mean()) / values.std(correction=ddof)
+
+
+def test_reg_grpo_equals_the_worked_example(near):
+    """Numbers worked out from the paper's formula apart from this code, in float64."""
+    target = [0.783348, -1.30558, -0.261116, 0.783348]
+    now, batch = group_of([0.5, -0.4, -0.2, 0.8], target)
+    assert float(regression(now, batch, eps=1e-6).detach()) == pytest.approx(0.097608, abs=1e-5)
+    wanted = torch.tensor([-0.218612, 0.316037, -0.313661, 0.216236], dtype=torch.float64)
+    torch.testing.assert_close(slope(now, batch, eps=1e-6), wanted, rtol=0, atol=1e-5)
+
+
+VALUES = st.lists(st.integers(-20, 20), min_size=6, max_size=6).filter(lambda values: len(set(values)) > 1)
+
+
+@given(VALUES, VALUES, st.sampled_from([0.5, 1.0, 2.0]))
+def test_reg_grpo_sees_the_correlation_of_rewards_and_log_ratios(rewards, ratios, scale):
+    """2 (1 - r) is the paper's loss: any other pays for the size of the log-ratios, or reads them wrongly."""
+    rho = torch.tensor(ratios, dtype=torch.float64) / 10
+    target = standardised(torch.tensor(rewards, dtype=torch.float64), 0)
+    loss = float(regression(*group_of(rho.tolist(), target.tolist()), eps=TINY, scale=scale, ddof=0).detach())
+    r = float((target * standardised(rho, 0)).mean())
+    assert loss == pytest.approx(1 - 2 * scale * r + scale**2, abs=1e-5)
+
+
+@given(VALUES, VALUES, st.floats(0.1, 9), st.floats(-5, 5))
+def test_reg_grpo_does_not_see_the_rewards_scale(rewards, ratios, factor, shift):
+    """A bonus to all, or rewards in percent, would train another policy."""
+    reward = torch.tensor(rewards, dtype=torch.float64)
+    slopes = [
+        slope(*group_of([x / 10 for x in ratios], standardised(values, 1).tolist()))
+        for values in (reward, factor * reward + shift)
+    ]
+    torch.testing.assert_close(*slopes)
+
+
+def by_hand(rho: list[float], target: list[float], eps: float, scale: float, ddof: int) -> float:
+    """The mean loss of one group, as the docstring writes it."""
+    n, mean = len(rho), sum(rho) / len(rho)
+    variance = sum((x - mean) ** 2 for x in rho) / (n - ddof)
+    return sum((a - scale * (x - mean) / (variance + eps**2) ** 0.5) ** 2 for x, a in zip(rho, target, strict=True)) / n
+
+
+@given(VALUES, st.sampled_from([1e-3, 0.1, 2.0]), st.sampled_from([0.5, 1.0, 3.0]), st.integers(0, 1))
+def test_reg_grpo_equals_plain_arithmetic_in_value_and_gradient(ratios, eps, scale, ddof):
+    """The groups' matrix form would mix members of other groups, or lose the mean's share of the gradient."""
+    rho, target = [x / 10 for x in ratios], [1.5, -0.5, -1.0, 0.3, 0.3, -0.6]
+    options, step = {"eps": eps, "scale": scale, "ddof": ddof}, 1e-6
+    now, batch = group_of(rho * 2, [*target, *([0.0] * 6)], [4] * 6 + [1] * 6)  # the second group teaches nothing
+    loss = float(regression(now, batch, **options).detach())
+    assert loss == pytest.approx(by_hand(rho, target, **options) / 2, rel=1e-5)
+    grad = slope(now, batch, **options)
+    assert (grad[6:] == 0).all()
+    for i in range(6):
+        moved = [[x + way * (j == i) for j, x in enumerate(rho)] for way in (step, -step)]
+        difference = (by_hand(moved[0], target, **options) - by_hand(moved[1], target, **options)) / (2 * step)
+        assert float(grad[i]) == pytest.approx(difference / 2, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize(("eps", "scale"), [(0.1, 1.0), (1e-4, 1.0), (1.0, 2.0)])
+def test_reg_grpos_first_step_is_the_policy_gradient_of_the_stated_size(eps, scale):
+    """Where all ratios are 1 the paper's deviation has no gradient: the first update would be skipped as NaN."""
+    target = standardised(torch.tensor([1.0, 0.0, 0.5, 1.0], dtype=torch.float64), 1)
+    grad = slope(*group_of([0.0] * 4, target.tolist()), eps=eps, scale=scale)
+    torch.testing.assert_close(grad, -2 * scale * target / (eps * 4))
+
+
+def test_reg_grpo_learns_nothing_from_equal_rewards_or_from_one_alone():
+    """A group without a difference would pull its members together."""
+    now, batch = group_of([0.5, -0.4, 0.2, 0.1, 3.0], [0.0, 0.0, 0.0, 0.0, 0.0], [0, 0, 0, 0, 1])
+    assert float(regression(now, batch).detach()) == 0.0 and (slope(now, batch) == 0).all()
+    alone, batch = group_of([0.5, -0.4, 3.0], [0.7, -0.7, 0.5], [0, 0, 1])
+    assert slope(alone, batch)[2] == 0 and (slope(alone, batch)[:2] != 0).all()
+
+
+def test_reg_grpo_holds_log_ratios_at_the_stated_size():
+    """With scale above 1 the options would not say where the policy comes to rest."""
+    size = 0.5 / 3**0.5  # eps / sqrt(scale^2 - 1)
+    now, batch = group_of([size, -size, size, -size], [1.0, -1.0, 1.0, -1.0])
+    assert float(regression(now, batch, eps=0.5, scale=2.0, ddof=0).detach()) == pytest.approx(0.0, abs=1e-20)
+    further, _ = group_of([2 * size, -2 * size, 2 * size, -2 * size], [0.0] * 4)
+    assert (slope(further, batch, eps=0.5, scale=2.0, ddof=0) * further.logprobs[:, 0] > 0).all()
+
+
+def test_reg_grpo_refuses_episodes_of_several_turns():
+    """Each turn would be compared as if it were a completion of its own."""
+    now, batch = group_of([0.1, 0.2], [1.0, -1.0])
+    turns = Batch(batch.advantage, batch.old, batch.mask, None, batch.group, torch.tensor([3, 3]))
+    with pytest.raises(UserError, match=r"reg_grpo .* several turns"):
+        reg_grpo(now, turns)
+
+
+@pytest.mark.parametrize("weighing", ["token_mean", {"name": "constant", "length": 8}])
+def test_reg_grpo_is_refused_with_another_weighing(weighing):
+    """Long completions would count more in the regression, and nobody would be told."""
+    values = {"task": "jigsaw", "out": "x", "losses": ["reg_grpo"], "weighing": weighing}
+    with pytest.raises(UserError, match=r"x\.yaml: losses\.0 \(reg_grpo\) .* set weighing to sequence_mean"):
+        registry.check(Config.model_validate(values), "x.yaml")
+    registry.check(Config.model_validate(values | {"weighing": "sequence_mean"}), "x.yaml")
+    alone = {"weighing": "sequence_mean", "train": {"group_size": 1}, "advantages": ["batch_norm"]}
+    with pytest.raises(UserError, match=r"losses\.0 \(reg_grpo\) needs several completions"):
+        registry.check(Config.model_validate(values | alone), "x.yaml")
+
+
+def test_reg_grpo_takes_no_eps_of_zero():
+    """The first update of every step would be NaN, and skipped."""
+    for option in ("eps", "scale"):
+        with pytest.raises(UserError, match=rf"losses\.0\.{option}"):
+            registry.make("losses", Component(name="reg_grpo", **{option: 0.0}), "losses.0")

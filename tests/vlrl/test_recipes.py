@@ -20,7 +20,7 @@ RECIPES = sorted(file for file in FOLDER.glob("*.yaml") if file.stem not in APAR
 HELPER = Path(__file__).with_name("run_cli.py")
 PATIENCE = 300  # seconds until a run counts as stuck
 SMALL = (
-    *("train.steps=2", "train.prompts=2", "train.minibatches=1", "policy.max_tokens=6"),
+    *("train.steps=2", "train.prompts=2", "train.minibatches=1", "train.epochs=1", "policy.max_tokens=6"),
     *("eval.samples=2", "eval.batch=2", "log.trackers=[]", "log.rollouts=1"),
 )
 FEW = {"pool": 4, "held_out": 2}  # samples, of tasks that are drawn

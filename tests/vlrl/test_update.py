@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from vlrl.advantages import group
 from vlrl.batch import columns, decisions_of, estimate, mask_of, padded
-from vlrl.losses import entropy, kl, ppo_clip
+from vlrl.losses import entropy, kl, ppo_clip, reg_grpo
 from vlrl.types import Decision, Episode, Evaluation, Observation, Rollouts, Sample, Step, Turn
 from vlrl.update import Updater, minibatches
 from vlrl.weighing import constant, sequence_mean, token_mean
@@ -118,6 +118,29 @@ def test_micro_batches_do_not_change_the_gradient(weigh, micro):
     for name in start:
         assert (whole[name] - start[name]).abs().max() > 1e-4
         assert (whole[name] - split[name]).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("micro", [1, 2])
+def test_micro_batches_do_not_split_what_a_loss_compares(micro):
+    """`reg_grpo` would see half of a group, and regress onto another mean."""
+    options = {"terms": [reg_grpo], "weigh": sequence_mean, "lr": 0.1}
+    start, whole, split = Bigrams(0).state_dict(), updated(**options), updated(**options, micro=micro)
+    for name in start:
+        assert (whole[name] - start[name]).abs().max() > 1e-4
+        assert (whole[name] - split[name]).abs().max() < 1e-6
+
+
+def test_the_regression_moves_the_policy_on_its_own_samples():
+    """At the first update every log-ratio is 0: the step would be skipped, or do nothing."""
+    policy = Bigrams(0)
+    episodes = episodes_of(policy)
+    rollouts = columns(episodes)
+    updater = updater_of(policy, terms=[functools.partial(reg_grpo, eps=1e-3)], weigh=sequence_mean, lr=1e-5, epochs=3)
+    totals = updater.step(decisions_of(episodes), rollouts, estimate(rollouts, [group]), (0, 0))
+    assert (totals.updates, totals.skipped) == (3, 0)
+    now = policy.evaluate(decisions_of(episodes)).logprobs.sum(1) - rollouts.logprobs.sum(1)
+    pairs = torch.stack([now.detach(), rollouts.reward])
+    assert torch.corrcoef(pairs)[0, 1] > 0.3
 
 
 def test_an_update_is_the_gradient_of_the_weighted_terms():

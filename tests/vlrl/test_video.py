@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 
 from vlrl import log
-from vlrl.types import Decision, Episode, Mark, Observation, Sample, Score, Step, Turn, Video
+from vlrl.score import score_file
+from vlrl.types import Decision, Episode, Mark, Observation, Sample, Score, Step, Turn, Video, plain
 
 
 def clip(frames: int, size: tuple[int, int] = (640, 480)) -> Video:
@@ -21,10 +22,10 @@ def clip(frames: int, size: tuple[int, int] = (640, 480)) -> Video:
     return Video(pixels, tuple(i / 2 for i in range(frames)), 30.0, frames / 2)
 
 
-def played(prompt: Observation) -> Episode:
+def played(prompt: Observation, *marks: Mark) -> Episode:
     decision = Decision("<answer>1</answer>", torch.zeros(2), torch.zeros(2), False)
     episode = Episode(Sample("q/1", prompt), 0, [Turn(prompt, decision, Step(prompt, done=True))])
-    episode.score = Score({"answer": 1.0}, 1.0, marks=(Mark("truth", "point", (1, 2), image=0),))
+    episode.score = Score({"answer": 1.0}, 1.0, marks=marks or (Mark("truth", "point", (1, 2), image=0),))
     return episode
 
 
@@ -57,4 +58,26 @@ def test_a_rollout_with_a_video_is_saved_with_a_strip_of_it(tmp_path, frames, gr
         assert [*strip.size] == row["image_sizes"][1]
         shown = greys or [10 * round(i * 24 / 7) for i in range(8)]
         assert strip.size == (128 * min(4, len(shown)), 96 * -(-len(shown) // 4))
+        times = row["strips"][0]["times"]
+        assert times == [grey / 20 for grey in shown]  # each frame's grey is twenty times its seconds
+        assert row["strips"] == [{"image": 1, "grid": [min(4, len(shown)), -(-len(shown) // 4)], "times": times,
+                                  "axis": [0.0, frames / 2]}]  # fmt: skip
         assert [strip.getpixel((i % 4 * 128 + 64, i // 4 * 96 + 48))[0] for i in range(len(shown))] == shown
+
+
+@pytest.mark.parametrize("kind", ["span", "text"])
+def test_a_mark_comes_back_from_json(tmp_path, kind):
+    """A saved rollout would say something else than the task did."""
+    mark = Mark("prediction", kind, (1.5, 2.25) if kind == "span" else (), "1.5 to 2.25 s", image=1)
+    log.save_rollouts(tmp_path, 1, [played(Observation((clip(2), clip(3))), mark)], None)
+    saved = json.loads((tmp_path / "rollouts" / "step_000001.jsonl").read_text())["marks"]
+    assert saved == [json.loads(json.dumps(plain(mark)))]
+    assert Mark(**{**saved[0], "xy": tuple(saved[0]["xy"])}) == mark
+
+
+def test_answers_in_seconds_are_scored_offline(tmp_path):
+    """Spans that a model said could not be scored without it."""
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps({"completion": "<answer>2 to 6</answer>", "answer": [[2, 4]]}))
+    (row,) = score_file("temporal_grounding", str(file))
+    assert (row["parts"]["iou"], row["correct"], row["answer"]) == (0.5, 1.0, [2.0, 6.0])

@@ -1,7 +1,8 @@
-// Cards of rollouts: {step, split, sample_id, prompt, images, image_size, completion, answer, parts, reward, ...}.
+// Cards of rollouts: {step, split, sample_id, prompt, images, image_size, strips, completion, answer, parts, ...}.
 
 const VERDICTS = { right: "right", wrong: "wrong", failure: "parse failure" };
 const IMAGE_HEIGHT = 280;  // pixels at most, so that tall images do not stretch a card
+const FRAME_WIDTH = 60;  // pixels at least of a strip's frame, so that its time fits in
 const FEW_PIXELS = 128;  // images smaller than this show their pixels as squares
 
 // Right from `correct` 0.5 on (tasks may give partial credit); a rollout that did not parse is neither right nor wrong.
@@ -43,7 +44,10 @@ function outside(mark, [width, height]) {
   return mark.xy.some((value, k) => value < 0 || value > (k % 2 ? height : width));
 }
 
+const outsideNote = (mark, where) => html("p", { class: "reason" }, `${mark.role} reaches outside the ${where}`);
 const pixels = (mark) => mark.xy.map((value) => Number(value.toFixed(1))).join(", ");
+
+const onImage = (mark) => mark.kind === "point" || mark.kind === "box";
 
 function picture(row, place, k, images) {
   const size = k === 0 ? row.image_size : row.image_sizes[k] || (images[place] && images[place].size);
@@ -51,9 +55,12 @@ function picture(row, place, k, images) {
   const [width, height] = size;
   const image = html("img", { alt: `image of ${row.sample_id || "the sample"}`, "data-place": place });
   if (images[place].size[0] < FEW_PIXELS) image.classList.add("pixels");
-  const style = `aspect-ratio: ${width} / ${height}; width: min(100%, ${IMAGE_HEIGHT * width / height}px)`;
+  const film = row.strips.find((strip) => strip && strip.image === k);
+  const wide = Math.max(IMAGE_HEIGHT * width / height, film ? FRAME_WIDTH * film.grid[0] : 0);
+  const style = `aspect-ratio: ${width} / ${height}; width: min(100%, ${wide}px)`;
   const frame = html("div", { class: "frame", style }, image);
-  const marks = row.marks.filter((mark) => mark.kind !== "text" && (mark.image || 0) === k);
+  if (film) frame.append(...captions(film));
+  const marks = film ? [] : row.marks.filter((mark) => onImage(mark) && (mark.image || 0) === k);
   if (marks.length) {
     const unit = Math.max(width, height) / 100;
     const order = [...marks].sort((a, b) => (a.role === "prediction") - (b.role === "prediction"));
@@ -67,7 +74,8 @@ function picture(row, place, k, images) {
 // A list of short items, such as the order of a jigsaw, becomes chips; other text stays whole.
 function items(label) {
   const inner = label.trim().replace(/^[[(]|[\])]$/g, "").trim();
-  return /^\w{1,3}([\s,]+\w{1,3})+$/.test(inner) ? inner.split(/[\s,]+/) : [label];
+  const listed = /^\w{1,3}([\s,]+\w{1,3})+$/.test(inner) && !/ to /.test(inner);  // 2 to 4 s is one span of time
+  return listed ? inner.split(/[\s,]+/) : [label];
 }
 
 function textMarks(marks) {
@@ -96,18 +104,21 @@ function makeCard(row, images) {
   const kind = verdict(row);
   const group = row.group === null ? null : `group ${row.group}`;
   const when = [`step ${format(row.step)}`, row.split, group].filter(Boolean).join(" · ");
-  const far = row.image_size ? row.marks.filter((mark) => mark.kind !== "text" && !mark.image && outside(mark, row.image_size)) : [];
-  const pictures = row.images.map((place, k) => picture(row, place, k, images));
+  const near = (mark) => !onImage(mark) || mark.image || !outside(mark, row.image_size);
+  const far = row.image_size ? row.marks.filter((mark) => !near(mark)) : [];
+  const pictures = row.images.map((place, k) => withTimeline(row, k, picture(row, place, k, images)));
+  const beside = pictures.length - row.strips.filter(Boolean).length;  // a strip takes the whole width
   return html("article", { class: `card ${kind}`, "aria-label": `${VERDICTS[kind]}, ${when}` },
     html("header", {},
       html("span", { class: `badge ${kind}` }, VERDICTS[kind]), html("span", { class: "muted" }, when)),
-    pictures.length ? html("div", { class: pictures.length > 1 ? "pictures many" : "pictures" }, ...pictures) : null,
+    pictures.length ? html("div", { class: beside > 1 ? "pictures many" : "pictures" }, ...pictures) : null,
     ...textMarks(row.marks),
     html("pre", { class: "completion", tabindex: "0", "aria-label": "completion" }, row.completion || "(empty)"),
     html("p", { class: "answer" },
       html("span", { class: "muted" }, "answer "), row.answer === null ? "none" : html("code", {}, row.answer)),
     row.reason ? html("p", { class: "reason" }, row.reason) : null,
-    ...far.map((mark) => html("p", { class: "reason" }, `${mark.role} reaches outside the image: ${pixels(mark)}`)),
+    ...farSpans(row).map((mark) => outsideNote(mark, `video: ${fromTo(mark)}`)),
+    ...far.map((mark) => outsideNote(mark, `image: ${pixels(mark)}`)),
     numbers(row),
     html("details", {}, html("summary", {}, "Prompt"), html("pre", {}, row.prompt || "(none)"),
       html("p", { class: "muted" }, row.sample_id || "")));

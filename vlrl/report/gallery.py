@@ -21,7 +21,7 @@ MAX_TEXT = 6_000  # characters of a prompt, completion or answer
 
 MIME = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
 COPIED = ("step", "sample_id", "group", "parts", "reward", "correct", "reason", "advantage", "split")
-NUMBERS_OF = {"point": 2, "box": 4, "text": 0}  # xy of each kind of mark
+NUMBERS_OF = {"point": 2, "box": 4, "span": 2, "text": 0}  # xy of each kind of mark
 
 
 @dataclass
@@ -67,6 +67,7 @@ def card(row: Row, album: Album) -> dict[str, Any]:
         "images": places,
         "image_size": size,
         "image_sizes": sizes(row.get("image_sizes"), len(places)),
+        "strips": strips(row.get("strips"), len(places)),
         "prompt": shorten(row.get("prompt")),
         "completion": shorten(row.get("completion")),
         "answer": None if answer is None else shorten(answer if isinstance(answer, str) else json.dumps(answer)),
@@ -78,6 +79,19 @@ def sizes(listed: Any, images: int) -> list[Any]:
     """The images' own sizes, in whose pixels marks are; None for one that is not known."""
     known = listed if isinstance(listed, list) else []
     return [size if is_size(size) else None for size in (*known[:images], *[None] * (images - len(known)))]
+
+
+def strips(listed: Any, images: int) -> list[Any]:
+    """The videos' strips {image, grid, times, axis} (see vlrl.strips); None for one that cannot be drawn."""
+    return [one if is_strip(one, images) else None for one in listed] if isinstance(listed, list) else []
+
+
+def is_strip(one: Any, images: int) -> bool:
+    if not isinstance(one, dict) or one.get("image") not in range(images) or not is_size(one.get("grid")):
+        return False
+    times, axis = one.get("times"), one.get("axis")
+    known = isinstance(times, list) and isinstance(axis, list) and len(axis) == 2
+    return known and all(map(is_number, (*times, *axis))) and axis[0] < axis[1]
 
 
 def is_size(size: Any) -> bool:

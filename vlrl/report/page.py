@@ -18,7 +18,7 @@ from vlrl.report.header import facts, gain, notes, title
 from vlrl.report.read import RunFiles, read_run
 
 HERE = Path(__file__).parent
-SCRIPTS = ("dom.js", "curves.js", "gallery.js", "page.js")
+SCRIPTS = ("dom.js", "curves.js", "timeline.js", "gallery.js", "page.js")
 
 
 def write_report(run: Path) -> Path:

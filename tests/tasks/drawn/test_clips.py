@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.drawn import clips, film_questions
+from tasks.drawn import clip_questions, clips
 from tasks.drawn.film import Film, Stories
 from tasks.drawn.screens import COLORS
 from tasks.metrics import temporal
@@ -115,10 +115,10 @@ def test_without_language_an_event_cannot_be_told():
 def questions(kind: str, n: int = 300):
     stories = Stories(Film(frames=2, size=(32, 32)), seed=5)
     rng = np.random.default_rng(0)
-    return [film_questions.asked(rng, stories, "train", i, (kind,))[1] for i in range(n)]
+    return [stories.ask(rng, "train", i, (kind,)) for i in range(n)]
 
 
-@pytest.mark.parametrize("kind", film_questions.KINDS)
+@pytest.mark.parametrize("kind", clip_questions.KINDS)
 def test_neither_letter_nor_words_tell_the_answer(kind):
     """A reader of the text alone would be paid."""
     listed = questions(kind)
@@ -143,9 +143,9 @@ def test_right_options_are_what_happens():
     for number in range(100):
         events = stories.tell("train", number).events
         for kind, place in (("first", 0), ("last", -1)):
-            _, question = film_questions.asked(rng, stories, "train", number, (kind,))
+            question = stories.ask(rng, "train", number, (kind,))
             assert question.options[question.answer] == events[place].said
-        _, question = film_questions.asked(rng, stories, "train", number, ("next",))
+        question = stories.ask(rng, "train", number, ("next",))
         said = [event.said for event in events]
         before = question.text.removeprefix("What begins next after ").removesuffix("?")
         assert question.options[question.answer] == said[said.index(before) + 1]

@@ -1,0 +1,135 @@
+"""Which samples teach: what is measured, what is kept, and a measurement that is interrupted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vlrl import select, selection
+from vlrl.config import Config
+from vlrl.histogram import histogram
+from vlrl.selection import chosen, measured, read, summary
+from vlrl.types import UserError
+
+REWARDS = st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0]), min_size=3, max_size=3)
+
+
+def rows_of(rewards: list[list[float]]) -> list[selection.Row]:
+    return [measured(f"q/{i}", i, each, [float(r == 1) for r in each]) for i, each in enumerate(rewards)]
+
+
+def test_a_sample_is_measured_as_worked_out_by_hand():
+    """The choice would hang on other numbers than the file shows."""
+    row = measured("q/7", 7, [2.0, 0.0, 1.0, 1.0], [1.0, 0.0, 0.5, 0.5])
+    assert (row.id, row.position, row.repeats) == ("q/7", 7, 4)
+    assert (row.mean, row.variance, row.accuracy) == (1.0, 0.5, 0.5)
+    assert measured("q", 0, [0.1] * 3, [1.0] * 3).variance == 0.0  # three tenths do not add up to 0.3
+
+
+@given(st.lists(REWARDS, min_size=1, max_size=12), st.floats(0.01, 1))
+def test_the_samples_that_disagree_most_are_kept(rewards, keep):
+    """Samples that teach nothing would be trained on in the place of those that do."""
+    kept = chosen(rows_of(rewards), keep=keep)
+    inside, outside = ([row.variance for row in kept if row.kept == value] for value in (True, False))
+    assert all(inside) and len(inside) <= max(1, round(keep * len(rewards)))
+    mixed = sum(len(set(each)) > 1 for each in rewards)
+    assert len(inside) == min(mixed, max(1, round(keep * len(rewards))))
+    assert not inside or min(inside) >= max(outside, default=0.0)
+
+
+@given(st.lists(REWARDS, min_size=1, max_size=12), st.floats(0, 0.3))
+def test_a_bar_keeps_all_that_reach_it(rewards, bar):
+    """A threshold would be a share under another name."""
+    for row in chosen(rows_of(rewards), least_variance=bar):
+        assert row.kept == (row.variance >= bar and row.variance > 0)
+
+
+def test_the_summary_counts_right_wrong_and_mixed():
+    """A user could not tell a model that is too good from one that is too weak."""
+    rows = chosen(rows_of([[1.0] * 3, [0.0] * 3, [1.0, 0.0, 0.0], [0.0, 0.1, 0.3]]), keep=0.25)
+    assert str(summary(rows)) == "4 samples: 25.0% all right, 50.0% all wrong, 25.0% mixed; kept 1"
+
+
+@given(st.lists(st.tuples(st.floats(0, 9), st.booleans()), min_size=1, max_size=30))
+def test_a_picture_is_drawn_of_any_variances(cases):
+    """A measurement of hours would end in an error, after its last sample."""
+    values, kept = zip(*cases, strict=True)
+    image = histogram(values, kept, "variance")
+    assert image.size == (480, 300) and len(image.getcolors(2**16)) > 2
+
+
+@pytest.fixture
+def config(monkeypatch) -> Config:
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    policy = {"model": "embedded", "max_tokens": 3, "temperature": 0.5}
+    task = {"name": "video_task:Clips", "pool": 7, "graded": True}
+    return Config.model_validate({"task": task, "out": "x", "policy": policy, "eval": {"batch": 8}})
+
+
+def test_samples_are_measured_with_the_policys_own_answers(config, tmp_path, capsys):
+    """What is kept would not be what this model disagrees on."""
+    file = tmp_path / "list.jsonl"
+    total = select.select(config, out=str(file), repeats=4, keep=0.4)
+    rows = read(file)
+    assert [(row.id, row.position) for row in rows] == [(f"clips/train/{i}", i) for i in range(7)]
+    assert all(row.repeats == 4 and 1 <= row.mean <= 2 for row in rows)
+    assert total == summary(rows) and total.kept == 3 == sum(row.kept for row in rows)
+    assert min(r.variance for r in rows if r.kept) >= max(r.variance for r in rows if not r.kept)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["list.jsonl", "list.png"]
+    with pytest.raises(UserError, match="exists already"):
+        select.select(config, out=str(file))
+
+
+def test_some_samples_are_drawn_at_random(config, tmp_path):
+    """The first samples of a file are often of one kind."""
+    select.select(config, out=str(tmp_path / "few.jsonl"), samples=3, repeats=2)
+    positions = [row.position for row in read(tmp_path / "few.jsonl")]
+    assert len(positions) == 3 and positions == sorted(positions) != [0, 1, 2]
+
+
+@pytest.mark.parametrize("after", [1, 3])
+def test_an_interrupted_measurement_goes_on_to_the_same_file(after, config, tmp_path, monkeypatch, capsys):
+    """Hours of a measurement would be lost, or the rest be measured otherwise."""
+    whole, file = tmp_path / "whole.jsonl", tmp_path / "broken.jsonl"
+    select.select(config, out=str(whole), repeats=4)
+    played, calls = select.collect, []
+
+    def until(*given):
+        calls.append(given)
+        if len(calls) > after:
+            raise KeyboardInterrupt
+        return played(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(select, "collect", until)
+        with pytest.raises(KeyboardInterrupt):
+            select.select(config, out=str(file), repeats=4)
+    part = tmp_path / ".broken.jsonl.measured"
+    assert "the same command goes on" in capsys.readouterr().err and not file.exists()
+    part.write_text(part.read_text()[:-20])  # a line that was being written
+    calls.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(select, "collect", lambda *given: calls.append(given) or played(*given))
+        select.select(config, out=str(file), repeats=4)
+    assert file.read_bytes() == whole.read_bytes() and not part.exists()
+    assert len(calls) == 4 - after + 1  # of four batches; the one whose line was cut is measured again
+
+
+def test_other_settings_start_anew(config, tmp_path):
+    """Rows of another model, or of another number of answers, would stand among the new ones."""
+    part = tmp_path / ".list.jsonl.measured"
+    part.write_text('{"repeats": 9}\n' + selection.line(measured("old", 0, [1.0], [1.0])))
+    select.select(config, out=str(tmp_path / "list.jsonl"), repeats=2, samples=2)
+    assert "old" not in {row.id for row in read(tmp_path / "list.jsonl")}
+
+
+def test_a_model_that_never_disagrees_is_said(config, tmp_path):
+    """A run would start on an empty list; and what was measured is worth reading."""
+    with pytest.raises(UserError, match="no sample's rewards disagree enough"):
+        select.select(config, out=str(tmp_path / "list.jsonl"), repeats=2, samples=2, least_variance=99.0)
+    assert len(read(tmp_path / "list.jsonl")) == 2
+    with pytest.raises(UserError, match="there is no folder"):
+        select.select(config, out=str(tmp_path / "nowhere" / "list.jsonl"))

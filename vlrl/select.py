@@ -1,0 +1,114 @@
+"""`vlrl select`: answers the training samples several times and keeps those whose rewards disagree most.
+
+Source: Temporal-R1's variance-aware selection (README of github.com/appletea233/Temporal-R1; its code and thresholds
+are not published).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from vlrl import log, registry, selection
+from vlrl.config import Config
+from vlrl.histogram import histogram
+from vlrl.policies.load import load
+from vlrl.progress import Progress
+from vlrl.rollout import collect
+from vlrl.samplers import Shuffled
+from vlrl.selection import Row, Summary
+from vlrl.types import Sample, UserError
+
+
+def select(
+    config: Config, *, out: str, samples: int | None = None, repeats: int = 8, keep: float = 0.25,
+    least_variance: float | None = None,
+) -> Summary:  # fmt: skip
+    """Measures samples of the training split with `repeats` completions each, at temperature 1, and writes `out`.
+
+    Rows go to a file beside `out` as they are measured. The same call after an interruption goes on from them and ends
+    with the same file: each batch draws its own random numbers.
+
+    Args:
+        samples: so many, drawn at random without repetition; default: all.
+        keep, least_variance: see vlrl.selection.chosen.
+
+    Raises:
+        UserError: `out` exists; the config's task or model is not as it should be; no sample's rewards disagree.
+    """
+    file = Path(out)
+    if file.exists():
+        raise UserError(f"{file} exists already: name another file, or remove it")
+    if not file.parent.is_dir():
+        raise UserError(f"{file}: there is no folder {file.parent}")
+    config = config.model_copy(update={"policy": config.policy.model_copy(update={"temperature": 1.0})})
+    task = registry.make_task(config)
+    pool = task.samples("train")
+    positions = Shuffled(len(pool), config.seed).draw(min(samples or len(pool), len(pool)))
+    part = file.with_name(f".{file.name}.measured")
+    rows = selection.chosen(_measured(config, task, pool, positions, repeats, part), keep=keep,
+                            least_variance=least_variance)  # fmt: skip
+    rows.sort(key=lambda row: row.position)
+    log.write_text(file, "".join(map(selection.line, rows)))
+    part.unlink()
+    bars = histogram([row.variance for row in rows], [row.kept for row in rows], "variance of a sample's rewards")
+    bars.save(file.with_suffix(".png"))
+    total = selection.summary(rows)
+    if not total.kept:
+        raise UserError(f"{total}: no sample's rewards disagree enough; {file} keeps none")
+    return total
+
+
+def _measured(
+    config: Config, task: Any, pool: Sequence[Sample], positions: Sequence[int], repeats: int, part: Path
+) -> list[Row]:
+    """A row per position; those in the file `part` are taken from there, the others added to it."""
+    told = json.dumps({"config": config.model_dump(mode="json"), "repeats": repeats, "samples": len(positions)})
+    rows = _kept(part, told)
+    if not rows:
+        log.write_text(part, told + "\n")
+    size = max(1, config.eval.batch // repeats)
+    policy = load(config.policy, shared_prefix=config.train.shared_prefix, seed=config.seed)
+    with Progress(len(positions)) as progress, _kept_until(part), part.open("a", encoding="utf-8") as file:
+        for start in range(len(rows) // size * size, len(positions), size):
+            policy.generator.manual_seed(config.seed + (start << 20))
+            batch = positions[start : start + size]
+            fresh = [*_played(policy, task, [pool[i] for i in batch], batch, repeats)][len(rows) - start :]
+            file.writelines(map(selection.line, fresh))
+            file.flush()
+            rows += fresh
+            progress.note(f"sample {len(rows)}/{len(positions)}  {selection.summary(rows)}")
+    return rows
+
+
+def _played(policy: Any, task: Any, samples: Sequence[Sample], positions: Sequence[int], repeats: int) -> Iterator[Row]:
+    episodes = collect(policy, task, samples, repeats)
+    for i, (sample, position) in enumerate(zip(samples, positions, strict=True)):
+        own = episodes[i * repeats : (i + 1) * repeats]
+        yield selection.measured(sample.id, position, [e.reward for e in own], [e.score.correct for e in own])
+
+
+@contextlib.contextmanager
+def _kept_until(part: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        print(f"\nwhat was measured is kept in {part}: the same command goes on from there", file=sys.stderr)
+        raise
+
+
+def _kept(part: Path, told: str) -> list[Row]:
+    """The rows of an interrupted call with the same settings; a line that was being written is left out."""
+    try:
+        first, *lines = part.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, ValueError):  # none, or empty
+        return []
+    if first.rstrip("\n") != told:
+        return []
+    whole = [text for text in lines if text.endswith("\n")]
+    log.write_text(part, "".join([first, *whole]))
+    return [Row.model_validate_json(text) for text in whole]
