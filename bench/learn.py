@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean
@@ -23,6 +24,10 @@ TASKS = {  # the config's name -> what the table calls it; the head of each conf
     "gui_grounding": "GUI grounding",
     "gui_pages": "Colours on web pages",
     "jigsaw": "Jigsaw, unseen photographs",
+    "jigsaw_2x1": "Jigsaw 2x1, unseen photographs",
+    "jigsaw_2x2": "Jigsaw 2x2",
+    "temporal_grounding": "Temporal grounding in new words (R1@0.5)",
+    "video_qa": "Video questions in new words",
     "detection": "Detection (F1)",
     "referring": "Referring expressions",
     "counting": "Counting",
@@ -43,15 +48,14 @@ def changes(task: str, method: str) -> list[str]:
     return ["configs/recipes/mssr.yaml", f"train.prompts={rollouts}", f"train.steps={steps}"]
 
 
-def run(out: Path, task: str, method: str, seed: int) -> dict:
-    """One training run -> its summary."""
-    folder = out / f"{task}_{method.lower()}_{seed}"
+def run(folder: Path, task: str, changed: Sequence[str], seed: int) -> dict:
+    """One training run of a task's config, with changes, into a folder -> its summary."""
     summary = folder / "summary.json"
     if not summary.exists():
-        command = [sys.executable, "-m", "vlrl.cli", "train", f"configs/{task}.yaml", *changes(task, method)]
+        command = [sys.executable, "-m", "vlrl.cli", "train", f"configs/{task}.yaml", *changed]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        log = out / f"{folder.name}.log"
-        with log.open("w") as file:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with folder.with_suffix(".log").open("w") as file:
             subprocess.run(
                 [*command, f"out={folder}", f"seed={seed}"], cwd=ROOT, env=environment, stdout=file, stderr=file,
                 check=True,
@@ -71,10 +75,12 @@ def main() -> None:
     arguments.add_argument("--jobs", type=int, default=2, help="runs at a time, one core each")
     arguments.add_argument("--out", type=Path, default=ROOT / "runs" / "learn")
     options = arguments.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(options.jobs) as pool:
         runs = {
-            (task, method): [pool.submit(run, options.out, task, method, seed) for seed in range(options.seeds)]
+            (task, method): [
+                pool.submit(run, options.out / f"{task}_{method.lower()}_{seed}", task, changes(task, method), seed)
+                for seed in range(options.seeds)
+            ]
             for task in options.tasks
             for method in options.methods
         }

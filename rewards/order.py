@@ -8,6 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rewards import parse
+
+
+def named(text: str, names: Sequence[str]) -> parse.Parsed:
+    """Places in words, as `top left, bottom left` -> tuple of their numbers in `names`, from 1.
+
+    Comma, semicolon and newline stand between places; case and surrounding white space do not matter. Never raises.
+    Reasons: too_long, unknown_place.
+    """
+    if len(text) > parse.MAX_LITERAL_CHARS:
+        return parse.Parsed(reason="too_long")
+    number = {name: i for i, name in enumerate(names, 1)}
+    words = [word.strip().lower() for word in text.replace(";", ",").replace("\n", ",").split(",")]
+    found = tuple(number.get(word, 0) for word in words)
+    return parse.Parsed(found) if all(found) else parse.Parsed(reason="unknown_place")
+
 
 def index_accuracy(predicted: Sequence[int], truth: Sequence[int]) -> float:
     """Share of right indices, in [0, 1]; 0 when the lengths differ. Never raises.

@@ -1,12 +1,13 @@
 """Jigsaw puzzles of real photographs, after Jigsaw-R1 (github.com/zifuwanggg/Jigsaw-R1).
 
-`full`: write, for every place of the shuffled image, the place of its piece in the original. `pair`: say how two pieces
-lay to each other in the original. Places are numbered from 1, row by row. All permutations are equally likely, the
-identity included.
+`full`: write, for every place of the shuffled image, the place of its piece in the original (`backward`: for every
+place of the original, where its piece lies now). `pair`: say how two pieces lay to each other in the original. Places
+are numbered from 1, row by row, or named in words. All permutations are equally likely, the identity included.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Literal
@@ -15,53 +16,29 @@ import numpy as np
 from PIL import Image
 
 from rewards import order, parse
-from tasks.base import OWN_DATA, THINK, Rendered, Task, answer_markup, check, check_weights, generator
-from tasks.drawn import photos, puzzles
-from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
+from tasks.base import OWN_DATA, Rendered, Task, answer_markup, check, check_weights, generator
+from tasks.drawn import landscapes, photos, puzzles
+from tasks.drawn.puzzle_questions import Answer, Questions
+from tasks.drawn.puzzles import Grid
+from tasks.metrics.breakdown import accuracy_by, mean, parse_failures
+from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split, UserError
 
 WEIGHTS = {"accuracy": 1.0, "format": 0.5}
-QUESTIONS = {
-    "full": "For each place of the shuffled image, row by row, give the index of the place its piece came from.",
-    "pair": "In the original image, where was the piece now at place {a}, seen from the one now at {b}? {options}",
-}
-TEMPLATES = {
-    "short": {"full": "Solve the {rows}x{columns} jigsaw.", "pair": "Where is {a} from {b}? {options}"},
-    "jigsaw_r1": {
-        kind: "The image was cut into {rows}x{columns} pieces, which were shuffled. " + question
-        for kind, question in QUESTIONS.items()
-    },
-}
-# The ends of Jigsaw-R1's prompts, byte for byte (its utils/prompt.py).
-TAIL_THINK = (
-    "First, output the thinking process within <think> </think> tags. "
-    "Then, provide the final answer within <answer> </answer> tags. "
-)
-TAIL_DIRECT = "Directly output the final answer. "
-TAILS = {
-    "full": "The final answer should be the position indexes arranged in a {rows}x{columns} grid.",
-    "pair": "The final answer should be a single letter.",
-}
-# (down, right) of the first piece as seen from the second -> words.
-RELATIONS = {
-    (-1, 0): "above",
-    (1, 0): "below",
-    (0, -1): "left",
-    (0, 1): "right",
-    (-1, -1): "above left",
-    (-1, 1): "above right",
-    (1, -1): "below left",
-    (1, 1): "below right",
-}
+Size = tuple[int, int]  # rows, columns
 
 
 class Jigsaw(Task):
-    """Samples: (shuffled image, question) -> the origins (tuple of 1..mn) or, for `pair`, the right option's letter.
+    """Samples: (shuffled image, question) -> places (tuple of 1..mn) or, for `pair`, the right option's letter.
 
-    `pool` training puzzles and `held_out` others of `rows` x `columns` pieces; the image is about `size` pixels wide
-    and high, cut from a random square of `scale` (smallest, largest) times the photograph's shorter side; `recolour`
-    changes the training puzzles' colours, so that few photographs are not learned by heart. `mask`
-    blackens that share of a piece's side at the image's border and half of it on either side of a seam.
-    Reward parts: `accuracy` in [0, 1] (share of right indices; `pair`: 0 or 1), `format` 0 or 1. Correct: all right.
+    `pool` training puzzles and `held_out` others of `rows` x `columns` pieces; `turned`: half of them turned round.
+    `curriculum` gives training puzzles other sizes: step -> (rows, columns) from it on; test puzzles stay as they are.
+    The image is about `size` pixels wide and high, cut from a random square of `scale` (smallest, largest) times the
+    photograph's shorter side; `recolour` changes the training puzzles' colours, and a share `drawn` of them are drawn
+    landscapes, so that few photographs are not learned by heart. `source`: photographs, drawn landscapes alone, or
+    noise, of which nothing can be learned. `mask` blackens that share of a piece's side at the image's border and half
+    of it on either side of a seam.
+    Reward parts: `accuracy` in [0, 1] (share of right places; `pair`: 0 or 1), `format` 0 or 1. Correct: all right.
+    An order must name each place once; `reward: published` also pays one that does not, as Jigsaw-R1 does.
     Raises UserError for options out of range and for folders of photographs that cannot be used.
     """
 
@@ -71,127 +48,132 @@ class Jigsaw(Task):
         data: Data = OWN_DATA,
         rows: int = 2,
         columns: int = 2,
+        turned: bool = False,
+        curriculum: Mapping[int, Size] | None = None,
         kind: Literal["full", "pair"] = "full",
+        backward: bool = False,
+        places: Literal["numbers", "words"] = "numbers",
+        source: Literal["photos", "landscapes", "noise"] = "photos",
+        drawn: float = 0.0,
         size: int = 64,
         mask: float = 0.0,
         scale: tuple[float, float] = (0.2, 1.0),
         recolour: bool = True,
         pool: int = 100_000,
         held_out: int = 512,
+        reward: Literal["permutation", "published"] = "permutation",
         thinking: bool = False,
         template: Literal["short", "jigsaw_r1"] = "short",
         weights: Mapping[str, float] = WEIGHTS,
         seed: int = 0,
     ):
-        check(1 <= rows <= 4, "rows", rows, "1 to 4")
-        check(1 <= columns <= 4, "columns", columns, "1 to 4")
-        check(rows * columns >= 2, "rows", rows, "such that there are at least two pieces: raise rows or columns")
-        check(kind in QUESTIONS, "kind", kind, "full or pair")
+        _check_size("rows", (rows, columns))
+        for step, other in (curriculum or {}).items():
+            check(step >= 0, "curriculum", step, "steps from 0")
+            _check_size(f"curriculum.{step}", other)
+        check(source in ("photos", "landscapes", "noise"), "source", source, "photos, landscapes or noise")
+        check(0 <= drawn <= 1, "drawn", drawn, "a share in 0 to 1")
         check(size >= 16, "size", size, "at least 16 pixels")
         check(0 <= mask < 0.5, "mask", mask, "at least 0 and under 0.5")
         check(0.05 <= scale[0] <= scale[1] <= 1, "scale", scale, "a smallest and a largest share in 0.05 to 1")
         check(seed >= 0, "seed", seed, "at least 0")
         check(pool > 0, "pool", pool, "at least 1")
         check(held_out > 0, "held_out", held_out, "at least 1")
-        check(template in TEMPLATES, "template", template, f"one of {', '.join(TEMPLATES)}")
-        self.weights = check_weights(weights, tuple(WEIGHTS))
-        self.rows, self.columns, self.kind, self.seed = rows, columns, kind, seed
-        self.mask, self.scale, self.thinking, self.template = mask, tuple(scale), thinking, template
-        self.recolour = recolour
-        self._grid = puzzles.Grid(rows, columns, (round(size / columns) * columns, round(size / rows) * rows))
+        check(reward in ("permutation", "published"), "reward", reward, "permutation or published")
+        self.questions = Questions(kind, backward, places, reward == "published", thinking, template)
+        self.weights, self.thinking, self.seed = check_weights(weights, tuple(WEIGHTS)), thinking, seed
+        self._grid, self._side, self._turned = Grid.near(rows, columns, size), size, turned
+        self._stages = {step: Grid.near(*other, size) for step, other in (curriculum or {}).items()}
+        self._trained = self._grid  # outside training the tested size
+        self._source, self._drawn, self._mask = source, drawn, mask
+        self._scale, self._recolour = tuple(scale), recolour
         self._lengths = {"train": pool, "test": held_out}
-        self._photos = photos.find(data)
+        if source != "photos" and (data.train or data.test):
+            raise UserError(f"data: task.source {source} shows no photographs: set it to photos or remove data")
+        self._photos = photos.find(data) if source == "photos" else photos.Album((), ())
         self._short_side = round(2 * size / scale[0])  # keeps the smallest crop at twice the size of the puzzle
         self.bad_rows = self._photos.bad
 
     def samples(self, split: Split) -> Sequence[Sample]:
         return Rendered(self._lengths[split], partial(self._sample, split))
 
+    def at_step(self, step: int) -> None:
+        """Training samples made from now on have this step's size; their ids say so."""
+        begun = [start for start in self._stages if start <= step]
+        self._trained = self._stages[max(begun)] if begun else self._grid
+
     def _sample(self, split: Split, index: int) -> Sample:
         rng = generator(self.seed, split, index)
-        crop = self._crop(rng, split)
-        origins = tuple((rng.permutation(self.rows * self.columns) + 1).tolist())
-        image = puzzles.shuffle(crop, self._grid, origins, self.mask)
-        question, answer = self._pair(rng, origins) if self.kind == "pair" else (self._text(), origins)
-        return Sample(f"jigsaw/{split}/{index:06d}", Observation((image, question)), answer)
+        grid = self._trained if split == "train" else self._grid
+        if self._turned and rng.random() < 0.5:
+            grid = grid.turned
+        picture = self._picture(rng, split, grid)
+        origins = tuple((rng.permutation(grid.pieces) + 1).tolist())
+        image = puzzles.shuffle(picture, grid, origins, self._mask)
+        question, answer, relation = self.questions.ask(rng, grid, origins)
+        tags = {"size": str(grid)} | ({"relation": relation} if relation else {})
+        return Sample(f"jigsaw/{split}/{grid}/{index:06d}", Observation((image, question)), answer, tags=tags)
 
-    def _crop(self, rng: np.random.Generator, split: Split) -> Image.Image:
+    def _picture(self, rng: np.random.Generator, split: Split, grid: Grid) -> Image.Image:
+        if self._source == "noise":
+            return landscapes.noise(rng, grid)
+        train = split == "train"
+        if self._source == "landscapes" or (train and self._drawn and rng.random() < self._drawn):
+            return landscapes.landscape(rng, grid.size)
         files = self._photos.of(split)
         photo = photos.load(files[rng.integers(len(files))], self._short_side)
-        side = rng.uniform(*self.scale) * min(photo.size)
-        x, y = rng.uniform(0, photo.width - side), rng.uniform(0, photo.height - side)
-        crop = photo.resize(
-            self._grid.size, Image.Resampling.BILINEAR, box=(x, y, x + side, y + side), reducing_gap=1.5
-        )
-        if split == "test":
-            return crop
-        if rng.random() < 0.5:
-            crop = crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        return _recoloured(rng, crop) if self.recolour else crop
+        crop = photos.crop(rng, photo, self._scale, grid.size)
+        return photos.varied(rng, crop, self._recolour) if train else crop
 
-    def _pair(self, rng: np.random.Generator, origins: tuple[int, ...]) -> tuple[str, str]:
-        """The question about two places, and the letter of the right option."""
-        a, b = rng.choice(len(origins), size=2, replace=False).tolist()
-        truth = RELATIONS[self._grid.direction(origins[a], origins[b])]
-        options = [self._relations()[i] for i in rng.permutation(len(self._relations()))]
-        listed = " ".join(f"({chr(ord('A') + i)}) {option}" for i, option in enumerate(options))
-        return self._text(a=a + 1, b=b + 1, options=listed), chr(ord("A") + options.index(truth))
-
-    def _relations(self) -> list[str]:
-        if self.rows == 1:
-            return ["left", "right"]
-        return ["above", "below"] if self.columns == 1 else list(RELATIONS.values())
-
-    def _text(self, **named: object) -> str:
-        text = TEMPLATES[self.template][self.kind]
-        if self.template == "jigsaw_r1":
-            tags = "" if self.thinking else " Write it within <answer> </answer> tags."
-            text += f"{tags} {TAIL_THINK if self.thinking else TAIL_DIRECT}{TAILS[self.kind]}"
-        elif self.thinking:
-            text += f" {THINK}"
-        return text.format(rows=self.rows, columns=self.columns, **named)
-
-    def _read(self, text: str) -> parse.Parsed:
-        """The origins or the letter inside the answer tags."""
-        if self.kind == "pair":
-            return parse.letter(text, len(self._relations()))
-        places = self.rows * self.columns
-        parsed = parse.integers(text, 1, places)
-        return parsed if parsed.reason or len(parsed.value) == places else parse.Parsed(reason="wrong_count")
+    def _cut(self, sample: Sample) -> Grid:
+        """How the sample's picture was cut; rows that are scored offline have the task's size."""
+        size = sample.tags.get("size")
+        return Grid.near(*map(int, size.split("x")), self._side) if size else self._grid
 
     def score(self, episode: Episode) -> Score:
         """Parts `accuracy` and `format`; an answer that does not parse earns nothing."""
-        truth = episode.sample.answer
-        parsed = parse.answer(episode.completion, self.thinking, self._read)
+        truth, grid = episode.sample.answer, self._cut(episode.sample)
+        parsed = parse.answer(episode.completion, self.thinking, partial(self.questions.read, grid))
         accuracy = 0.0 if parsed.reason else order.index_accuracy(parsed.value, truth)
         return Score(
             {"accuracy": accuracy, "format": float(parsed.reason is None)},
             correct=0.0 if parsed.reason else order.exact(parsed.value, truth),
             answer=parsed.value,
             reason=parsed.reason,
-            marks=self._marks(truth, parsed.value),
+            marks=self._marks(grid, truth, parsed.value),
         )
 
-    def _marks(self, truth: tuple[int, ...] | str, answer: tuple[int, ...] | str | None) -> tuple[Mark, ...]:
-        texts = [Mark("truth", "text", label=_written(truth))]
+    def _marks(self, grid: Grid, truth: Answer, answer: Answer | None) -> tuple[Mark, ...]:
+        texts = [Mark("truth", "text", label=self.questions.written(grid, truth))]
         if answer is not None:
-            texts.append(Mark("prediction", "text", label=_written(answer)))
-        if self.kind == "pair":
+            texts.append(Mark("prediction", "text", label=self.questions.written(grid, answer)))
+        if self.questions.kind == "pair":
             return tuple(texts)
-        cells = (Mark("truth", "box", self._grid.cell(place), str(origin)) for place, origin in enumerate(truth, 1))
-        return (*texts, *cells)
+        origins = enumerate(self.questions.origins(truth), start=1)
+        return (*texts, *(Mark("truth", "box", grid.cell(place), str(origin)) for place, origin in origins))
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
         """The completion with the highest score."""
-        return answer_markup(_written(sample.answer), self.thinking)
+        return answer_markup(self.questions.written(self._cut(sample), sample.answer), self.thinking)
+
+    def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """Share of right places, what chance and the best constant answer get right, the share of completions that
+        could not be read; accuracy by size where there are two, and for `pair` by relation."""
+        samples = [episode.sample for episode in episodes]
+        sizes, relations = accuracy_by(episodes, "size"), accuracy_by(episodes, "relation")
+        answers = Counter((s.tags["size"], s.tags.get("relation", s.answer)) for s in samples)
+        best = {size: max(n for (other, _), n in answers.items() if other == size) for size in sizes}
+        return {
+            **(sizes if len(sizes) > 1 else {}),
+            **relations,
+            **({} if relations else {"places": mean([e.score.parts["accuracy"] for e in episodes])}),
+            "chance": mean([self.questions.chance(self._cut(sample)) for sample in samples]),
+            "best_constant": sum(best.values()) / len(samples),
+            "parse_fail": parse_failures(episodes),
+        }
 
 
-def _written(answer: tuple[int, ...] | str) -> str:
-    return answer if isinstance(answer, str) else " ".join(map(str, answer))
-
-
-def _recoloured(rng: np.random.Generator, image: Image.Image) -> Image.Image:
-    """Channels permuted, contrast and each channel's level changed: few photographs must not be learned by heart."""
-    pixels = np.asarray(image)[..., rng.permutation(3)].astype(np.float32)
-    pixels = (pixels - 128) * rng.uniform(0.6, 1.3) + 128 + rng.uniform(-30, 30, size=3)
-    return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+def _check_size(key: str, size: Size) -> None:
+    fits = all(1 <= side <= 4 for side in size)
+    check(fits, key, size, "1 to 4 rows and columns")
+    check(size[0] * size[1] >= 2, key, size, "at least two pieces: more rows or columns")

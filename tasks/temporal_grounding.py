@@ -78,7 +78,7 @@ class TemporalGrounding(Task):
         story = self._stories.tell(split, number)
         first = int(generator(self._stories.seed + 1, split, number).integers(len(story.events)))
         event = story.events[(first + question) % len(story.events)]
-        prompt = Observation((story.video, self._text(event.said, story.video.duration)))
+        prompt = Observation((story.video, self._text(self._stories.film.say(event.said), story.video.duration)))
         level = story.facts.get("level")
         tags = {"kind": event.action.split()[0]} | ({"level": level} if level else {})
         span = round(event.span[0], 3), round(event.span[1], 3)  # as exact as answers are: the simulator's are not

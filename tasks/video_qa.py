@@ -9,6 +9,7 @@ from rewards import answers, parse, seed_bench_r1, video_r1
 from tasks import readers
 from tasks.base import OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
 from tasks.drawn.film import FILM, KINDS, Film, Stories
+from tasks.drawn.story import Question
 from tasks.metrics import breakdown, temporal
 from tasks.readers.clip import Clip
 from tasks.video.shown import viewer
@@ -47,12 +48,23 @@ JUDGES = {"default": answers.multiple_choice, "seed_bench_r1": seed_bench_r1.opt
 WEIGHTS = {"accuracy": 1.0, "format": 1.0}
 
 
+def _choices(asked: Question) -> Clip:
+    return Clip("", asked.text, options=asked.options, answer=asked.letter)
+
+
+def _open(asked: Question) -> Clip:
+    return Clip("", asked.text, answer=asked.options[asked.answer], kind="free-form")
+
+
+OPTIONS = {"shuffled": _choices, "alphabetical": lambda asked: _choices(asked.alphabetical()), "none": _open}
+
+
 class VideoQa(Task):
     """Samples: (video or images, question) -> the right option's letter, or a text judged by its kind.
 
     A split for which `data` names no file is made as `film` says; `per_video` consecutive samples ask about one video,
-    questions of `kinds`, by default all of its source. Files are sampled at `fps`, at most `frames` frames and
-    `total_pixels` pixels.
+    questions of `kinds`, by default all of its source, with `options` in random order, sorted or none. Files are
+    sampled at `fps`, at most `frames` frames and `total_pixels` pixels.
     Parts: `accuracy` in [0, 1], of letters as `judge` says, else by kind (`rewards.video_r1.PROBLEMS`), and `format`, 0
     or 1: the tags are right.
     Raises UserError for options out of range and for bad rows.
@@ -64,6 +76,7 @@ class VideoQa(Task):
         data: Data = OWN_DATA,
         film: Film = FILM,
         kinds: tuple[str, ...] = (),
+        options: Literal["shuffled", "alphabetical", "none"] = "shuffled",
         per_video: int = 1,
         fps: float = 2.0,
         frames: int = 16,
@@ -78,11 +91,12 @@ class VideoQa(Task):
         check(set(kinds) <= set(known), "kinds", kinds, f"some of {', '.join(known)}")
         check(per_video > 0, "per_video", per_video, "at least 1")
         check(template in TEMPLATES, "template", template, f"one of {', '.join(TEMPLATES)}")
+        check(options in OPTIONS, "options", options, f"one of {', '.join(OPTIONS)}")
         check(judge in JUDGES, "judge", judge, f"one of {', '.join(JUDGES)}")
         check(seed >= 0, "seed", seed, "at least 0")
         self.weights = check_weights(weights, tuple(WEIGHTS))
         self.kinds, self.per_video, self.seed = tuple(kinds) or known, per_video, seed
-        self.thinking, self.template, self.judge = thinking, template, judge
+        self.thinking, self.template, self.judge, self.options = thinking, template, judge, options
         self._stories, self._viewer = Stories(film, seed), viewer(fps, frames, total_pixels)
         self._rows, self.bad_rows = readers.video_questions(data)
 
@@ -92,7 +106,7 @@ class VideoQa(Task):
     def _from_seed(self, split: Split, index: int) -> Sample:
         rng = generator(self.seed + 1, split, index)
         asked = self._stories.ask(rng, split, index // self.per_video, self.kinds)
-        row = Clip("", asked.text, options=asked.options, answer=asked.letter)
+        row = OPTIONS[self.options](asked)
         tags = {"kind": asked.kind} | ({"level": asked.level} if asked.level else {})
         return Sample(f"video_qa/{split}/{index:06d}", Observation((*asked.media, self._text(row))), row, tags=tags)
 

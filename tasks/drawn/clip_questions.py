@@ -61,13 +61,39 @@ def _direction(rng: Rng, story: Story) -> Question | None:
 
 
 def _color(rng: Rng, story: Story) -> Question | None:
-    """Among four colours that are not its own, all as likely."""
+    """Among all colours, as likely but for its own."""
     if not (event := _alone(rng, story, TURNS)):
         return None
-    right, own = event.action.removeprefix("turns "), event.actor.split()[0]
-    others = [color for color in COLORS if color not in (right, own)]
-    options = [right, *(others[i] for i in rng.permutation(len(others))[:3])]
-    return _question(rng, story, "color", f"Which color does the {event.actor} turn?", options, right, event)
+    right = event.action.removeprefix("turns ")
+    return _question(rng, story, "color", f"Which color does the {event.actor} turn?", list(COLORS), right, event)
+
+
+def _colors(story: Story) -> list[str]:
+    """Of all shapes; none where two share theirs."""
+    colors = [name.split()[0] for name in story.facts["cast"].split(", ")]
+    return colors if len(set(colors)) == len(colors) > 1 else []
+
+
+def _order(rng: Rng, story: Story, kind: str, place: int) -> Question | None:
+    """The color of what begins at a place in the order, where no shape does two things."""
+    colors, doing = _colors(story), [event.actor.split()[0] for event in story.events]
+    if not colors or len(set(doing)) < max(2, len(doing)):
+        return None
+    text = ORDER[kind].format(before=doing[place - 1])
+    return _question(rng, story, kind, text, colors, doing[place], story.events[place])
+
+
+def _earliest(rng: Rng, story: Story) -> Question | None:
+    return _order(rng, story, "earliest", 0)
+
+
+def _latest(rng: Rng, story: Story) -> Question | None:
+    return _order(rng, story, "latest", -1)
+
+
+def _after(rng: Rng, story: Story) -> Question | None:
+    place = 1 + int(rng.integers(max(1, len(story.events) - 1)))
+    return _order(rng, story, "after", place) if place < len(story.events) else None
 
 
 def _actor(rng: Rng, story: Story) -> Question | None:
@@ -80,6 +106,19 @@ def _actor(rng: Rng, story: Story) -> Question | None:
     return _question(rng, story, "actor", f"What {event.action}?", cast, event.actor, event)
 
 
+def _when(rng: Rng, story: Story) -> Question | None:
+    """Among the spans of all that happens, so that to know when something happens is not enough."""
+    if len(story.events) < 2:
+        return None
+    event = story.events[rng.integers(len(story.events))]
+    spans = [_written(other) for other in story.events]
+    return _question(rng, story, "when", f"When: {event.said}?", spans, _written(event), event)
+
+
+def _written(event: Event) -> str:
+    return f"{event.span[0]:g} to {event.span[1]:g}"
+
+
 def _count(rng: Rng, story: Story) -> Question:
     """How many shapes do a kind of thing, whether or not any does."""
     name, actions = list(COUNTED.items())[rng.integers(len(COUNTED))]
@@ -89,6 +128,11 @@ def _count(rng: Rng, story: Story) -> Question:
     return Question("count", f"How many shapes {name}?", tuple(map(str, range(most + 1))), count, video=story.video)
 
 
+ORDER = {
+    "earliest": "Which color comes first?",
+    "latest": "Which color comes last?",
+    "after": "Which color comes next after {before}?",
+}
 COUNTED = {"move": MOVES, "turn another color": TURNS, "hide": ("hides",), "blink": ("blinks",)}
 KINDS: dict[str, Callable[[Rng, Story], Question | None]] = {
     "first": _first,
@@ -97,5 +141,9 @@ KINDS: dict[str, Callable[[Rng, Story], Question | None]] = {
     "direction": _direction,
     "color": _color,
     "actor": _actor,
+    "when": _when,
+    "earliest": _earliest,
+    "latest": _latest,
+    "after": _after,
     "count": _count,
 }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import ClassVar, Literal
 
@@ -28,7 +29,8 @@ class Film:
 
     `frames` frames of `size` (width, height) pixels, evenly over `duration` seconds. Of the source `clips`: `shapes`
     shapes do `events` different things out of `actions`, from one multiple of `step` seconds to another. Of the source
-    `robot`, MuJoCo's: the test split takes turns between `levels`, training has L1 only (robot_episodes).
+    `robot`, MuJoCo's: the test split takes turns between `levels`, training has L1 only (robot_episodes). `words` of
+    questions and answers are said otherwise: {red: crimson}.
 
     Raises:
         UserError: options out of range.
@@ -47,6 +49,7 @@ class Film:
     actions: tuple[str, ...] = tuple(clips.ACTIONS)
     step: float = 1.0
     levels: tuple[str, ...] = ("L1",)
+    words: Mapping[str, str] = field(default_factory=dict, compare=False)  # stories do not depend on it
 
     def __post_init__(self):
         check(self.pool > 0, "film.pool", self.pool, "at least 1")
@@ -61,6 +64,10 @@ class Film:
         check(bool(known), "film.actions", self.actions, f"some of {', '.join(clips.ACTIONS)}")
         known = set(self.levels) <= set(LEVELS) and self.levels
         check(bool(known), "film.levels", self.levels, f"some of {', '.join(LEVELS)}")
+
+    def say(self, text: str) -> str:
+        """A text about a story in this film's words."""
+        return re.sub(r"[a-z]+", lambda word: self.words.get(word[0], word[0]), text) if self.words else text
 
     def level(self, split: Split, number: int) -> str:
         return "L1" if split == "train" else self.levels[number % len(self.levels)]
@@ -85,11 +92,15 @@ class Stories:
         return _told(self.film, self.seed, split, number)
 
     def ask(self, rng: np.random.Generator, split: Split, number: int, kinds: Sequence[str]) -> Question:
-        """A question with options, of one of the kinds, each that fits with the same chance.
+        """A question with options, of one of the kinds, each that fits with the same chance, in the film's words.
 
         It asks about story `number`, or where that allows none of the kinds, about a later one that has no number of
         its own.
         """
+        asked = self._ask(rng, split, number, kinds)
+        return replace(asked, text=self.film.say(asked.text), options=tuple(map(self.film.say, asked.options)))
+
+    def _ask(self, rng: np.random.Generator, split: Split, number: int, kinds: Sequence[str]) -> Question:
         if self.film.source == "robot":
             kind = kinds[rng.integers(len(kinds))]
             if kind == "planning":

@@ -8,6 +8,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 from tasks.readers import BadRowError, checked_size, open_image
@@ -111,3 +112,26 @@ def load(file: Path, short_side: int) -> Image.Image:
     if scale >= 1:
         return image
     return image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.LANCZOS)
+
+
+def crop(
+    rng: np.random.Generator, photo: Image.Image, scale: tuple[float, float], size: tuple[int, int]
+) -> Image.Image:
+    """A random square of `scale` (smallest, largest) times the shorter side, resized to `size` (width, height)."""
+    side = rng.uniform(*scale) * min(photo.size)
+    x, y = rng.uniform(0, photo.width - side), rng.uniform(0, photo.height - side)
+    return photo.resize(size, Image.Resampling.BILINEAR, box=(x, y, x + side, y + side), reducing_gap=1.5)
+
+
+def varied(rng: np.random.Generator, image: Image.Image, recolour: bool) -> Image.Image:
+    """Mirrored half of the time; `recolour`: channels permuted, contrast and each channel's level changed.
+
+    Few photographs must not be learned by heart.
+    """
+    if rng.random() < 0.5:
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    if not recolour:
+        return image
+    pixels = np.asarray(image)[..., rng.permutation(3)].astype(np.float32)
+    pixels = (pixels - 128) * rng.uniform(0.6, 1.3) + 128 + rng.uniform(-30, 30, size=3)
+    return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from PIL.Image import Image
 
@@ -58,6 +58,12 @@ class Question:
     def letter(self) -> str:
         """'' without options."""
         return chr(ord("A") + self.answer) if self.options else ""
+
+    def alphabetical(self) -> Question:
+        """The same with its options in the order of the alphabet."""
+        right = self.options[self.answer]
+        options = tuple(sorted(self.options))
+        return replace(self, options=options, answer=options.index(right))
 
     @property
     def media(self) -> tuple[Video | Image, ...]:

@@ -80,3 +80,24 @@ def test_a_perfect_backward_answer_has_all_neighbours(truth):
 def test_what_is_no_permutation_has_no_inverse(answer):
     """A guess instead would be an answer that the model did not give."""
     assert order.inverse(answer) == []
+
+
+NAMES = ["top left", "top right", "bottom left", "bottom right"]
+
+
+@given(st.permutations([1, 2, 3, 4]), st.sampled_from([", ", ",", ";", " , ", "\n"]))
+def test_places_in_words_are_read_like_numbers(places, between):
+    """A model that answers in words would be paid for nothing."""
+    text = between.join(NAMES[place - 1] for place in places)
+    assert order.named(f" {text.upper()} ", NAMES).value == tuple(places)
+
+
+@given(st.text(max_size=60) | st.text(alphabet="toplefrigh, ;\n", max_size=60))
+def test_other_words_are_no_places(text):
+    """A guess at what was meant would be a hack: `top` is neither of two places."""
+    parsed = order.named(text, NAMES)
+    assert (parsed.value is None) == (parsed.reason is not None)
+    assert parsed.reason or all(word.strip().lower() in NAMES for word in text.replace(";", ",").split(","))
+    for wrong in ("top", "top left,, top right", "top left.", "1"):
+        assert order.named(wrong, NAMES).reason == "unknown_place"
+    assert order.named("top left, " * 999, NAMES).reason == "too_long"

@@ -110,6 +110,4 @@ def test_a_task_need_not_report_anything_beside():
     class Bare:
         samples, environment, score, reward = task.samples, task.environment, task.score, task.reward
 
-    assert (
-        evaluate(Scribe(task, ""), Bare, samples=4).metrics == evaluate(Scribe(task, ""), task, samples=4).metrics == {}
-    )
+    assert evaluate(Scribe(task, ""), Bare, samples=4).metrics == {}

@@ -92,7 +92,7 @@ def test_data_is_a_section_and_no_option():
 def test_a_task_is_made_from_the_config():
     """Options and data would not reach the task."""
     task = registry.make_task(config_of(task={"name": "jigsaw", "rows": 3, "columns": 1}))
-    assert (task.rows, task.columns) == (3, 1)
+    assert task.samples("test")[0].tags["size"] == "3x1"
 
 
 @pytest.mark.parametrize(

@@ -170,3 +170,43 @@ def test_where_no_question_fits_another_story_is_asked_about():
     task = VideoQa(kinds=("direction",), film=Film(frames=2, size=(32, 32), shapes=1, events=2))
     assert {sample.tags["kind"] for sample in task.samples("test")[:20]} == {"direction"}
     assert len({sample.prompt.videos[0].frames.tobytes() for sample in task.samples("test")[:20]}) == 20
+
+
+def test_other_words_change_what_is_asked_and_nothing_that_is_shown():
+    """A study of new words would compare different videos; an answer in old words would be wrong."""
+    plain, renamed = (
+        Film(frames=2, size=(32, 32), words=words) for words in ({}, {"red": "crimson", "first": "soonest"})
+    )
+    for number in range(40):
+        one, other = (
+            Stories(film, seed=3).ask(np.random.default_rng(number), "test", number, ("earliest", "first", "color"))
+            for film in (plain, renamed)
+        )
+        assert other.video is one.video and other.answer == one.answer
+        said = " ".join((other.text, *other.options))
+        assert said == " ".join((one.text, *one.options)).replace("red", "crimson").replace("first", "soonest")
+
+
+@pytest.mark.parametrize(("kind", "place"), [("earliest", 0), ("latest", -1)])
+def test_colors_in_order_are_the_order_of_events(kind, place):
+    """A wrong key would teach the opposite."""
+    stories = Stories(Film(frames=2, size=(32, 32), actions=("appears",)), seed=5)
+    for number in range(60):
+        question = stories.ask(np.random.default_rng(number), "train", number, (kind,))
+        told = [stories.tell("train", at) for at in range(number, number + 10**7, 10**5)[:6]]
+        events = next(story.events for story in told if story.video is question.video)
+        assert question.options[question.answer] == events[place].actor.split()[0]
+        assert question.spans == (events[place].span,)
+
+
+def test_open_and_sorted_questions_keep_their_answer():
+    """The right option would move to another letter."""
+    shuffled, ordered, plain = (
+        VideoQa(kinds=("direction", "earliest"), options=options, film=Film(frames=2, size=(32, 32)))
+        for options in ("shuffled", "alphabetical", "none")
+    )
+    for one, two, three in zip(*(task.samples("test")[:20] for task in (shuffled, ordered, plain)), strict=True):
+        right = one.answer.options[ord(one.answer.answer) - ord("A")]
+        assert two.answer.options == tuple(sorted(one.answer.options))
+        assert two.answer.options[ord(two.answer.answer) - ord("A")] == right == three.answer.answer
+        assert "(A)" in one.prompt.text and "(A)" not in three.prompt.text
