@@ -77,7 +77,7 @@ ARMS = {
     "RL 2x2, photographs": Arm(
         "jigsaw_2x2", ("task.source=photos", "task.drawn=0.5", "task.recolour=true", "train.steps=200"), "start 2x2"
     ),
-    "RL 3x1": Arm("jigsaw", ("task.reward=permutation",), once=("clicks",)),
+    "RL 3x1": Arm("jigsaw", ("task.reward=permutation",), seeds=3, once=("clicks",)),
     "RL 2x1, thinking": Arm("jigsaw_2x1", THINKING, "start 2x1"),
 }
 

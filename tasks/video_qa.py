@@ -139,14 +139,14 @@ class VideoQa(Task):
         return answer_markup(sample.answer.answer, self.thinking)
 
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """Accuracy by what the tags say, the mean over each tag's values, the most frequent letter's accuracy."""
-        letters = [e.sample.answer.answer for e in episodes if e.sample.answer.options]
+        """Accuracy by what the tags say, the mean over each tag's values, the most frequent answer's accuracy."""
+        truths = [episode.sample.answer.answer for episode in episodes]
         tags = {key for episode in episodes for key in episode.sample.tags}
         found = {key: breakdown.accuracy_by(episodes, key) for key in sorted(tags & set(TAGS))}
         return {
             **{f"{key}/{name}": value for key, values in found.items() for name, value in values.items()},
             **{f"mean_{key}": breakdown.mean(list(values.values())) for key, values in found.items()},
-            "most_frequent_letter": temporal.most_frequent_letter(letters)[0],
+            "most_frequent_answer": temporal.most_frequent_letter(truths)[0],
             "parse_fail": breakdown.parse_failures(episodes),
         }
 

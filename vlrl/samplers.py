@@ -29,6 +29,11 @@ class Shuffled:
         self.n = min(n, limit) if limit else n
         self.seed, self.epoch, self.position = seed, 0, 0
 
+    @property
+    def positions(self) -> Sequence[int]:
+        """All that are ever drawn."""
+        return range(self.n)
+
     def draw(self, count: int) -> list[int]:
         """The next positions. A draw may run over the end of an epoch; none repeats within an epoch."""
         drawn: list[int] = []
@@ -96,12 +101,17 @@ class Listed:
                     f"{own!r} here: select anew"
                 )
 
+    @property
+    def positions(self) -> Sequence[int]:
+        """All that are ever drawn."""
+        return [row.position for row in self.rows]
+
     def draw(self, count: int) -> list[int]:
         """The next positions in the split."""
         return [self.rows[i].position for i in self._shuffled.draw(count)]
 
     def _digest(self) -> int:
-        return zlib.crc32(repr([row.position for row in self.rows]).encode())
+        return zlib.crc32(repr(self.positions).encode())
 
     def state_dict(self) -> dict[str, Any]:
         return self._shuffled.state_dict() | {"list": self._digest()}

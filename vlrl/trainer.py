@@ -193,7 +193,7 @@ class Trainer:
         wanted = getattr(estimator, "start", 0)
         if not wanted:
             return
-        order = list(range(self.sampler.n))
+        order = list(self.sampler.positions)
         for begin in range(0, len(order), self.config.train.prompts):
             chosen = [self.samples[i] for i in order[begin : begin + self.config.train.prompts]]
             episodes = collect(self.policy, self.task, chosen, wanted)

@@ -74,7 +74,7 @@ def test_accuracy_is_told_by_level_beside_what_guessing_earns():
     assert (found["level/L1"], found["level/L2"], found["level/L3"]) == (1.0, 0.5, 0.0)
     assert found["mean_level"] == 0.5 and found["parse_fail"] == 0.5
     letters = [sample.answer.answer for sample in samples]
-    assert found["most_frequent_letter"] == max(map(letters.count, letters)) / 6
+    assert found["most_frequent_answer"] == max(map(letters.count, letters)) / 6
 
 
 def test_held_out_levels_are_not_trained_on():
