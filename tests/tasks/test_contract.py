@@ -43,6 +43,8 @@ MAKERS = {
     "grounded_video_qa guided": lambda **options: GroundedVideoQa(template="guided", **options),
     "jigsaw full": Jigsaw,
     "jigsaw pair": lambda **options: Jigsaw(kind="pair", rows=1, columns=2, template="jigsaw_r1", **options),
+    "jigsaw words": lambda **options: Jigsaw(places="words", backward=True, source="landscapes", **options),
+    "jigsaw turned": lambda **options: Jigsaw(rows=3, columns=1, turned=True, drawn=0.5, **options),
     "jigsaw masked": lambda **options: Jigsaw(rows=3, columns=2, mask=0.2, **options),
 }
 EACH = pytest.mark.parametrize(
