@@ -15,6 +15,7 @@ from typing import Any
 from vlrl.report.curves import sections
 from vlrl.report.gallery import gallery
 from vlrl.report.header import facts, gain, notes, title
+from vlrl.report.measures import measures
 from vlrl.report.read import RunFiles, read_run
 
 HERE = Path(__file__).parent
@@ -51,6 +52,7 @@ def render(files: RunFiles) -> str:
         title=escape(title(files)),
         run=escape(files.folder.name),
         gain=gain(files),
+        measures=measures(files),
         facts=facts(files),
         notes=notes(files),
         config=escape(files.config) or "No config.yaml in this run folder.",

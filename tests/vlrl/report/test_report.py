@@ -229,6 +229,19 @@ def test_a_running_run_shows_first_and_latest_evaluation(run_folder):
     assert "first" in text and "latest" in text and "n = 512" in text
 
 
+def test_a_tasks_own_measures_stand_beside_what_guessing_earns(run_folder):
+    """A result below the best constant answer was published, because nobody printed the two together."""
+    rows = [
+        {"step": 0, "eval/accuracy": 0.4, "eval/miou": 0.418, "eval/best_constant": 0.28, "eval/reward/iou": 0.4},
+        {"step": 9, "eval/accuracy": 0.7, "eval/miou": 0.637, "eval/best_constant": 0.28, "eval/<b>": 1, "loss": 3.0},
+    ]
+    (run_folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    page = write_report(run_folder).read_text()
+    listed = re.search(r'<section aria-label="Held-out metrics">.*?</section>', page, re.S)[0]
+    found = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", listed)
+    assert found == [("miou", "0.418 → 0.637"), ("best constant", "0.280"), ("&lt;b&gt;", "1")]
+
+
 def test_durations_read_as_words():
     """Else wall times have to be divided in one's head."""
     assert [duration(s) for s in (0.25, 59, 185, 7800)] == ["0.25 s", "59 s", "3 min 5 s", "2 h 10 min"]
