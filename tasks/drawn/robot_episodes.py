@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tasks.drawn import robot_tasks
+from tasks.drawn.rendering import load_mujoco
 from tasks.drawn.robot_events import FIRST, PARTS, Handling, Record, events, handled
 from tasks.drawn.robot_looks import LEVELS
 from tasks.drawn.robot_model import CONTROL
-from tasks.drawn.robot_scenes import load_mujoco
 from tasks.drawn.robot_simulation import played
 from tasks.drawn.robot_tasks import Job
 from tasks.drawn.robot_world import camera, furnish, renderer, simulator

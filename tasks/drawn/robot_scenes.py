@@ -6,18 +6,16 @@ Rendering without a screen needs EGL or OSMesa (`make system`), the simulator th
 
 from __future__ import annotations
 
-import atexit
-import os
 from collections.abc import Sequence
 from functools import lru_cache
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from rewards.boxes import Object
-from vlrl.types import Split, UserError
+from tasks.drawn.rendering import load_mujoco, renderer
+from vlrl.types import Split
 
 GEOMS = {  # label -> MuJoCo type and half extents for an object of unit size
     "cube": ("box", (0.5, 0.5, 0.5)),
@@ -42,7 +40,7 @@ def draw(
 
     Light, colours, poses, arm and camera are random, for both splits alike. UserError: no MuJoCo, no way to render.
     """
-    model, data, renderer = _simulator(size)
+    model, data, drawer = _simulator(size)
     model.geom_pos[model.geom_group == 1] = (0, 0, HIDDEN)
     chosen = _arrange(rng, model, labels, side)
     model.geom("table").rgba[:3] = rng.uniform(0.15, 0.85, 3)
@@ -52,12 +50,12 @@ def draw(
     data.qpos[:] = rng.uniform((-2.5, -0.9, 0.3, -0.5), (2.5, 0.4, 1.5, 0.5))
     camera = _camera(rng)
     load_mujoco().mj_forward(model, data)
-    renderer.update_scene(data, camera)
-    image = Image.fromarray(renderer.render())
-    renderer.enable_segmentation_rendering()
-    renderer.update_scene(data, camera)
-    seen = renderer.render()[..., 0].copy()
-    renderer.disable_segmentation_rendering()
+    drawer.update_scene(data, camera)
+    image = Image.fromarray(drawer.render())
+    drawer.enable_segmentation_rendering()
+    drawer.update_scene(data, camera)
+    seen = drawer.render()[..., 0].copy()
+    drawer.disable_segmentation_rendering()
     found = ((label, np.argwhere(seen == geom)) for label, geom in chosen)
     return image, tuple(_object(label, pixels) for label, pixels in found if len(pixels) >= LEAST_SEEN)
 
@@ -110,29 +108,12 @@ def _camera(rng: np.random.Generator) -> Any:
     return camera
 
 
-@lru_cache(maxsize=1)
-def load_mujoco() -> ModuleType:
-    """The simulator, told to render without a screen where there is none."""
-    if not os.environ.get("DISPLAY"):
-        os.environ.setdefault("MUJOCO_GL", "egl")
-    try:
-        import mujoco
-    except ImportError as error:
-        raise UserError("task.source: robot: needs MuJoCo: pip install 'vlrl[sim]'") from error
-    return mujoco
-
-
 @lru_cache(maxsize=2)
 def _simulator(size: tuple[int, int]) -> tuple[Any, Any, Any]:
     mujoco = load_mujoco()
     model = mujoco.MjModel.from_xml_string(_xml(size))
     model.geom_sameframe[:] = 0  # compiled to stand where they were written, but they are moved
-    try:
-        renderer = mujoco.Renderer(model, size[1], size[0])
-    except Exception as error:  # each of MuJoCo's renderers raises errors of its own
-        raise UserError(f"task.source: robot: MuJoCo cannot render ({error}); try MUJOCO_GL=osmesa") from error
-    atexit.register(renderer.close)  # at the interpreter's own end it fails, and says so
-    return model, mujoco.MjData(model), renderer
+    return model, mujoco.MjData(model), renderer(model, size)
 
 
 def _xml(size: tuple[int, int]) -> str:

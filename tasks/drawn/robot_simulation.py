@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tasks.drawn.rendering import load_mujoco
 from tasks.drawn.robot_events import PARTS, Record
 from tasks.drawn.robot_expert import commands, fingers_along
 from tasks.drawn.robot_model import SLOTS, SUBSTEPS, TOPS
-from tasks.drawn.robot_scenes import load_mujoco
 from tasks.drawn.robot_tasks import Job, Move
 from tasks.drawn.robot_world import HOME, furnish, joints, parts, simulator
 

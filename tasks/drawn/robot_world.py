@@ -5,7 +5,6 @@ A scene sets its objects' forms, sizes and colours, the target, the surfaces and
 
 from __future__ import annotations
 
-import atexit
 import math
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from tasks.drawn.rendering import load_mujoco
+from tasks.drawn.rendering import renderer as rendered
 from tasks.drawn.robot_model import BASE, FORE, HAND, OPEN, SHOULDER, SLOTS, TARGETS, UPPER, xml
-from tasks.drawn.robot_scenes import load_mujoco
-from vlrl.types import UserError
 
 HIDDEN = -5.0  # height of what is not wanted
 HOME = (-0.05, 0.0, 0.24, 0.0)  # x, y, z in metres and the angle of the hand, where it begins
@@ -88,13 +87,7 @@ def simulator() -> tuple[Any, Any]:
 def renderer(size: tuple[int, int]) -> Any:
     """For pictures of `size` (width, height). UserError: no way to render."""
     model, _ = simulator()
-    model.vis.global_.offwidth, model.vis.global_.offheight = size
-    try:
-        made = load_mujoco().Renderer(model, size[1], size[0])
-    except Exception as error:  # each of MuJoCo's renderers raises errors of its own
-        raise UserError(f"robot videos: MuJoCo cannot render ({error}); try MUJOCO_GL=osmesa") from error
-    atexit.register(made.close)  # at the interpreter's own end it fails, and says so
-    return made
+    return rendered(model, size)
 
 
 @lru_cache(maxsize=1)
