@@ -19,7 +19,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 TEMPLATES = {
     "short": ("{question}{options}", " ({letter}) {option}"),
     "guided": (
-        "{question}\n{options}Answer with the option's letter inside <answer> </answer>.",
+        "{question}\n{options}{ask} inside <answer> </answer>.",
         "{letter}. {option}\n",
     ),
     # SEED-Bench-R1's tail, byte for byte (its grpo.py).
@@ -118,7 +118,8 @@ class VideoQa(Task):
     def _text(self, row: Clip) -> str:
         whole, one = TEMPLATES[self.template]
         options = "".join(one.format(letter=LETTERS[i], option=option) for i, option in enumerate(row.options))
-        text = whole.format(question=row.question, options=options, tail=TAILS[row.kind])
+        ask = "Answer with the option's letter" if row.options else "Answer"
+        text = whole.format(question=row.question, options=options, ask=ask, tail=TAILS[row.kind])
         return f"{text} {THINK}" if self.thinking and "<think>" not in text else text
 
     def score(self, episode: Episode) -> Score:
