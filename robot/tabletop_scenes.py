@@ -1,0 +1,69 @@
+"""The scenes of `robot.tabletop`: where things begin, what is wanted, how it looks. Pure functions of the seed."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+
+JOBS = {  # job -> what is asked for, and the mark that shows where
+    "reach": ("Move the hand to the {goal} point.", "point"),
+    "push": ("Push the {cube} cube onto the {goal} disc.", "disc"),
+    "pick": ("Pick up the {cube} cube and bring it to the {goal} point.", "point"),
+}
+COLORS = {
+    "red": (0.85, 0.15, 0.12),
+    "green": (0.15, 0.65, 0.2),
+    "blue": (0.12, 0.3, 0.85),
+    "yellow": (0.95, 0.8, 0.1),
+    "purple": (0.55, 0.2, 0.7),
+}
+APART = {"reach": 0.08, "push": 0.1, "pick": 0.1}  # metres from where it starts to the goal, at least
+
+
+@dataclass(frozen=True)
+class Scene:
+    seed: int
+    hand: tuple[float, float, float]  # metres
+    cube: tuple[float, float]  # metres
+    turn: float  # of the cube, radians
+    goal: tuple[float, float, float]  # metres
+    mark: str  # what shows the goal
+    colors: tuple[tuple[float, float, float], tuple[float, float, float]]  # of the goal's mark and the cube, RGB
+    lamp: tuple[float, float]  # metres
+    instruction: str
+
+
+def scene(job: str, seed: int) -> Scene:
+    """The same on every machine, for any seed of at least 0."""
+    rng = np.random.default_rng([seed, zlib.crc32(job.encode())])
+    hand = (*rng.uniform(-0.1, 0.1, 2), rng.uniform(0.12, 0.2))
+    cube = rng.uniform(-0.14, 0.14, 2)
+    turn = rng.uniform(-0.25, 0.25) if job == "pick" else rng.uniform(-np.pi / 4, np.pi / 4)
+    asked, mark = JOBS[job]
+    goal = _goal(rng, job, np.array(hand if job == "reach" else (*cube, 0.0)))
+    names = rng.choice(list(COLORS), 2, replace=False).tolist()
+    return Scene(
+        seed,
+        tuple(map(float, hand)),
+        tuple(map(float, cube)),
+        float(turn),
+        goal,
+        mark,
+        (COLORS[names[0]], COLORS[names[1]]),
+        tuple(rng.uniform(-0.6, 0.6, 2).tolist()),
+        asked.format(goal=names[0], cube=names[1]),
+    )
+
+
+def _goal(rng: np.random.Generator, job: str, start: np.ndarray) -> tuple[float, float, float]:
+    low, high = {
+        "reach": ((-0.2, -0.2, 0.08), (0.2, 0.2, 0.22)),
+        "push": ((-0.18, -0.18, 0.0), (0.18, 0.18, 0.0)),
+        "pick": ((-0.15, -0.15, 0.1), (0.15, 0.15, 0.18)),
+    }[job]
+    while True:  # most of the room is far enough away
+        goal = rng.uniform(low, high)
+        if np.linalg.norm(goal - start) >= APART[job]:
+            return tuple(goal.tolist())

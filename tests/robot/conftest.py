@@ -1,0 +1,28 @@
+"""What robot tests share: the small robots, also for worker processes, and the bits of an observation."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+FOLDER = str(Path(__file__).parent)
+if FOLDER not in sys.path:
+    sys.path.insert(0, FOLDER)  # workers get this process' path
+
+
+@pytest.fixture(scope="session")
+def bits():
+    """All of an observation as bytes: two that are equal bit for bit have the same."""
+    return lambda shown: (shown.text, shown.state.tobytes(), *(image.tobytes() for image in shown.images))
+
+
+@pytest.fixture(scope="session")
+def controls():
+    """`controls(robot, seed, n)`: float32 [n, A], within the limits."""
+
+    def draw(robot, seed, n):
+        low, high = robot.controls.low, robot.controls.high
+        return np.random.default_rng(seed).uniform(low, high, (n, len(low))).astype(np.float32)
+
+    return draw

@@ -1,0 +1,73 @@
+"""The collector that knows no robots, on robots."""
+
+import numpy as np
+import pytest
+from small_robots import Slide
+
+from robot.play import Play
+from robot.pool import Pool
+from tasks.base import Task
+from vlrl.rollout import collect
+from vlrl.types import Decision, Observation, Sample, Score
+
+
+class GoRight(Task):
+    """Slides from three seeds; a group starts from one."""
+
+    weights = {"success": 1.0}  # noqa: RUF012
+
+    def __init__(self, environment, at_once=None):
+        self.environment, self.at_once = environment, at_once
+
+    def score(self, episode):
+        won = episode.turns[-1].step.info.get("success", 0.0)
+        return Score({"success": won}, won)
+
+
+class Steady:
+    """A policy that moves at one speed, in chunks of three."""
+
+    def __init__(self, speed):
+        self.chunk = np.tile(np.float32([speed, 0]), (3, 1))
+
+    def act(self, episodes, observations, **options):
+        return [Decision(self.chunk, None, None, cut=False) for _ in episodes]
+
+
+SAMPLES = [Sample(f"slide/{seed}", Observation(("Go to the right.",)), seed) for seed in range(3)]
+
+
+def told(episodes):
+    return [
+        [
+            (turn.step.observation.state.tolist(), turn.step.done, turn.step.cut, dict(turn.step.info))
+            for turn in e.turns
+        ]
+        for e in episodes
+    ]
+
+
+@pytest.mark.parametrize(("speed", "end"), [(1.0, "success"), (-1.0, "failure"), (0.0, "time_out")])
+def test_a_robot_is_collected_like_any_environment(speed, end):
+    """The trainer would need to know robots."""
+    made = []
+
+    def environment(sample):
+        made.append(Play(Slide(), sample.answer, ticks=20))
+        return made[-1]
+
+    episodes = collect(Steady(speed), GoRight(environment), SAMPLES, group_size=2)
+    assert [e.reward for e in episodes] == [end == "success"] * 6
+    assert all(end in e.turns[-1].step.info and e.turns[-1].step.cut == (end == "time_out") for e in episodes)
+    assert told(episodes[::2]) == told(episodes[1::2])  # a group starts from one seed
+    assert all(play.robot.closed for play in made)
+
+
+def test_a_pool_is_collected_in_threads():
+    """Workers would run one after the other, or mix up their episodes."""
+    pool = Pool("small_robots:Slide", {}, size=2)
+    there = collect(Steady(1), GoRight(lambda s: pool.environment(s.answer, ticks=20), 2), SAMPLES, 1)
+    here = collect(Steady(1), GoRight(lambda s: Play(Slide(), s.answer, ticks=20)), SAMPLES, 1)
+    assert told(there) == told(here)
+    assert pool.counts["started"] <= pool.size and not pool.counts["errors"]
+    pool.close()

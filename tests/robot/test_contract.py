@@ -1,0 +1,141 @@
+"""What every robot promises. A new one is a line in MAKERS."""
+
+import numpy as np
+import pytest
+from small_robots import Slide
+
+from robot.controls import BadControlError
+from robot.look import look
+from robot.robot import Simulator
+from robot.tabletop import Tabletop
+
+MAKERS = {
+    "slide": Slide,
+    "slide camera": lambda: Slide(camera=True),
+    "tabletop reach": lambda: Tabletop(job="reach"),
+    "tabletop push": lambda: Tabletop(job="push"),
+    "tabletop push camera": lambda: Tabletop(job="push", camera=(48, 32)),
+    "tabletop pick": lambda: Tabletop(job="pick"),
+}
+SEEDS = (0, 7, 20_000)
+
+
+@pytest.fixture(params=MAKERS.values(), ids=MAKERS.keys())
+def make(request):
+    """Makes robots that are closed at the end."""
+    made = []
+
+    def robot():
+        made.append(request.param())
+        return made[-1]
+
+    yield robot
+    for each in made:
+        each.close()
+
+
+def run(robot, controls, bits):
+    """What is seen, sent and said, tick by tick."""
+    seen = [bits(robot.observe())]
+    for control in controls:
+        sent = robot.move(control)
+        seen += [sent.tobytes(), robot.signals(), bits(robot.observe())]
+    return seen
+
+
+def test_controls_are_named_and_limited(make):
+    """A policy could not know how many numbers to give, in which unit and how large."""
+    robot = make()
+    assert robot.hz > 0
+    assert len({len(robot.controls.names), len(robot.controls.units), len(robot.controls)}) == 1
+    assert robot.controls.low.dtype == robot.controls.high.dtype == np.float32
+
+
+def test_observations_keep_their_form(make):
+    """A policy's first layer has one size: a state that grows, or a camera that comes and goes, would break it."""
+    robot, forms = make(), set()
+    for seed in SEEDS:
+        robot.home(seed)
+        shown, repeats = look(robot)
+        forms.add((shown.state.shape, shown.state.dtype, tuple(image.size for image in shown.images)))
+        assert shown.text and repeats == 0
+    assert len(forms) == 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_home_is_the_same_whatever_came_before(make, controls, bits, seed):
+    """Two policies compared on one seed would not have met the same scene."""
+    first, second = make(), make()
+    first.home(seed)
+    second.home(seed + 1)
+    run(second, controls(second, 1, 12), bits)
+    second.home(seed)
+    assert bits(first.observe()) == bits(second.observe())
+    following = controls(first, 2, 12)
+    assert run(first, following, bits) == run(second, following, bits)
+
+
+def test_scenes_differ(make, bits):
+    """A policy that learned one scene by heart would score on all."""
+    robot = make()
+    assert len({(robot.home(seed), bits(robot.observe()))[1] for seed in range(10)}) == 10
+
+
+@pytest.mark.parametrize("before", [0, 15])
+def test_a_snapshot_is_exact(make, controls, bits, before):
+    """A group that starts from a snapshot would compare actions on different futures."""
+    robot, other = make(), make()
+    assert isinstance(robot, Simulator)
+    robot.home(3)
+    run(robot, controls(robot, 4, before), bits)
+    snapshot = robot.snapshot()
+    following = controls(robot, 5, 25)
+    expected = run(robot, following, bits)
+    other.home(9)
+    run(other, controls(other, 6, 10), bits)
+    for each in (robot, other, make()):
+        each.restore(snapshot)
+        assert run(each, following, bits) == expected
+
+
+def test_limits_are_kept(make):
+    """A real arm would be driven into its stops or the table."""
+    robot = make()
+    robot.home(1)
+    for direction in (1e6, -1e6) * 2:
+        for _ in range(30):
+            sent = robot.move(np.full(len(robot.controls), direction, np.float32))
+            assert sent.dtype == np.float32 and sent.shape == robot.controls.low.shape
+            assert (robot.controls.low <= sent).all() and (sent <= robot.controls.high).all()
+
+
+@pytest.mark.parametrize("bad", ["nan", "inf", "short", "long", "text"])
+def test_what_cannot_be_carried_out_moves_nothing(make, bits, bad):
+    """One NaN in a motor's register cannot be taken back."""
+    robot = make()
+    n = len(robot.controls)
+    wrong = {"short": np.zeros(n - 1), "long": np.zeros((2, n)), "text": np.array(["left"] * n)}
+    robot.home(1)
+    before = bits(robot.observe())
+    with pytest.raises(BadControlError):
+        robot.move(wrong.get(bad, np.full(n, float(bad) if bad in ("nan", "inf") else 0.0)))
+    assert bits(robot.observe()) == before
+
+
+def test_nothing_is_won_at_the_start(make):
+    """A success that no action brought about would be counted for the policy."""
+    robot = make()
+    for seed in range(100):
+        robot.home(seed)
+        signals = robot.signals()
+        assert not signals.success and signals.failure is signals.cut is None
+
+
+def test_closing_is_always_possible(make):
+    """Whatever ends a run closes the robot on its way out: an error there would hide the first one."""
+    make().close()
+    robot = make()
+    robot.home(0)
+    robot.observe()
+    robot.close()
+    robot.close()

@@ -1,0 +1,129 @@
+"""The simulated table: its script succeeds, its limits hold, its groups are equal."""
+
+import numpy as np
+import pytest
+
+from robot.play import Play
+from robot.robot import RobotError
+from robot.scenes import seeds
+from robot.tabletop import NEAR, Tabletop
+from robot.tabletop_expert import expert, noisy
+from robot.tabletop_model import HIGH, LOW
+from robot.tabletop_scenes import APART, JOBS
+from vlrl.types import UserError
+
+EACH = pytest.mark.parametrize("job", JOBS)
+
+
+def played(robot, seed, act, ticks=120):
+    """The last step of an episode."""
+    play = Play(robot, seed, ticks=ticks)
+    shown, step = play.reset(), None
+    while step is None or not (step.done or step.cut):
+        step = play.step(act(shown.state))
+        shown = step.observation
+    return step
+
+
+@EACH
+def test_the_script_does_the_job(job):
+    """Demonstrations and the control arm of every evaluation hang on it."""
+    robot = Tabletop(job=job)
+    won = [played(robot, seed, lambda state: expert(job, state)).info.get("success", 0) for seed in seeds("test", 40)]
+    assert sum(won) >= 39
+
+
+@EACH
+def test_the_script_bears_noise(job):
+    """Cloned from demonstrations without noise, a policy never learns to come back."""
+    robot, rng = Tabletop(job=job), np.random.default_rng(0)
+    act = lambda state: noisy(rng, robot.controls, expert(job, state), 0.3)  # noqa: E731
+    assert sum(played(robot, seed, act).info.get("success", 0) for seed in seeds("train", 20)) >= 16
+
+
+@EACH
+def test_chance_does_not_do_the_job(job):
+    """Success would say nothing about a policy."""
+    robot, rng = Tabletop(job=job), np.random.default_rng(0)
+    act = lambda state: rng.uniform(robot.controls.low, robot.controls.high)  # noqa: E731
+    assert sum(played(robot, seed, act).info.get("success", 0) for seed in range(20)) <= 2
+
+
+@EACH
+def test_jobs_ask_for_way(job):
+    """A goal under the cube would be reached by standing still."""
+    assert APART[job] > 2 * NEAR[job]
+
+
+@EACH
+def test_a_group_starts_and_stays_equal(job, bits, controls):
+    """Differences between a group's rewards would be due to the scene and not to the actions."""
+    group = [Tabletop(job=job) for _ in range(4)]
+    for each in group[1:]:  # other histories
+        each.home(each is group[2])
+        each.move(controls(each, 0, 1)[0])
+    for seed in range(5):
+        for each in group:
+            each.home(seed)
+        for control in controls(group[0], seed, 30):
+            assert (
+                len({(bits(each.observe()), each.move(control).tobytes(), each.signals().success) for each in group})
+                == 1
+            )
+
+
+def test_the_hand_stays_over_the_table(controls):
+    """What is sent is what was carried out: at the workspace's border less than asked."""
+    robot = Tabletop(job="pick")
+    robot.home(0)
+    for control in np.repeat(controls(robot, 0, 30), 15, axis=0):
+        before = robot.data.ctrl[:3].copy()
+        sent = robot.move(control)
+        assert np.allclose(robot.data.ctrl[:3] - before, sent[:3] / robot.hz, atol=1e-7)
+        assert (robot.data.qpos[:3] >= np.array(LOW) - 0.01).all() and (
+            robot.data.qpos[:3] <= np.array(HIGH) + 0.01
+        ).all()
+
+
+def test_a_lost_cube_is_a_failure():
+    """An episode that cannot be won any more would run to its limit."""
+    robot = Tabletop(job="push")
+    robot.home(0)
+    robot.data.qpos[5:7] = (0.33, 0.0)
+    while robot.signals().failure is None:
+        robot.move(np.zeros(3))
+        assert robot.data.time < 3
+    assert robot.signals().failure == "the cube fell off the table"
+
+
+def test_an_unstable_simulation_is_said(tmp_path, monkeypatch):
+    """MuJoCo would reset the scene in silence, and the episode go on from elsewhere."""
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes a log
+    robot = Tabletop()
+    robot.home(0)
+    snapshot = robot.snapshot()
+    for begin in (lambda: robot.home(0), lambda: robot.restore(snapshot)):
+        robot.data.qvel[0] = np.nan
+        with pytest.raises(RobotError, match="unstable"):
+            robot.move(np.zeros(3))
+        begin()
+        assert robot.move(np.zeros(3)).tolist() == [0, 0, 0]
+
+
+def test_pictures_show_what_is_there_now():
+    """After a step MuJoCo's own positions are those before it: every picture would be a tick late."""
+    robot, still = Tabletop(camera=(64, 64)), Tabletop(camera=(64, 64))
+    robot.home(4)
+    for _ in range(5):
+        robot.move(np.array([0.4, 0.4, 0]))
+    still.restore(robot.snapshot())
+    assert robot.observe().images[0].tobytes() == still.observe().images[0].tobytes()
+    robot.close()
+    still.close()
+
+
+@pytest.mark.parametrize("options", [{"job": "fly"}, {"camera": (4, 4)}, {"camera": (64,)}])
+def test_wrong_options_are_said_in_one_line(options):
+    """A typing error would surface as an error of MuJoCo's."""
+    with pytest.raises(UserError, match=next(iter(options))):
+        Tabletop(**options)

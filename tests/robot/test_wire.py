@@ -1,0 +1,62 @@
+"""Messages and pictures between processes."""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from PIL import Image
+
+from robot.shared import Shared
+from robot.wire import DTYPES, pack, unpack
+
+ARRAYS = st.dictionaries(
+    st.text(max_size=4),
+    st.sampled_from(DTYPES).flatmap(
+        lambda d: arrays.arrays(d, arrays.array_shapes(min_dims=0, min_side=0, max_side=3))
+    ),
+    max_size=3,
+)
+
+
+@given(st.dictionaries(st.text(max_size=4), st.one_of(st.integers(), st.floats(), st.text(), st.none())), ARRAYS)
+def test_what_is_packed_comes_back(fields, sent):
+    """A snapshot would be inexact in another process."""
+    got, received = unpack(pack(fields, sent))
+    assert repr(got) == repr(fields)
+    assert {n: (a.dtype, a.shape, a.tobytes()) for n, a in received.items()} == {
+        n: (a.dtype, a.shape, a.tobytes()) for n, a in sent.items()
+    }
+    assert all(array.flags.writeable for array in received.values())
+
+
+@given(st.binary(max_size=60), st.integers(0, 60))
+def test_other_bytes_are_refused(noise, cut):
+    """Whatever is sent must not crash, or be taken for a message."""
+    whole = pack({"a": 1}, {"state": np.arange(3.0)})
+    for message in (noise, whole[: min(cut, len(whole) - 1)]):
+        with pytest.raises(ValueError, match=r"message|cannot be"):
+            unpack(message)
+
+
+def test_objects_are_not_sent():
+    """To read them would run code."""
+    with pytest.raises(ValueError, match="object"):
+        pack({}, {"a": np.array([object()])})
+
+
+def test_pictures_pass_through_memory_of_any_size():
+    """A camera of another size would read the last picture's bytes."""
+    ours = Shared()
+    theirs = Shared(os.dup(ours.fileno()))
+    for side in (3, 90, 1, 200):
+        sent = [
+            Image.fromarray(np.random.default_rng(side + i).integers(0, 256, (side, side + i, 3), np.uint8))
+            for i in range(2)
+        ]
+        received = list(ours.read(theirs.write(sent)))
+        assert [(i.size, i.tobytes()) for i in received] == [(i.size, i.tobytes()) for i in sent]
+    ours.close()
+    theirs.close()
