@@ -1,6 +1,6 @@
 """Reg-GRPO beside GRPO: temporal grounding from one start, at equal rollouts, updates and learning rate, five seeds.
 
-    python bench/reg_grpo.py [--seeds 5] [--jobs 2]
+    python bench/reg_grpo.py [--seeds 5] [--jobs 2] [--arms 0 1 2]
 
 Needs the start that configs/temporal_grounding.yaml names. Every run is `vlrl train` in a process with one thread; what
 has finished is not repeated.
@@ -19,10 +19,14 @@ from learn import ROOT, run, shown
 # Two passes over each step's rollouts: with one update a step Reg-GRPO is GRPO with another step size.
 SAME = ("train.steps=150", "train.epochs=2", "train.lr_end=0.0", "weighing=sequence_mean", "eval.every=50")
 EXPLORE = "{name: entropy, coef: 0.02}"
+GRPO = f"losses=[{{name: ppo_clip, low: 0.2, high: 0.2}}, {EXPLORE}]"
+REGRESSED = f"losses=[{{name: reg_grpo, eps: 0.1, scale: 1.0}}, {EXPLORE}]"
 ARMS = {
-    "GRPO": f"losses=[{{name: ppo_clip, low: 0.2, high: 0.2}}, {EXPLORE}]",
-    "Reg-GRPO, eps 0.1, scale 1": f"losses=[{{name: reg_grpo, eps: 0.1, scale: 1.0}}, {EXPLORE}]",
-    "Reg-GRPO, eps 0.1, scale 2": f"losses=[{{name: reg_grpo, eps: 0.1, scale: 2.0}}, {EXPLORE}]",
+    "GRPO": (GRPO,),
+    "Reg-GRPO, eps 0.1, scale 1": (REGRESSED,),
+    "Reg-GRPO, eps 0.1, scale 2": (REGRESSED.replace("scale: 1.0", "scale: 2.0"),),
+    "Reg-GRPO with augmentation": (REGRESSED, "rollouts={name: augment}"),
+    "GRPO with temporal contrast": (GRPO, "rollouts={name: temporal_contrast, accuracy: iou}"),
 }
 POINTS = ("eval/miou", "eval/accuracy")  # of each evaluation
 
@@ -37,12 +41,18 @@ def main() -> None:
     arguments.add_argument("--seeds", type=int, default=5)
     arguments.add_argument("--jobs", type=int, default=2, help="runs at a time, one core each")
     arguments.add_argument("--out", type=Path, default=ROOT / "runs" / "reg_grpo")
+    told = "; ".join(f"{i} {arm}" for i, arm in enumerate(ARMS))
+    arguments.add_argument("--arms", type=int, nargs="+", choices=range(len(ARMS)), default=[0, 1, 2], help=told)
     options = arguments.parse_args()
-    folders = {arm: [options.out / f"arm{i}_{seed}" for seed in range(options.seeds)] for i, arm in enumerate(ARMS)}
+    chosen = [list(ARMS)[i] for i in options.arms]
+    folders = {
+        arm: [options.out / f"arm{i}_{seed}" for seed in range(options.seeds)]
+        for i, arm in zip(options.arms, chosen, strict=True)
+    }
     with ThreadPoolExecutor(options.jobs) as pool:
         runs = {
             arm: [
-                pool.submit(run, each, "temporal_grounding", (*SAME, ARMS[arm]), seed) for seed, each in enumerate(of)
+                pool.submit(run, each, "temporal_grounding", (*SAME, *ARMS[arm]), seed) for seed, each in enumerate(of)
             ]
             for arm, of in folders.items()
         }
