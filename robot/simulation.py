@@ -61,23 +61,33 @@ def advance(model: Any, data: Any, steps: int) -> None:
                 raise RobotError(f"the simulation is unstable ({name})")
 
 
+def renderer(model: Any, size: tuple[int, int]) -> Any:
+    """MuJoCo's renderer for pictures of `size` (width, height), closed when the interpreter ends.
+
+    Raises:
+        UserError: no way to render.
+    """
+    model.vis.global_.offwidth, model.vis.global_.offheight = size
+    try:
+        made = load_mujoco().Renderer(model, size[1], size[0])
+    except Exception as error:  # each of MuJoCo's renderers raises errors of its own
+        raise UserError(f"robot: MuJoCo cannot render ({error}); try MUJOCO_GL=osmesa") from error
+    atexit.register(made.close)  # at the interpreter's own end it fails, and says so
+    return made
+
+
 class Camera:
     """Takes pictures with one of the model's cameras. To be closed.
 
     Args:
-        size: width, height in pixels; at most the model's offscreen buffer.
+        size: width, height in pixels.
 
     Raises:
         UserError: no way to render.
     """
 
     def __init__(self, model: Any, name: str, size: tuple[int, int]):
-        self._model, self._name = model, name
-        try:
-            self._renderer = load_mujoco().Renderer(model, size[1], size[0])
-        except Exception as error:  # each of MuJoCo's renderers raises errors of its own
-            raise UserError(f"robot: MuJoCo cannot render ({error}); try MUJOCO_GL=osmesa") from error
-        atexit.register(self.close)  # at the interpreter's own end it fails, and says so
+        self._model, self._name, self._renderer = model, name, renderer(model, size)
 
     def take(self, data: Any) -> Image.Image:
         """RGB, of the positions as they are now: after a step, MuJoCo's own derived ones are those before it."""
@@ -88,4 +98,4 @@ class Camera:
 
     def close(self) -> None:
         self._renderer.close()
-        atexit.unregister(self.close)
+        atexit.unregister(self._renderer.close)

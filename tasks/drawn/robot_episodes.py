@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from robot.simulation import load_mujoco
 from tasks.drawn import robot_tasks
-from tasks.drawn.rendering import load_mujoco
 from tasks.drawn.robot_events import FIRST, PARTS, Handling, Record, events, handled
 from tasks.drawn.robot_looks import LEVELS
 from tasks.drawn.robot_model import CONTROL

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from rewards.boxes import Object
-from tasks.drawn.rendering import load_mujoco, renderer
+from robot.simulation import load_mujoco, renderer
 from vlrl.types import Split
 
 GEOMS = {  # label -> MuJoCo type and half extents for an object of unit size

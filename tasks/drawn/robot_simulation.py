@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.drawn.rendering import load_mujoco
+from robot.simulation import load_mujoco
 from tasks.drawn.robot_events import PARTS, Record
 from tasks.drawn.robot_expert import commands, fingers_along
 from tasks.drawn.robot_model import SLOTS, SUBSTEPS, TOPS

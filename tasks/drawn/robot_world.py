@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tasks.drawn.rendering import load_mujoco
-from tasks.drawn.rendering import renderer as rendered
+from robot.simulation import load_mujoco
+from robot.simulation import renderer as rendered
 from tasks.drawn.robot_model import BASE, FORE, HAND, OPEN, SHOULDER, SLOTS, TARGETS, UPPER, xml
 
 HIDDEN = -5.0  # height of what is not wanted
