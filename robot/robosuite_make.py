@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from types import ModuleType
@@ -45,7 +46,9 @@ def load_robosuite() -> ModuleType:
     load_mujoco()  # first: robosuite would choose the renderer
     logging.getLogger("robosuite_logs").addFilter(lambda record: record.levelno >= logging.ERROR)
     try:
-        import robosuite
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # of its own texts, where it is compiled for the first time
+            import robosuite
     except ImportError as error:
         raise UserError(f"robot: needs robosuite ({error}): pip install 'vlrl[sim]'") from error
     return robosuite
