@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from robot.robosuite_globals import drawing
-from robot.robot import RobotError
-from robot.simulation import UNSTABLE, load_mujoco
+from robot.simulation import check_stable
 
 
 def start(env: Any, seed: int, timestep: float) -> None:
@@ -35,10 +34,7 @@ def tick(env: Any, action: np.ndarray, substeps: int) -> float:
         env.sim.step2()
     env.cur_time += env.control_timestep
     settle(env)
-    warning = env.sim.data._data.warning
-    for name in UNSTABLE:
-        if warning[getattr(load_mujoco().mjtWarning, name)].number:
-            raise RobotError(f"the simulation is unstable ({name})")
+    check_stable(env.sim.data._data)
     return float(env._post_action(action)[0])
 
 

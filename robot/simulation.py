@@ -55,6 +55,11 @@ def advance(model: Any, data: Any, steps: int) -> None:
         RobotError: positions, speeds or forces that are not finite or have grown huge.
     """
     load_mujoco().mj_step(model, data, steps)
+    check_stable(data)
+
+
+def check_stable(data: Any) -> None:
+    """RobotError where positions, speeds or forces are not finite or have grown huge."""
     if data.warning.number.any():
         for name in UNSTABLE:
             if data.warning[getattr(load_mujoco().mjtWarning, name)].number:

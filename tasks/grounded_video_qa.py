@@ -16,7 +16,7 @@ from tasks.drawn.film import FILM, Film, Stories
 from tasks.metrics import breakdown, temporal
 from tasks.readers.clip import Clip
 from tasks.video.shown import span_marks, span_text, viewer, written
-from tasks.video_qa import LETTERS
+from tasks.video_qa import lettered
 from vlrl.types import Data, Episode, Frame, Observation, Sample, Score, Split
 
 KINDS = {  # what one event shows
@@ -75,9 +75,8 @@ class GroundedVideoQa(Task):
         asked = self._stories.ask(rng, split, index, self.kinds)
         told = {"answer": asked.letter, "spans": asked.spans, "duration": asked.video.duration}
         row = Clip("", asked.text, options=asked.options, **told)
-        tags = {"kind": asked.kind} | ({"level": asked.level} if asked.level else {})
         prompt = Observation((asked.video, self._text(row)))
-        return Sample(f"grounded_video_qa/{split}/{index:06d}", prompt, row, tags=tags)
+        return Sample(f"grounded_video_qa/{split}/{index:06d}", prompt, row, tags=asked.tags)
 
     def _from_file(self, split: Split, index: int) -> Sample:
         row = self._rows[split][index]
@@ -85,7 +84,7 @@ class GroundedVideoQa(Task):
 
     def _text(self, row: Clip) -> str:
         whole, one = TEMPLATES[self.template]
-        options = "".join(one.format(letter=LETTERS[i], option=option) for i, option in enumerate(row.options))
+        options = lettered(row.options, one)
         text = whole.format(question=row.question, options=options, duration=row.duration)
         return f"{text} {THINK}" if self.thinking else text
 

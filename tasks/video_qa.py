@@ -12,10 +12,10 @@ from tasks.drawn.film import FILM, KINDS, Film, Stories
 from tasks.drawn.story import Question
 from tasks.metrics import breakdown, temporal
 from tasks.readers.clip import Clip
+from tasks.readers.video_fields import LETTERS
 from tasks.video.shown import viewer
 from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
 
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 TEMPLATES = {
     "short": ("{question}{options}", " ({letter}) {option}"),
     "guided": (
@@ -46,6 +46,11 @@ TAILS = {
 }
 JUDGES = {"default": answers.multiple_choice, "seed_bench_r1": seed_bench_r1.option, "video_r1": video_r1.exact}
 WEIGHTS = {"accuracy": 1.0, "format": 1.0}
+
+
+def lettered(options: Sequence[str], form: str) -> str:
+    """All options, each as `form` writes its `{letter}` and `{option}`."""
+    return "".join(form.format(letter=letter, option=option) for letter, option in zip(LETTERS, options, strict=False))
 
 
 def _choices(asked: Question) -> Clip:
@@ -107,8 +112,9 @@ class VideoQa(Task):
         rng = generator(self.seed + 1, split, index)
         asked = self._stories.ask(rng, split, index // self.per_video, self.kinds)
         row = OPTIONS[self.options](asked)
-        tags = {"kind": asked.kind} | ({"level": asked.level} if asked.level else {})
-        return Sample(f"video_qa/{split}/{index:06d}", Observation((*asked.media, self._text(row))), row, tags=tags)
+        return Sample(
+            f"video_qa/{split}/{index:06d}", Observation((*asked.media, self._text(row))), row, tags=asked.tags
+        )
 
     def _from_file(self, split: Split, index: int) -> Sample:
         row = self._rows[split][index]
@@ -117,7 +123,7 @@ class VideoQa(Task):
 
     def _text(self, row: Clip) -> str:
         whole, one = TEMPLATES[self.template]
-        options = "".join(one.format(letter=LETTERS[i], option=option) for i, option in enumerate(row.options))
+        options = lettered(row.options, one)
         ask = "Answer with the option's letter" if row.options else "Answer"
         text = whole.format(question=row.question, options=options, ask=ask, tail=TAILS[row.kind])
         return f"{text} {THINK}" if self.thinking and "<think>" not in text else text

@@ -66,5 +66,10 @@ class Question:
         return replace(self, options=options, answer=options.index(right))
 
     @property
+    def tags(self) -> dict[str, str]:
+        """What results are broken down by."""
+        return {"kind": self.kind} | ({"level": self.level} if self.level else {})
+
+    @property
     def media(self) -> tuple[Video | Image, ...]:
         return tuple(part for part in (self.video, self.image) if part is not None)
