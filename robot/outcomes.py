@@ -27,6 +27,11 @@ class Ending:
     def __post_init__(self):
         object.__setattr__(self, "done", OUTCOMES[self.outcome])
 
+    @property
+    def void(self) -> str:
+        """Why the episode says nothing of the policy, or ''."""
+        return (self.reason or self.outcome) if self.outcome in ("stopped", "error") else ""
+
     def info(self) -> dict[str, float]:
         """{outcome: 1} and, where there is a reason, {outcome: reason: 1}."""
         return {self.outcome: 1.0} | ({f"{self.outcome}: {self.reason}": 1.0} if self.reason else {})

@@ -46,7 +46,8 @@ class Play:
         clipped   of them, those asked for beyond the limits
         repeats   observations that had to be repeated
 
-    and at the end what `Ending.info` gives. `Step.reward` is the sum over the ticks.
+    and at the end what `Ending.info` gives. `Step.reward` is the sum over the ticks, `Step.used` the share of the
+    action that was carried out. An `error` or a stop makes the episode void (`Step.void`).
 
     Args:
         start: the scene's seed, or a snapshot of a simulator.
@@ -82,7 +83,8 @@ class Play:
         if self._shown is None or self.ending:
             raise RuntimeError("step after reset, and not after the end")
         counts, reward, numbers = Counter(ticks=0, clipped=0, repeats=0), 0.0, {}
-        for control in self._controls(action):
+        controls = self._controls(action)
+        for control in controls:
             tick = self._tick(control, counts)
             if tick is not None:
                 reward, numbers = reward + tick.signals.reward, tick.signals.numbers
@@ -91,7 +93,8 @@ class Play:
             if self.ending:
                 break
         self._look(counts)
-        return self._reply(reward, {**numbers, **counts})
+        used = counts["ticks"] / len(controls) if counts["ticks"] else 1.0
+        return self._reply(reward, {**numbers, **counts}, used)
 
     def close(self) -> None:
         """Leaves the robot safe."""
@@ -140,10 +143,11 @@ class Play:
         except Exception as error:  # as in `_tick`
             self.ending = self.ending or fault(error)
 
-    def _reply(self, reward: float, numbers: dict[str, float]) -> Step:
+    def _reply(self, reward: float, numbers: dict[str, float], used: float) -> Step:
         ending, reward, info = self.ending, float(reward), {name: float(each) for name, each in numbers.items()}
         if ending is None:
             return Step(self._shown, reward, info=info)
         for watcher in self._watchers:
             watcher.ended(self.robot, ending)
-        return Step(self._shown, reward, done=ending.done, cut=not ending.done, info=info | ending.info())
+        info |= ending.info()
+        return Step(self._shown, reward, ending.done, not ending.done, info, used, ending.void)

@@ -5,13 +5,26 @@ from __future__ import annotations
 import atexit
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from threading import Condition
 from typing import Any
 
+from robot.controls import Controls
 from robot.pooled import PooledPlay
 from robot.process import Process, WorkerError
 from robot.robot import Snapshot
 from vlrl.types import UserError
+
+
+@dataclass(frozen=True, eq=False)
+class About:
+    """What the robots of a pool are."""
+
+    hz: float
+    controls: Controls
+    names: tuple[str, ...]  # of the numbers of the state; (): it does not say
+    script: bool  # whether they have one that shows the job
 
 
 class Pool:
@@ -35,10 +48,34 @@ class Pool:
         self.size, self.patience = size, patience
         self.counts: Counter[str] = Counter()
         self._robot, self._options, self._room, self._closed = robot, dict(options), size, False
+        self._spent = 0.0  # processor seconds of workers that are gone
         self._idle: list[Process] = []
         self._taken: set[Process] = set()
         self._changed = Condition()
         atexit.register(self.close)
+
+    @cached_property
+    def about(self) -> About:
+        """What the robots are; starts a worker if there is none.
+
+        Raises:
+            UserError: they cannot be made.
+        """
+        try:
+            worker = self.take()
+            try:
+                fields, arrays = worker.ask("about", {})
+            finally:
+                self.give(worker)
+        except WorkerError as error:
+            raise UserError(f"robot: {self._robot} cannot be made: {error}") from None
+        controls = Controls(tuple(fields["names"]), tuple(fields["units"]), arrays["low"], arrays["high"])
+        return About(fields["hz"], controls, tuple(fields["state"]), fields["script"])
+
+    def cpu_s(self) -> float:
+        """Processor seconds of all workers so far."""
+        with self._changed:
+            return self._spent + sum(worker.cpu_s() for worker in (*self._idle, *self._taken))
 
     def environment(self, start: int | Snapshot, *, ticks: int) -> PooledPlay:
         """One episode, as `robot.play.Play` plays it; it has a worker from its reset to its end."""
@@ -88,8 +125,10 @@ class Pool:
 
     def bury(self, worker: Process, reason: str) -> None:
         """A worker that is not to be used again."""
+        spent = worker.cpu_s()
         worker.end()
         with self._changed:
+            self._spent += spent
             self._taken.discard(worker)
         self._free(reason)
 

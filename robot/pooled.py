@@ -54,7 +54,8 @@ class PooledPlay:
                 step = self._step(self._held(), action)
             except WorkerError as error:
                 self._lose(str(error))
-                return Step(self._shown, cut=True, info=fault(error).info())
+                ending = fault(error)
+                return Step(self._shown, cut=True, info=ending.info(), void=ending.void)
             if step.cut and "error" in step.info:  # its simulator may be in any state
                 self._lose(next((key[len("error: ") :] for key in step.info if key.startswith("error: ")), "unnamed"))
             elif step.done or step.cut:
@@ -75,6 +76,20 @@ class PooledPlay:
                 self._lose(str(error))
                 raise
             return Snapshot(fields["seed"], arrays)
+
+    def plan(self, ticks: int) -> np.ndarray:
+        """What the robot's script would do next, float32 [ticks, A] (see `robot.plan.plan`).
+
+        Raises:
+            UserError: it has no script, or no snapshots.
+            WorkerError: its worker is lost.
+        """
+        with self._turn:
+            try:
+                return self._held().ask("plan", {"ticks": ticks})[1]["plan"]
+            except WorkerError as error:
+                self._lose(str(error))
+                raise
 
     def close(self) -> None:
         """Gives the worker back, once the request under way has been answered."""
@@ -97,7 +112,8 @@ class PooledPlay:
         sent = {"action": action.astype(np.float64, copy=False)} if numbers else {}
         fields, arrays = worker.ask("step", {}, sent)
         self._shown = read_observation(fields, arrays, worker.memory)
-        return Step(self._shown, fields["reward"], fields["done"], fields["cut"], fields["info"])
+        names = ("reward", "done", "cut", "info", "used", "void")
+        return Step(self._shown, **{name: fields[name] for name in names})
 
     def _held(self) -> Process:
         if self._worker is None:

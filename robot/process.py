@@ -11,6 +11,7 @@ from multiprocessing import Pipe
 from typing import Any
 
 import numpy as np
+import psutil
 
 from robot.robot import RobotError
 from robot.shared import Shared
@@ -62,6 +63,14 @@ class Process:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def cpu_s(self) -> float:
+        """Processor seconds that it has used; 0 once it is gone."""
+        try:
+            used = psutil.Process(self._process.pid).cpu_times()
+        except psutil.Error:
+            return 0.0
+        return used.user + used.system
 
     def ask(
         self, request: str, fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from robot.robosuite_controls import units_of
+from robot.robosuite_experts import adapted, expert
 from robot.robosuite_make import INSTRUCTIONS, make
 from robot.robosuite_memory import recall, remember
 from robot.robosuite_pictures import Pictures
@@ -67,6 +68,7 @@ class RobosuiteRobot:
         self._chosen = _chosen(self._env, state)
         self.names = _names(self._env, self._chosen)
         self._pictures = Pictures(self._env.sim.model._model, tuple(cameras), tuple(size))
+        self._script: Callable[[np.ndarray], np.ndarray] | None = None  # made when first needed
         self._seed: int | None = None
         self._reward = 0.0
 
@@ -75,10 +77,24 @@ class RobosuiteRobot:
         self._seed, self._reward = seed, 0.0
 
     def observe(self) -> Observation:
-        sim, seen = self._begun(), _seen(self._env)
-        state = np.concatenate([np.atleast_1d(seen[name]) for name in self._chosen]).astype(np.float32)
+        sim = self._begun()
         images = self._pictures.take(sim.model._model, sim.data._data)
-        return Observation((*images, INSTRUCTIONS[self.task]), state)
+        return Observation((*images, INSTRUCTIONS[self.task]), self._state())
+
+    def expert(self) -> np.ndarray:
+        """The script's next control, float32 [A], within the limits (`robot.robosuite_experts`).
+
+        Raises:
+            UserError: there is no script for the task, or the state does not show what it must see.
+        """
+        if self._script is None:
+            self._script = expert(self.task, self.names)
+        return adapted(self.controls, self._script(self._state()), np.random.default_rng(0))
+
+    def _state(self) -> np.ndarray:
+        self._begun()
+        seen = _seen(self._env)
+        return np.concatenate([np.atleast_1d(seen[name]) for name in self._chosen]).astype(np.float32)
 
     def move(self, control: np.ndarray) -> np.ndarray:
         control = self.controls.checked(control)

@@ -42,7 +42,9 @@ class Signals:
 class Robot(Protocol):
     """A body that is moved in ticks of 1 / hz seconds. Used by one thread at a time, for any number of episodes.
 
-    Every method but `close` may raise RobotError; anything else that one raises is taken for one.
+    Every method but `close` may raise RobotError; anything else that one raises is taken for one. It may also have
+    `names`, of the numbers of its state, and a script that shows the job, `expert() -> float32 [A]`: the control that
+    it would send now, within the limits.
     """
 
     hz: float

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import numpy as np
 
 from robot.robot import Robot
-from vlrl.types import UserError
+from vlrl.types import Observation, UserError
 
 Part = Literal["train", "validation", "test"]
 SEEDS: dict[Part, range] = {
@@ -38,10 +38,19 @@ def checksum(robot: Robot, chosen: Iterable[int]) -> str:
     Two results with one checksum were measured on the same scenes: it changes with the seeds, with their order and with
     what the simulator makes of them. Images are left out because renderers differ in single bits between machines.
     """
+
+    def homes() -> Iterator[tuple[int, Observation]]:
+        for seed in chosen:
+            robot.home(seed)
+            yield seed, robot.observe()
+
+    return checksum_of(homes())
+
+
+def checksum_of(shown: Iterable[tuple[int, Observation]]) -> str:
+    """`checksum` of scenes whose beginnings were seen: seed and first observation of each."""
     digest = hashlib.sha256()
-    for seed in chosen:
-        robot.home(seed)
-        shown = robot.observe()
-        state = np.zeros(0, np.float32) if shown.state is None else shown.state
-        digest.update(f"{seed} {shown.text} {state.astype('<f4').tobytes().hex()}\n".encode())
+    for seed, start in shown:
+        state = np.zeros(0, np.float32) if start.state is None else start.state
+        digest.update(f"{seed} {start.text} {state.astype('<f4').tobytes().hex()}\n".encode())
     return digest.hexdigest()[:16]

@@ -15,6 +15,7 @@ from robot import tabletop_model as table
 from robot.controls import Controls
 from robot.robot import Signals, Snapshot
 from robot.simulation import Camera, advance, load_mujoco, put_state, state_of
+from robot.tabletop_expert import expert
 from robot.tabletop_scenes import JOBS, Scene, scene
 from vlrl.types import Observation, UserError
 
@@ -22,6 +23,8 @@ SPEED = 0.4  # m/s along each axis
 NEAR = {"reach": 0.015, "push": 0.03, "pick": 0.025}  # metres to the goal at which the job is done
 FALLEN = -0.05  # metres
 WAYS = tuple("xyz")
+STATE = ("hand x", "hand y", "hand z", "opening", "cube x", "cube y", "cube z", "turn sin", "turn cos", "goal x",
+         "goal y", "goal z")  # fmt: skip
 
 
 class Tabletop:
@@ -41,7 +44,7 @@ class Tabletop:
             raise UserError(f"robot.job: {job!r}: must be one of {', '.join(JOBS)}")
         if camera is not None and not (len(camera) == 2 and all(8 <= side <= 1024 for side in camera)):
             raise UserError(f"robot.camera: {camera!r}: must be a width and a height of 8 to 1024 pixels")
-        self.job, self.hz, self.controls = job, float(table.HZ), _controls(job)
+        self.job, self.names, self.hz, self.controls = job, STATE, float(table.HZ), _controls(job)
         size = tuple(camera) if camera else (64, 64)
         self.model: Any = load_mujoco().MjModel.from_xml_string(table.xml(size))
         self.data: Any = load_mujoco().MjData(self.model)
@@ -60,12 +63,18 @@ class Tabletop:
         data.mocap_pos[:] = [now.goal if mark == now.mark else (0, 0, -5) for mark in table.GOALS]
 
     def observe(self) -> Observation:
+        return Observation((*self._pictures(), self._begun().instruction), self._state())
+
+    def expert(self) -> np.ndarray:
+        """The script's next control, float32 [A], within the limits (`robot.tabletop_expert`)."""
+        return self.controls.checked(expert(self.job, self._state()))
+
+    def _state(self) -> np.ndarray:
         qpos = self.data.qpos
         w, turned = qpos[8], qpos[11]
         turn = 4 * 2 * math.atan2(turned, w)
         opening = (qpos[3] + qpos[4]) / 2
-        state = np.array([*qpos[:3], opening, *qpos[5:8], math.sin(turn), math.cos(turn), *self._goal()], np.float32)
-        return Observation((*self._pictures(), self._begun().instruction), state)
+        return np.array([*qpos[:3], opening, *qpos[5:8], math.sin(turn), math.cos(turn), *self._goal()], np.float32)
 
     def move(self, control: np.ndarray) -> np.ndarray:
         control, ctrl = self.controls.checked(control), self.data.ctrl

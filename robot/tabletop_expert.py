@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from robot.controls import Controls
+from robot.noise import noisy as noisy
 from robot.tabletop_model import CUBE, OPEN
 
 GAIN = 6.0  # 1/s: speed asked for per metre to go
@@ -21,12 +21,6 @@ def expert(job: str, state: np.ndarray) -> np.ndarray:
     if job == "push":
         return _towards(hand, _push(hand, cube, goal))
     return _pick(hand, opening, cube, goal)
-
-
-def noisy(rng: np.random.Generator, controls: Controls, control: np.ndarray, noise: float) -> np.ndarray:
-    """The control float32 [A] within the limits, with normal noise of `noise` times half the limits' width."""
-    half = (controls.high - controls.low) / 2
-    return controls.checked(control.clip(controls.low, controls.high) + rng.normal(0, noise, len(half)) * half)
 
 
 def _towards(hand: np.ndarray, spot: np.ndarray) -> np.ndarray:

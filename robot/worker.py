@@ -6,6 +6,7 @@ Started as `python -m robot.worker PIPE MEMORY` with two inherited file descript
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 import threading
@@ -18,8 +19,9 @@ import numpy as np
 
 from robot.messages import read_start, write_observation, write_snapshot
 from robot.outcomes import fault
+from robot.plan import plan
 from robot.play import Play
-from robot.robot import Robot, Simulator
+from robot.robot import Robot, Simulator, Snapshot
 from robot.shared import Shared
 from robot.wire import pack, unpack
 from vlrl.types import UserError
@@ -35,22 +37,45 @@ class Worker:
         self._memory = memory
         self._robot: Robot | None = None
         self._play: Play | None = None
+        self._home: Snapshot | None = None  # of the last scene that was made
 
     def make(self, fields: Mapping[str, Any], arrays: Arrays) -> bytes:
         """Makes the robot: a class `my_module:MyRobot` and its options."""
-        self._robot = find(fields["robot"])(**fields["options"])
+        made, options = find(fields["robot"]), fields["options"]
+        known = inspect.signature(made).parameters
+        for name in options.keys() - known.keys():
+            raise UserError(f"robot.{name}: {fields['robot']} has no such option; it takes {', '.join(known)}")
+        self._robot = made(**options)
         return pack({})
 
+    def about(self, fields: Mapping[str, Any], arrays: Arrays) -> bytes:
+        """What the robot is."""
+        controls = self._robot.controls
+        said = {"hz": self._robot.hz, "names": list(controls.names), "units": list(controls.units),
+                "state": list(getattr(self._robot, "names", ())), "script": hasattr(self._robot, "expert")}  # fmt: skip
+        return pack(said, {"low": controls.low, "high": controls.high})
+
     def reset(self, fields: Mapping[str, Any], arrays: Arrays) -> bytes:
-        """Begins an episode at a seed or a snapshot."""
-        self._play = Play(self._robot, read_start(fields["seed"], arrays), ticks=fields["ticks"])
-        return pack(*write_observation(self._play.reset(), self._memory))
+        """Begins an episode at a seed or a snapshot; where it was at home last, the robot is put back: that is fast."""
+        start = read_start(fields["seed"], arrays)
+        at_home = not isinstance(start, Snapshot)
+        if at_home and self._home is not None and self._home.seed == start:
+            start = self._home
+        self._play = Play(self._robot, start, ticks=fields["ticks"])
+        shown = self._play.reset()
+        if at_home and isinstance(self._robot, Simulator):
+            self._home = self._robot.snapshot()
+        return pack(*write_observation(shown, self._memory))
 
     def step(self, fields: Mapping[str, Any], arrays: Arrays) -> bytes:
         step = self._play.step(arrays.get("action", NO_NUMBERS))
         shown, state = write_observation(step.observation, self._memory)
-        ended = {"reward": step.reward, "done": step.done, "cut": step.cut, "info": dict(step.info)}
-        return pack(shown | ended, state)
+        names = ("reward", "done", "cut", "info", "used", "void")
+        return pack(shown | {name: getattr(step, name) for name in names}, state)
+
+    def plan(self, fields: Mapping[str, Any], arrays: Arrays) -> bytes:
+        """What the robot's script would do next."""
+        return pack({}, {"plan": plan(self._robot, fields["ticks"])})
 
     def snapshot(self, fields: Mapping[str, Any], arrays: Arrays) -> bytes:
         if not isinstance(self._robot, Simulator):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -26,6 +27,15 @@ def mask_of(decisions: Sequence[Decision]) -> Tensor:
     return torch.arange(int(lengths.max())) < lengths[:, None]
 
 
+def carried(episodes: Sequence[Episode]) -> Tensor:
+    """Which units carry credit [B, T]: those of the part of each action that was carried out."""
+    turns = [turn for episode in episodes for turn in episode.turns]
+    # 1e-6: 3 of 8 ticks of 3 numbers each are 9 units, not 10
+    lengths = torch.tensor([math.ceil(turn.step.used * len(turn.decision.logprobs) - 1e-6) for turn in turns])
+    longest = max(len(turn.decision.logprobs) for turn in turns)
+    return torch.arange(longest) < lengths[:, None]
+
+
 def columns(episodes: Sequence[Episode], reference: Tensor | None = None, features: Tensor | None = None) -> Rollouts:
     """One step's episodes as columns on the CPU, in float32."""
     decisions = decisions_of(episodes)
@@ -35,12 +45,13 @@ def columns(episodes: Sequence[Episode], reference: Tensor | None = None, featur
         reward=torch.tensor([episode.reward for episode in episodes], dtype=torch.float32),
         group=torch.tensor([episode.group for episode in episodes]),
         episode=torch.tensor(owner),
-        mask=mask_of(decisions),
+        mask=carried(episodes),
         logprobs=padded([d.logprobs for d in decisions]),
         entropy=padded([d.entropy for d in decisions]),
         reference=reference,
         weight=torch.tensor([episode.sample.weight for episode in episodes], dtype=torch.float32),
         features=features,
+        buckets=tuple(episode.sample.key for episode in episodes),
     )
 
 

@@ -89,6 +89,21 @@ def parser() -> argparse.ArgumentParser:
     warm.add_argument("config", help="for example configs/embedded.yaml")
     warm.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
 
+    demos = commands.add_parser("demos", help="record demonstrations of a robot's script, for lerobot")
+    demos.add_argument("config", help="one whose task is `manipulation`")
+    demos.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    demos.add_argument("--episodes", type=int, required=True, metavar="N", help="to keep")
+    demos.add_argument("--out", required=True, metavar="DIR", help="a new folder: a LeRobotDataset v3")
+    demos.add_argument("--noise", type=float, default=0.0, metavar="X", help="on controls, in halves of the limits' "
+                       "width, default 0")  # fmt: skip
+    demos.add_argument("--part", choices=("train", "validation", "test"), default="train", help="default %(default)s")
+    demos.add_argument("--keep", choices=("success", "all"), default="success", help="default %(default)s")
+    demos.add_argument("--seed", type=int, default=0, help="of the noise")
+
+    clone = commands.add_parser("clone", help="make a small robot policy that imitates a task's script")
+    clone.add_argument("config", help="for example configs/embedded_push.yaml")
+    clone.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+
     demo = commands.add_parser("demo", help="train the embedded model on GUI grounding, evaluate, report")
     demo.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
     return top
@@ -171,12 +186,14 @@ def _eval(options: argparse.Namespace) -> int:
 
     task = registry.make_task(config)
     policy = load(config.policy, shared_prefix=config.train.shared_prefix, seed=config.seed)
+    registry.check_fit(task, policy)
     result = evaluate(policy, task, samples=config.eval.samples, batch=config.eval.batch)
     measured = vars(result.accuracy)
     if options.json:
         extra = {"reward": result.reward, "parts": result.parts, "parse_fail": result.parse_fail}
         print(json.dumps({"task": config.task.name, "model": config.policy.model, "metric": "accuracy",
-                          **measured, **extra, "bad_rows": len(task.bad_rows), "metrics": result.metrics}))  # fmt: skip
+                          **measured, **extra, "bad_rows": len(task.bad_rows), "metrics": result.metrics,
+                          **result.facts}))  # fmt: skip
     else:
         print(f"accuracy {measured['value']:.3f} [{measured['low']:.3f}, {measured['high']:.3f}] "
               f"on {measured['n']} samples; reward {result.reward:.3f}")  # fmt: skip
@@ -278,6 +295,28 @@ def _warmstart(options: argparse.Namespace) -> int:
     from vlrl.warmstart import main as warmstart
 
     return warmstart(options.config, options.changes)
+
+
+def _demos(options: argparse.Namespace) -> int:
+    from importlib import import_module
+
+    from vlrl import config as configs
+    from vlrl import registry
+
+    config = configs.load(options.config, options.changes)
+    task = registry.make_task(config)
+    if not hasattr(task, "robot"):
+        raise UserError(f"task.name: {config.task.name!r} has no robot: demonstrations are of the task `manipulation`")
+    chosen = {name: getattr(options, name) for name in ("episodes", "out", "part", "noise", "keep", "seed")}
+    print(f"{import_module('robot.demos').record(task.robot, task.options, ticks=task.ticks, **chosen)}; {options.out}")
+    return 0
+
+
+def _clone(options: argparse.Namespace) -> int:
+    _quiet()
+    from vlrl.clone import main as clone
+
+    return clone(options.config, options.changes)
 
 
 def _quiet() -> None:

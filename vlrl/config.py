@@ -52,7 +52,7 @@ class Lora(Section):
 class PolicySection(Section):
     """The model and how it samples."""
 
-    model: str = "embedded"  # embedded, a folder, or a name on the hub
+    model: str = "embedded"  # embedded, embedded_push, embedded_lift, a folder, or a name on the hub
     max_tokens: Count = 64  # of a completion
     max_prompt: Count | None = None  # default: what the model takes
     temperature: Rate = 1.0
@@ -62,6 +62,7 @@ class PolicySection(Section):
     lora: Lora | None = None
     freeze: list[Literal["vision", "projector", "language"]] = []
     gradient_checkpointing: bool = False
+    level: Literal["token", "action", "chunk"] = "token"  # of a robot policy's log-probabilities
 
 
 class TrainSection(Section):

@@ -20,12 +20,13 @@ class Result:
     length: float
     episodes: list[Episode]
     metrics: dict[str, float] = field(default_factory=dict)  # what the task reports beside
+    facts: dict[str, str] = field(default_factory=dict)  # what it was measured on, as a checksum of scenes
 
     def row(self) -> dict[str, float]:
         """The result as a row of metrics."""
         measured = self.accuracy
         return {
-            **{f"eval/{k}": v for k, v in self.metrics.items()},
+            **{f"eval/{k}": v for k, v in {**self.metrics, **self.facts}.items()},
             "eval/accuracy": measured.value, "eval/low": measured.low, "eval/high": measured.high, "eval/n": measured.n,
             "eval/reward": self.reward, "eval/length": self.length,
             **{f"eval/reward/{k}": v for k, v in self.parts.items()},
@@ -46,11 +47,14 @@ def evaluate(
         episodes += collect(policy, task, chosen, group_size=1, greedy=True)
         if progress:
             progress(len(episodes), n)
-    return summarise(episodes, dict(task.metrics(episodes)) if hasattr(task, "metrics") else {})
+    told = [dict(getattr(task, name)(episodes)) if hasattr(task, name) else {} for name in ("metrics", "facts")]
+    return summarise(episodes, *told)
 
 
-def summarise(episodes: list[Episode], metrics: dict[str, float] | None = None) -> Result:
-    """Accuracy, reward and reasons of scored episodes, with the task's own metrics of them."""
+def summarise(
+    episodes: list[Episode], metrics: dict[str, float] | None = None, facts: dict[str, str] | None = None
+) -> Result:
+    """Accuracy, reward and reasons of scored episodes, with the task's own metrics of them and facts."""
     n = len(episodes)
     correct = sum(e.score.correct for e in episodes)
     reasons = Counter(e.score.reason for e in episodes if e.score.reason)
@@ -62,4 +66,5 @@ def summarise(episodes: list[Episode], metrics: dict[str, float] | None = None) 
         sum(len(e.turns[-1].decision.logprobs) for e in episodes) / n,
         episodes,
         metrics or {},
+        facts or {},
     )

@@ -50,7 +50,8 @@ def _policies() -> Iterator[Row]:
 
 
 def _robots() -> Iterator[Row]:
-    yield ("none yet",)
+    for name, entry in registry.robots().items():
+        yield name, f"needs {entry.needs}", entry.summary
 
 
 KINDS = {"tasks": _tasks, "rewards": _rewards, "methods": _methods, "policies": _policies, "robots": _robots}

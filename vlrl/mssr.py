@@ -38,7 +38,7 @@ def k3(logprobs: Tensor, reference: Tensor, mask: Tensor) -> float:
 class BetaTracker:
     """Reward minus the prompt's running success rate `v = a / (a + b)`, read before this step's outcome updates it.
 
-    Each prompt id has its own Beta(a, b): `a <- eta a + o`, `b <- eta b + 1 - o` with outcome o in [0, 1].
+    Each prompt, or bucket of them, has its own Beta(a, b): `a <- eta a + o`, `b <- eta b + 1 - o`, outcome o in [0, 1].
 
     Args:
         eta: rule for the forgetting rate; all but `fixed` need the reference's log-probabilities.
@@ -94,11 +94,11 @@ class BetaTracker:
     def __call__(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
         """-> [B], and the trackers updated once per episode, in order."""
         reward = rollouts.reward / self.scale
-        values = reward.new_tensor([self.value(i) for i in rollouts.sample_ids])
+        values = reward.new_tensor([self.value(i) for i in rollouts.keys])
         if rollouts.reference is not None:
             self.kl.append(k3(rollouts.logprobs, rollouts.reference, rollouts.mask))
         eta = self.rate()
-        for sample_id, r in zip(rollouts.sample_ids, rollouts.reward.tolist(), strict=True):
+        for sample_id, r in zip(rollouts.keys, rollouts.reward.tolist(), strict=True):
             a, b = self.counts.get(sample_id, (0.0, 0.0))
             if a + b == 0.0:
                 a, b = self.start_weight * self.unseen, self.start_weight * (1 - self.unseen)

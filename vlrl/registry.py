@@ -56,6 +56,11 @@ def rewards() -> dict[str, Callable[..., float]]:
     return found
 
 
+def robots() -> Mapping[str, Any]:
+    """Every robot with a short name -> its entry: target, needs, summary. Loads no simulator."""
+    return importlib.import_module("robot.registry").robots()
+
+
 def find(kind: str, name: str, path: str = "") -> Any:
     """A plug-in by its name, or `my_module:thing` from anywhere on the Python path.
 
@@ -178,6 +183,12 @@ def needs_features(policy: Any, estimators: list[Callable]) -> bool:
     if readers and not hasattr(policy, "features"):
         raise UserError(f"advantages: the critics of {readers[0]} read features, which this policy does not give")
     return bool(readers)
+
+
+def check_fit(task: Any, policy: Any) -> None:
+    """UserError where the policy's actions are none of the task's; tasks that take text need no check."""
+    if hasattr(task, "fits"):
+        task.fits(policy)
 
 
 def _needs_of(estimator: Callable) -> tuple[str, ...]:

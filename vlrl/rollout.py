@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from typing import Any
 
-from vlrl.types import Environment, Episode, Observation, Policy, Sample, Turn
+from vlrl.types import Environment, Episode, Observation, Policy, Sample, Turn, UserError
+
+TRIES = 3  # of an episode whose environment fails
 
 
 def collect(policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, **act: Any) -> list[Episode]:
     """`group_size` scored episodes of each sample, in order. Environments are made for one episode and always closed.
+
+    An episode that its environment's fault made void is played anew; `faults` keeps the reasons.
 
     A task's `at_once` says how many of its environments may be open: they are then reset and stepped in as many
     threads, and the next episode starts when one has ended. None: all at once, in this thread.
 
     Args:
         act: passed on to `policy.act`, for example `greedy=True`.
+
+    Raises:
+        UserError: an episode was void TRIES times.
     """
     episodes = [Episode(sample, group) for group, sample in enumerate(samples) for _ in range(group_size)]
     at_once = getattr(task, "at_once", None)
@@ -33,12 +40,12 @@ def _play(
     policy: Policy, task: Any, episodes: list[Episode], at_once: int, stepper: _Stepper, act: dict[str, Any]
 ) -> None:
     """Takes every episode to its end; at most `at_once` environments are open."""
-    waiting = iter(range(len(episodes)))
+    waiting = deque(range(len(episodes)))
     opened: dict[int, Environment] = {}
     shown: dict[int, Observation] = {}
     try:
         while True:
-            started = list(islice(waiting, at_once - len(opened)))
+            started = [waiting.popleft() for _ in range(min(len(waiting), at_once - len(opened)))]
             opened.update((i, task.environment(episodes[i].sample)) for i in started)
             shown.update(zip(started, stepper.map(lambda i: opened[i].reset(), started), strict=True))
             if not opened:
@@ -51,9 +58,20 @@ def _play(
                 shown[i] = step.observation
                 if step.done or step.cut:
                     opened.pop(i).close()
+                if step.void:
+                    _forget(episodes[i], step.void)
+                    waiting.appendleft(i)
     finally:
         for environment in opened.values():
             environment.close()
+
+
+def _forget(episode: Episode, fault: str) -> None:
+    """Makes a void episode one that has not begun."""
+    episode.faults.append(fault)
+    episode.turns.clear()
+    if len(episode.faults) == TRIES:
+        raise UserError(f"sample {episode.sample.id}: failed {TRIES} times: {fault}")
 
 
 class _Stepper:

@@ -48,8 +48,8 @@ class Trainer:
         self.task = registry.make_task(config)
         self.samples = self.task.samples("train")
         self.policy = load_policy(config.policy, shared_prefix=train.shared_prefix, seed=config.seed)
-        first = self.samples[0]
-        self.policy.prompt(first.prompt, first.id)  # limits that no prompt meets show before anything is written
+        registry.check_fit(self.task, self.policy)
+        self.policy.check(self.samples[0])  # limits that no prompt meets show before anything is written
         self.shaping = [registry.make("shaping", c, f"shaping.{i}") for i, c in enumerate(config.shaping)]
         self.estimators = [registry.make("advantages", c, f"advantages.{i}") for i, c in enumerate(config.advantages)]
         self.features = registry.needs_features(self.policy, self.estimators)
@@ -79,7 +79,7 @@ class Trainer:
         # What a checkpoint holds beside weights, optimizer and generators.
         self.step = 0
         self.counts = {"rollouts": 0, "updates": 0, "skipped": 0, "bad_in_a_row": 0}
-        self.clock = {"wall_s": 0.0, "cpu_s": 0.0}
+        self.clock = {"wall_s": 0.0, "cpu_s": 0.0}  # cpu_s: of this process and of the task's
         self.results: dict[str, dict[str, float]] = {}  # before, best, after
         self.resumed = resume and self._restore()
         if resume and not self.resumed:  # killed before its first checkpoint
@@ -193,14 +193,19 @@ class Trainer:
         wanted = getattr(estimator, "start", 0)
         if not wanted:
             return
-        order = list(self.sampler.positions)
+        of_key: dict[str, list[int]] = {}
+        for i in self.sampler.positions:
+            of_key.setdefault(self.samples[i].key, []).append(i)
+        order = list(of_key)
         for begin in range(0, len(order), self.config.train.prompts):
-            chosen = [self.samples[i] for i in order[begin : begin + self.config.train.prompts]]
-            episodes = collect(self.policy, self.task, chosen, wanted)
-            for i, sample in enumerate(chosen):
-                estimator.begin(sample.id, [e.reward for e in episodes[i * wanted : (i + 1) * wanted]])
-            self.counts["rollouts"] += len(episodes)
-            progress.note(f"first responses {begin + len(chosen)}/{len(order)}")
+            keys = order[begin : begin + self.config.train.prompts]
+            # a bucket's responses are to several of its samples
+            chosen = [self.samples[of_key[key][i % len(of_key[key])]] for key in keys for i in range(wanted)]
+            rewards = [e.reward for e in collect(self.policy, self.task, chosen, 1)]
+            for i, key in enumerate(keys):
+                estimator.begin(key, rewards[i * wanted : (i + 1) * wanted])
+            self.counts["rollouts"] += len(rewards)
+            progress.note(f"first responses {begin + len(keys)}/{len(order)}")
 
     def _evaluate(self, when: str, progress: Progress) -> Result:
         settings = self.config.eval
@@ -288,7 +293,7 @@ class Trainer:
     @contextlib.contextmanager
     def _clock(self) -> Iterator[None]:
         """Adds what passes inside to the run's clock, however it ends."""
-        self._since = (time.perf_counter(), time.process_time())
+        self._since = (time.perf_counter(), self._cpu_s())
         try:
             yield
         finally:
@@ -298,8 +303,12 @@ class Trainer:
         wall, cpu = self._since
         return {
             "wall_s": self.clock["wall_s"] + time.perf_counter() - wall,
-            "cpu_s": self.clock["cpu_s"] + time.process_time() - cpu,
+            "cpu_s": self.clock["cpu_s"] + self._cpu_s() - cpu,
         }
+
+    def _cpu_s(self) -> float:
+        """Processor seconds so far, those of the task's simulators included."""
+        return time.process_time() + (self.task.cpu_s() if hasattr(self.task, "cpu_s") else 0.0)
 
 
 def _interval(measured: dict[str, float]) -> dict[str, float]:
@@ -332,7 +341,7 @@ def describe(episodes: list[Episode], rollouts: Rollouts, advantage: torch.Tenso
         "cut": sum(turn.decision.cut for e in episodes for turn in e.turns) / len(mask),
         "zero_advantage": float(silent.float().mean()),
         "loss": totals.loss, "grad_norm": totals.grad_norm, "clip_fraction": totals.clip_fraction,
-        "logprob_gap": totals.gap, "skipped": totals.skipped,
+        "logprob_gap": totals.gap, "skipped": totals.skipped, "repeated": sum(len(e.faults) for e in episodes),
         **{f"parse_fail/{reason}": count / n for reason, count in sorted(reasons.items())},
     }  # fmt: skip
     if rollouts.reference is not None:

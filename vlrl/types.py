@@ -11,9 +11,12 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
     from PIL.Image import Image
     from torch import Tensor
+    from torch.nn import Module
 
 Split = Literal["train", "test"]
 
@@ -95,6 +98,12 @@ class Sample:
     answer: Any = None
     weight: float = 1.0  # how much the sample counts, for example GUI-G1's difficulty (estimator `weighted`)
     tags: Mapping[str, str] = field(default_factory=dict)  # what its benchmark breaks results down by: platform, ...
+    bucket: str = ""  # samples of one bucket share their baseline, as scenes that begin alike; none: its own
+
+    @property
+    def key(self) -> str:
+        """What baselines are kept for."""
+        return self.bucket or self.id
 
 
 @dataclass(frozen=True)
@@ -158,6 +167,8 @@ class Step:
     done: bool = False
     cut: bool = False  # stopped by a limit: not a failure, not a success
     info: Mapping[str, float] = field(default_factory=dict)
+    used: float = 1.0  # share of the action that was carried out, from its beginning; what follows earns no credit
+    void: str = ""  # the fault, not the policy's, that ended the episode: it says nothing and is to be repeated
 
 
 @dataclass(frozen=True)
@@ -231,6 +242,7 @@ class Episode:
     turns: list[Turn] = field(default_factory=list)
     score: Score | None = None
     reward: float = 0.0
+    faults: list[str] = field(default_factory=list)  # of earlier tries, which were void
 
     @property
     def completion(self) -> str:
@@ -267,12 +279,27 @@ class Task(Protocol):
 class Policy(Protocol):
     """A model that acts and can say how likely its actions were.
 
-    For methods with critics also `features(decisions) -> Tensor [B, H]`, see `vlrl.policies.vlm.VLM.features`.
+    For methods with critics also `features(decisions) -> Tensor [B, H]`, see `vlrl.policies.vlm.VLM.features`. To be
+    trained it is `Trainable`. `act` also takes `greedy` (the likeliest action) and `keep` (see `VLM.act`).
     """
 
     def act(self, episodes: Sequence[Episode], observations: Sequence[Observation]) -> list[Decision]: ...
     def evaluate(self, decisions: Sequence[Decision]) -> Evaluation: ...
     def reference(self, decisions: Sequence[Decision]) -> Tensor: ...
+
+
+class Trainable(Policy, Protocol):
+    """A policy that the trainer can change, save and go on with."""
+
+    model: Module  # its parameters are learned and saved
+    scorer: Module  # the forward pass that is trained: accelerate may wrap it
+
+    def check(self, sample: Sample) -> None: ...  # UserError for what it could never be shown
+    def freeze_reference(self) -> None: ...
+    def save(self, folder: Path) -> None: ...
+    def load_weights(self, folder: Path) -> None: ...
+    def state_dict(self) -> dict[str, Any]: ...  # what `save` leaves out: random generators
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -298,6 +325,11 @@ class Rollouts:
     reference: Tensor | None = None  # float32 [B, T], log-probabilities under the frozen reference
     weight: Tensor | None = None  # float32 [N], how much each sample counts; None: all the same
     features: Tensor | None = None  # float32 [B, H], what the policy makes of each decision's prompt, for critics
+    buckets: tuple[str, ...] = ()  # [N], what baselines are kept for (`Sample.key`); (): sample_ids
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.buckets or self.sample_ids
 
 
 @dataclass(frozen=True)

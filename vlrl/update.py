@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vlrl.batch import mask_of
 from vlrl.losses import clip_fraction, log_ratio
 from vlrl.types import Batch, Decision, Evaluation, Policy, Rollouts
 
@@ -71,7 +70,7 @@ class Updater:
     def _minibatch(self, groups: list[list[int]], decisions, rollouts: Rollouts, advantage: Tensor, totals: Totals):
         """One optimizer step, its groups forwarded `micro` at a time."""
         rows = [row for group in groups for row in group]
-        mask = mask_of([decisions[row] for row in rows])
+        mask = rollouts.mask[rows]
         weight = dict(zip(rows, self.weigh(mask), strict=True))
         self.optimizer.zero_grad(set_to_none=True)
         size, loss, first = self.micro or len(groups), 0.0, totals.updates + totals.skipped == 0
@@ -86,8 +85,8 @@ class Updater:
                 return self._skip(rows, rollouts, totals)
             self.backward(objective)
             loss += objective.item()
-            clipped += clip_fraction(now, batch, *self.clip_range) * int(now.mask.sum())
-            gap += float(log_ratio(now, batch).detach().abs()[now.mask].sum())
+            clipped += clip_fraction(now, batch, *self.clip_range) * int(batch.mask.sum())
+            gap += float(log_ratio(now, batch).detach().abs()[batch.mask].sum())
         norm = self.clip()
         if not torch.isfinite(norm):
             return self._skip(rows, rollouts, totals)
@@ -112,6 +111,7 @@ def _slice(rows: list[int], now: Evaluation, rollouts: Rollouts, advantage: Tens
     reference = None if rollouts.reference is None else rollouts.reference[rows, :length].to(device)
     episode = rollouts.episode[rows]
     return Batch(
-        advantage[rows, :length].to(device), rollouts.logprobs[rows, :length].to(device), now.mask, reference,
+        advantage[rows, :length].to(device), rollouts.logprobs[rows, :length].to(device),
+        now.mask & rollouts.mask[rows, :length].to(device), reference,
         group=rollouts.group[episode].to(device), episode=episode.to(device),
     )  # fmt: skip

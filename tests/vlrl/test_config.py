@@ -192,10 +192,15 @@ def test_what_is_dumped_loads_as_the_same_config(load, changes):
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").rglob("*.yaml")), ids=lambda p: p.stem)
 def test_the_configs_we_ship_load(path):
     """The first command a user types would fail."""
-    if "lessons" in yaml.safe_load(path.read_text()):  # for `vlrl warmstart`
+    keys = yaml.safe_load(path.read_text())
+    if "lessons" in keys:  # for `vlrl warmstart`
         from vlrl.warmstart import WarmstartConfig
 
         assert configs.load_as(WarmstartConfig, path).lessons
+    elif "noise" in keys:  # for `vlrl clone`
+        from vlrl.clone import CloneConfig
+
+        assert configs.load_as(CloneConfig, path).episodes
     else:
         assert configs.load(path).losses
 

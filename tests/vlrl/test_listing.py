@@ -10,7 +10,7 @@ import pytest
 
 from vlrl import registry
 from vlrl.listing import KINDS, listing
-from vlrl.policies import FAMILIES
+from vlrl.policies import FAMILIES, control
 from vlrl.policies.codecs import CODECS
 from vlrl.types import UserError
 
@@ -26,7 +26,7 @@ def test_one_kind_has_a_title_and_a_line_for_each(kind):
         "rewards": registry.rewards(),
         "methods": [name for home in registry.HOMES for name in registry.names(home)],
         "policies": FAMILIES,
-        "robots": ["none yet"],
+        "robots": registry.robots(),
     }[kind]
     assert len(lines) == len(expected)
     assert all(any(name in line for line in lines) for name in expected)
@@ -63,7 +63,7 @@ def test_an_unknown_kind_gets_the_nearest_right_one():
 
 def test_listed_families_are_those_that_can_be_loaded():
     """The list would promise a model that no codec knows."""
-    assert set(FAMILIES) == set(CODECS)
+    assert set(FAMILIES) == {*CODECS, control.FAMILY}
 
 
 def test_listing_loads_no_torch():

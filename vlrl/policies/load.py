@@ -10,23 +10,33 @@ from safetensors import SafetensorError
 from torch import nn
 
 from vlrl.config import PolicySection
+from vlrl.policies import control
 from vlrl.policies.codecs import CODECS
 from vlrl.policies.vlm import VLM, bare
-from vlrl.types import UserError
+from vlrl.types import Policy, UserError
 
-EMBEDDED = Path(__file__).parents[1] / "assets" / "tiny"
+ASSETS = Path(__file__).parents[1] / "assets"
+EMBEDDED = ASSETS / "tiny"
 
 
-def load(section: PolicySection, *, shared_prefix: bool = True, seed: int = 0, device: str | None = None) -> VLM:
-    """The policy of a configuration, ready to act and to be trained.
+def load(section: PolicySection, *, shared_prefix: bool = True, seed: int = 0, device: str | None = None) -> Policy:
+    """The policy of a configuration, ready to act and to be trained (lerobot's: to act).
 
     Raises:
         UserError: no such model, an unknown family, or weights that do not fit.
     """
-    source = str(EMBEDDED) if section.model == "embedded" else section.model
+    source = newest_checkpoint(bundled(section.model))
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    about = described(source)
+    if about.get("model_type") == control.FAMILY:
+        given = {"temperature": section.temperature, "level": section.level, "seed": seed, "device": device}
+        return control.load_control(Path(source), **given)
+    if "type" in about and "model_type" not in about:
+        from vlrl.policies.lerobot import load_lerobot
+
+        return load_lerobot(source, device)
     mixed = section.dtype == "bfloat16" or (section.dtype == "auto" and device == "cuda")
-    model, processor = _pretrained(newest_checkpoint(source))
+    model, processor = _pretrained(source)
     _limit_pixels(processor, section)
     model = _trainable(model.to(device), section)
     if section.gradient_checkpointing:
@@ -35,6 +45,22 @@ def load(section: PolicySection, *, shared_prefix: bool = True, seed: int = 0, d
         model, processor, max_tokens=section.max_tokens, temperature=section.temperature, max_prompt=section.max_prompt,
         shared_prefix=shared_prefix, seed=seed, autocast=torch.bfloat16 if mixed else None,
     )  # fmt: skip
+
+
+def bundled(model: str) -> str:
+    """The folder of an embedded model: `embedded` speaks, `embedded_push` and others move a robot."""
+    if model == "embedded":
+        return str(EMBEDDED)
+    return str(ASSETS / model.removeprefix("embedded_")) if model.startswith("embedded_") else model
+
+
+def described(source: str) -> dict:
+    """A local folder's config.json; {} for hub names, and where there is none to read."""
+    try:
+        about = json.loads((Path(source) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return about if isinstance(about, dict) else {}
 
 
 def newest_checkpoint(source: str) -> str:

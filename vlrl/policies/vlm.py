@@ -20,7 +20,7 @@ from vlrl.policies.codecs import Prompt, codec_for
 from vlrl.policies.decoding import Prefill, entropy_of, law
 from vlrl.policies.decoding import sample as decode
 from vlrl.policies.packing import Packed, pack, pack_replies
-from vlrl.types import Decision, Episode, Evaluation, Observation, UserError, Video
+from vlrl.types import Decision, Episode, Evaluation, Observation, Sample, UserError, Video
 
 CHUNK = 2**25  # logits held at once while scoring: tokens times vocabulary
 TOKENS = 2**14  # of prompts that are forwarded at once for their features
@@ -147,6 +147,10 @@ class VLM:
         while len(self._prompts) > 1 and (len(self._prompts) > self._cached_prompts or self._held > CACHED):
             self._held -= self._prompts.popitem(last=False)[1].nbytes
         return made
+
+    def check(self, sample: Sample) -> None:
+        """UserError where the sample's prompt is longer than the model takes."""
+        self.prompt(sample.prompt, sample.id)
 
     def act(
         self, episodes: Sequence[Episode], observations: Sequence[Observation], greedy: bool = False, keep: bool = False

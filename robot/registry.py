@@ -1,0 +1,60 @@
+"""Short names of the robots that come with the package. Imports none of them, so no simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import MappingProxyType
+
+from vlrl.types import UserError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A robot that can be named."""
+
+    target: str  # module:Class
+    needs: str  # what to install
+    summary: str
+
+
+_ROBOTS = MappingProxyType(
+    {
+        "tabletop": Entry(
+            "robot.tabletop:Tabletop", "vlrl[sim]", "A hand over a table: reach, push, pick; with scripts."
+        ),
+        "robosuite": Entry(
+            "robot.robosuite:RobosuiteRobot", "vlrl[sim]", "robosuite 1.5: 17 tasks, 10 arms, 3 scripts."
+        ),
+        "metaworld": Entry("robot.metaworld_robot:MetaWorldRobot", "vlrl[sims]", "Meta-World: 50 tasks, with scripts."),
+        "pusht": Entry("robot.gym_pusht:PushT", "vlrl[sims]", "gym-pusht: push a T onto its place."),
+        "aloha": Entry("robot.gym_aloha:Aloha", "vlrl[sims]", "gym-aloha: two arms hand over a cube, insert a peg."),
+        "hil": Entry("robot.gym_hil:Hil", "vlrl[sims]", "gym-hil: a Panda lifts a cube, sorts boxes."),
+        "gym": Entry(
+            "robot.gym_robot:GymRobot", "vlrl[sims]", "Any Gymnasium environment with actions of real numbers."
+        ),
+        "libero": Entry("robot.libero_robot:LiberoRobot", "lerobot[libero]", "LIBERO: 130 tasks; docs/simulators.md."),
+    }
+)
+
+
+def robots() -> Mapping[str, Entry]:
+    """Every robot that has a short name."""
+    return _ROBOTS
+
+
+def resolve(name: str) -> str:
+    """`module:Class` of a short name, or of `my_module:MyRobot` itself, which is not looked for here.
+
+    Raises:
+        UserError: neither, with the nearest right name.
+    """
+    module, colon, attribute = name.partition(":")
+    if not colon and name in _ROBOTS:
+        return _ROBOTS[name].target
+    if module and attribute.isidentifier():
+        return name
+    near = get_close_matches(name, _ROBOTS, 1)
+    meant = f"did you mean {near[0]!r}?" if near else f"must be one of {', '.join(_ROBOTS)}, or my_module:MyRobot"
+    raise UserError(f"robot: unknown robot {name!r}: {meant}")

@@ -1,0 +1,174 @@
+"""Robot manipulation: episodes of a simulated robot, won or lost by the simulator's own verdict.
+
+A robot is a class of `robot/` or of the user's, in worker processes of its own. A policy sees its pictures, its
+instruction and its state and gives chunks of controls, as numbers or, a language model, as words (`speech`). Training
+and held-out scenes are disjoint ranges of seeds (robot/scenes.py).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from robot import registry
+from robot.controls import Controls
+from robot.outcomes import OUTCOMES
+from robot.pool import Pool
+from robot.scenes import SEEDS, checksum_of
+from tasks.base import Rendered, Task, check, check_weights
+from tasks.robots.buckets import buckets_of
+from tasks.robots.demonstrated import Demonstrated, demonstrated
+from tasks.robots.speech import Speech
+from tasks.robots.spoken import Spoken
+from vlrl.types import Environment, Episode, Frame, Observation, Sample, Score, Split, UserError, wilson
+
+WEIGHTS = {"success": 1.0, "speed": 0.0, "shaped": 0.0, "format": 0.0}
+
+
+class Manipulation(Task):
+    """Samples: scenes of `robot`, `scenes` for training and `held_out` others.
+
+    Reward parts: `success` (0 or 1), `speed` (the share of `ticks` that a success left over), `shaped` (the sum of the
+    robot's rewards, for simulators that shape them) and `format` (the share of turns whose words were an action).
+    Raises UserError for options out of range and where the robot cannot be made.
+
+    Args:
+        robot: a name of `vlrl list robots` or my_module:MyRobot, or with its options: {name: tabletop, job: push}.
+        ticks: after so many an episode is cut: a time-out, which counts as no success and is reported apart.
+        chunk: ticks of an action of the script, and of one that is spoken.
+        speech: how a language model says an action; none: policies give numbers.
+        part: which scenes to evaluate on: `test` for what is published, `validation` for what is chosen by.
+        buckets: training scenes that begin alike share a baseline, in so many clusters of their states; none: each has
+            its own.
+        workers: processes, each with a robot.
+    """
+
+    def __init__(
+        self,
+        *,
+        robot: str | Mapping[str, Any] = "tabletop",
+        ticks: int = 160,
+        chunk: int = 8,
+        speech: Speech | None = None,
+        scenes: int = 1000,
+        held_out: int = 100,
+        part: Literal["validation", "test"] = "test",
+        buckets: int | None = None,
+        workers: int = 2,
+        weights: Mapping[str, float] = WEIGHTS,
+    ):
+        check(min(ticks, chunk, workers) > 0, "ticks, chunk, workers", (ticks, chunk, workers), "at least 1")
+        for key, n, name in (("scenes", scenes, "train"), ("held_out", held_out, part)):
+            check(0 < n <= len(SEEDS[name]), key, n, f"between 1 and {len(SEEDS[name])}")
+        check(buckets is None or 0 < buckets <= scenes, "buckets", buckets, f"between 1 and scenes = {scenes}")
+        self.weights = check_weights(weights, tuple(WEIGHTS))
+        self.options = {"name": robot} if isinstance(robot, str) else dict(robot)
+        name = self.options.pop("name", "")
+        self.robot, self.ticks, self.chunk, self.speech = registry.resolve(name), ticks, chunk, speech
+        self.name = "/".join([name.rpartition(":")[2].lower(), *_words(self.options)])
+        self.at_once = workers
+        self._seeds: dict[Split, range] = {"train": SEEDS["train"][:scenes], "test": SEEDS[part][:held_out]}
+        self._part, self._buckets = part, buckets
+        self.pool = Pool(self.robot, self.options, size=workers)
+
+    def samples(self, split: Split) -> Sequence[Sample]:
+        buckets = self._train_buckets if split == "train" and self._buckets else ()
+        return Rendered(len(self._seeds[split]), functools.partial(self._sample, split, buckets))
+
+    def _sample(self, split: Split, buckets: Sequence[int], index: int) -> Sample:
+        seed, part = self._seeds[split][index], split if split == "train" else self._part
+        bucket = f"manipulation/{self.name}/bucket/{buckets[index]}" if buckets else ""
+        told = Observation((f"Scene {seed} of {self.name}.",))
+        return Sample(f"manipulation/{self.name}/{part}/{seed:06d}", told, seed, bucket=bucket)
+
+    @functools.cached_property
+    def _train_buckets(self) -> Sequence[int]:
+        return buckets_of(self.pool, self._seeds["train"], self._buckets)
+
+    def environment(self, sample: Sample) -> Environment:
+        play = self.pool.environment(sample.answer, ticks=self.ticks)
+        about = self.pool.about
+        return Spoken(play, self.speech, about.controls, self.chunk, about.names) if self.speech else play
+
+    @property
+    def controls(self) -> Controls:
+        """What the numbers of an action are, and their limits."""
+        return self.pool.about.controls
+
+    def fits(self, policy: Any) -> None:
+        """UserError where a policy could not drive the robot."""
+        shape = getattr(policy, "shape", None)
+        if shape is None and self.speech is None and hasattr(policy, "codec"):
+            raise UserError(
+                "task.speech: a language model needs words for its actions, for example task.speech.words=bins"
+            )
+        if shape is not None and self.speech is not None:
+            raise UserError("task.speech: this policy gives numbers: remove task.speech")
+        if shape is not None and shape.controls != self.controls.names:
+            names = self.controls.names
+            raise UserError(f"policy.model: it gives {', '.join(shape.controls)}; the robot takes {', '.join(names)}")
+
+    def demonstrations(self, count: int, noise: float, seed: int) -> Iterator[list[Demonstrated]]:
+        """Episodes of the first training scenes: at each decision what the script would do from there.
+
+        What is carried out is that with normal noise of `noise` times half the limits' width, so that what is imitated
+        leads back from where a policy's own mistakes will lead it (DART, arXiv 1703.09327).
+        """
+        return demonstrated(
+            self.pool, self._seeds["train"], self.ticks, self.chunk, count=count, noise=noise, seed=seed
+        )
+
+    def score(self, episode: Episode) -> Score:
+        """Parts as above; `reason` is the outcome where it is no success."""
+        steps = [turn.step for turn in episode.turns]
+        outcome = outcome_of(episode)
+        success, ticks = float(outcome == "success"), sum(step.info.get("ticks", 0) for step in steps)
+        parts = {
+            "success": success,
+            "speed": success * (1 - ticks / self.ticks),
+            "shaped": sum(step.reward for step in steps),
+            "format": 1.0 - float("bad_action" in steps[-1].info),
+        }
+        return Score(parts, success, {"outcome": outcome, "ticks": ticks}, None if success else outcome)
+
+    def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
+        """No action is right without looking at the robot: see `Spoken.gold`."""
+        raise UserError("manipulation has no gold answers of its own: ask the environment turn by turn")
+
+    def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """The share of each outcome, ticks of the successes, what was clipped, and how many had to be repeated."""
+        n, ended = len(episodes), Counter(outcome_of(episode) for episode in episodes)
+        won = [e.score.answer["ticks"] for e in episodes if e.score.correct]
+        infos = [turn.step.info for e in episodes for turn in e.turns]
+        low, high = wilson(ended["success"], n)
+        return {f"outcome/{name}": ended[name] / n for name in OUTCOMES if ended[name]} | {
+            "success_low": low, "success_high": high,
+            "ticks_of_successes": sum(won) / max(1, len(won)),
+            "clipped": sum(i.get("clipped", 0) for i in infos) / max(1, sum(i.get("ticks", 0) for i in infos)),
+            "repeated": float(sum(len(e.faults) for e in episodes)),
+        }  # fmt: skip
+
+    def facts(self, episodes: Sequence[Episode]) -> dict[str, str]:
+        """What the scenes were: two results with one checksum were measured on the same."""
+        return {"scenes": checksum_of((e.sample.answer, e.turns[0].observation) for e in episodes)}
+
+    def cpu_s(self) -> float:
+        """Processor seconds of the simulators."""
+        return self.pool.cpu_s()
+
+    def close(self) -> None:
+        """Ends the workers; without it they end with the program."""
+        self.pool.close()
+
+
+def outcome_of(episode: Episode) -> str:
+    """A name of `robot.outcomes.OUTCOMES`."""
+    info = episode.turns[-1].step.info
+    return next((name for name in OUTCOMES if name in info), "error")
+
+
+def _words(options: Mapping[str, Any]) -> list[str]:
+    """The options that name what is to be done."""
+    return [str(options[key]).lower() for key in ("job", "task", "id") if key in options]
