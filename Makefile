@@ -21,7 +21,7 @@ lint: setup  ## check style
 	.venv/bin/ruff format --check .
 
 lock: setup  ## resolve requirements.lock anew, keeping what still fits; ARGS=--upgrade for the newest
-	@PATH="$(PATH):.venv/bin" uv pip compile pyproject.toml --extra test --extra robot --extra sim \
+	@PATH="$(PATH):.venv/bin" uv pip compile pyproject.toml --extra test --extra robot --extra sim --extra sims \
 		--python-version 3.12 --python-platform x86_64-manylinux_2_28 --no-header --no-annotate \
 		--no-emit-index-url --no-emit-find-links --quiet --output-file requirements.lock $(ARGS)
 

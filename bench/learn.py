@@ -33,9 +33,13 @@ TASKS = {  # the config's name -> what the table calls it; the head of each conf
     "counting": "Counting",
     "classification": "Handwritten digits",
     "classification_thinking": "Handwritten digits, with thoughts",
+    "manipulation": "Pushing a cube, from the state",
+    "manipulation_lift": "robosuite Lift, from the state",
+    "manipulation_vla": "Touching what is named, from pixels, in action tokens",
 }
 METHODS = ("GRPO", "MSSR")
-POOL = 2048  # prompts of the single-rollout recipe, each answered once before the first step
+POOLS = {"manipulation": 256, "manipulation_lift": 256, "manipulation_vla": 256}
+POOL = 2048  # prompts of the single-rollout recipe, each answered once before the first step; scenes are dearer
 
 
 def changes(task: str, method: str) -> list[str]:
@@ -44,8 +48,9 @@ def changes(task: str, method: str) -> list[str]:
         return []
     train = load(ROOT / "configs" / f"{task}.yaml").train
     rollouts = train.prompts * train.group_size
-    steps = train.steps - POOL // rollouts
-    return ["configs/recipes/mssr.yaml", f"train.prompts={rollouts}", f"train.steps={steps}"]
+    pool = POOLS.get(task, POOL)
+    sizes = {"train.prompts": rollouts, "train.steps": train.steps - pool // rollouts, "sampler.limit": pool}
+    return ["configs/recipes/mssr.yaml", *(f"{key}={value}" for key, value in sizes.items())]
 
 
 def run(folder: Path, task: str, changed: Sequence[str], seed: int) -> dict:

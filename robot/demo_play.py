@@ -19,7 +19,7 @@ class Moment:
 
     shown: Observation
     control: np.ndarray  # float32 [A], as given to the robot: within the limits, noise included
-    clean: np.ndarray  # float32 [A], the script's own
+    clean: np.ndarray  # float32 [A], the script's own: what is to be imitated
     reward: float
     success: bool
     done: bool  # the episode's last

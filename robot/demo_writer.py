@@ -57,6 +57,8 @@ class LerobotWriter:
 def features(robot: Robot, shown: Observation) -> Features:
     """The columns of the data set. lerobot's policies read those of `observation.` and `action`, no others.
 
+    `action` is what the script would do, so what is to be imitated; `sent_action` has the noise. A policy that learns
+    from what was sent does worse by far (docs/demos.md).
     Without a camera the state is also `observation.environment_state`: lerobot's ACT and diffusion ask for one of them.
     """
     names, state = robot.controls.names, _vector(len(shown.state), getattr(robot, "names", None))
@@ -70,7 +72,7 @@ def features(robot: Robot, shown: Observation) -> Features:
         "observation.state": state,
         **(pictures or {"observation.environment_state": state}),
         "action": _vector(len(names), names),
-        "expert_action": _vector(len(names), names),
+        "sent_action": _vector(len(names), names),
         "next.reward": {"dtype": "float32", "shape": (1,), "names": None},
         "next.success": {"dtype": "bool", "shape": (1,), "names": None},
         "next.done": {"dtype": "bool", "shape": (1,), "names": None},
@@ -88,8 +90,8 @@ def frame(moment: Moment, scene: int) -> Mapping[str, Any]:
     return {
         "observation.state": shown.state,
         **(pictures or {"observation.environment_state": shown.state}),
-        "action": moment.control,
-        "expert_action": moment.clean,
+        "action": moment.clean,
+        "sent_action": moment.control,
         "next.reward": np.array([moment.reward], np.float32),
         "next.success": np.array([moment.success]),
         "next.done": np.array([moment.done]),

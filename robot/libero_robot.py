@@ -1,7 +1,7 @@
 """LIBERO's 130 tasks through lerobot's environment. Needs an environment of its own, see docs/simulators.md.
 
 Liu et al., LIBERO, arXiv:2306.03310; hf-libero and huggingface/lerobot. Its meshes and textures are fetched at its
-first use and could not be had when this was written: with them it is untried.
+first use and could not be had when this was written: it was tried with boxes in their place.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ ASSETS = ("articulated_objects", "stable_scanned_objects", "turbosquid_objects",
 
 
 class LiberoRobot(GymRobot):
-    """One task of LIBERO (`robot.robot.Robot`), at 20 Hz. Untried with LIBERO's meshes and textures.
+    """One task of LIBERO (`robot.robot.Robot`), at 20 Hz. Untried with LIBERO's own meshes and textures.
 
     A control is a step of the Panda's hand, x, y, z in metres and rx, ry, rz in radians, and the gripper, which closes
     above 0. The state is float32 [9]: the hand's position and quaternion (x, y, z, w) and the fingers. Every tick draws
-    both pictures, looked at or not.
+    both pictures, looked at or not; they are upright and mirrored, as published data and policies have them.
 
     Args:
         suite: libero_spatial, libero_object, libero_goal, libero_10 or libero_90.
@@ -96,7 +96,7 @@ class LiberoRobot(GymRobot):
         )
         limits = LIMITS.astype(np.float32)
         env = TransformAction(env, lambda control: control / limits, Box(-limits, limits))
-        return TransformObservation(env, _upright, env.observation_space)
+        return TransformObservation(env, _turned, env.observation_space)
 
 
 def check_installed() -> None:
@@ -114,6 +114,6 @@ def check_installed() -> None:
         raise UserError(f"robot: LIBERO's meshes and textures are missing in {places[1]}: fetch them with {fetch}")
 
 
-def _upright(seen: dict[str, Any]) -> dict[str, Any]:
-    """LIBERO's pictures are upside down and mirrored."""
+def _turned(seen: dict[str, Any]) -> dict[str, Any]:
+    """Pictures turned by half a turn, as lerobot and OpenVLA do: LIBERO gives rows from below."""
     return {**seen, "pixels": {name: image[::-1, ::-1] for name, image in seen["pixels"].items()}}

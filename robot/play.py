@@ -13,6 +13,7 @@ from robot.controls import BadControlError
 from robot.look import look
 from robot.outcomes import Ending, fault
 from robot.robot import Robot, Signals, Snapshot, send_home
+from robot.smoothness import smoothness
 from vlrl.types import Frame, Observation, Step
 
 
@@ -46,8 +47,8 @@ class Play:
         clipped   of them, those asked for beyond the limits
         repeats   observations that had to be repeated
 
-    and at the end what `Ending.info` gives. `Step.reward` is the sum over the ticks, `Step.used` the share of the
-    action that was carried out. An `error` or a stop makes the episode void (`Step.void`).
+    and at the end what `Ending.info` and `smoothness` give. `Step.reward` is the sum over the ticks, `Step.used` the
+    share of the action that was carried out. An `error` or a stop makes the episode void (`Step.void`).
 
     Args:
         start: the scene's seed, or a snapshot of a simulator.
@@ -66,7 +67,7 @@ class Play:
     ):
         self.robot, self.ending = robot, None
         self._start, self._limit, self._watchers, self._stopped = start, ticks, watchers, stopped
-        self._ticks = 0
+        self._sent: list[np.ndarray] = []
         self._shown: Observation | None = None
 
     def reset(self) -> Observation:
@@ -118,8 +119,8 @@ class Play:
         except Exception as error:  # the border to drivers and simulators, which raise what they like
             self.ending = fault(error)
             return None
-        tick = Tick(self._ticks, control, sent, signals)
-        self._ticks += 1
+        tick = Tick(len(self._sent), control, sent, signals)
+        self._sent.append(np.array(sent))  # a copy: the robot may write into its own
         counts.update(ticks=1, clipped=int((within != control).any()))
         self.ending = self._verdict(signals)
         return tick
@@ -131,7 +132,7 @@ class Play:
             return Ending("failure", signals.failure)
         if signals.cut is not None:
             return Ending("stopped", signals.cut)
-        return Ending("time_out") if self._ticks >= self._limit else None
+        return Ending("time_out") if len(self._sent) >= self._limit else None
 
     def _look(self, counts: Counter[str]) -> None:
         """What a policy will see next; after the end, of use only to critics, so that its failure changes nothing."""
@@ -149,5 +150,5 @@ class Play:
             return Step(self._shown, reward, info=info)
         for watcher in self._watchers:
             watcher.ended(self.robot, ending)
-        info |= ending.info()
+        info |= smoothness(self._sent, self.robot.controls) | ending.info()
         return Step(self._shown, reward, ending.done, not ending.done, info, used, ending.void)

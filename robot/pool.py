@@ -77,9 +77,13 @@ class Pool:
         with self._changed:
             return self._spent + sum(worker.cpu_s() for worker in (*self._idle, *self._taken))
 
-    def environment(self, start: int | Snapshot, *, ticks: int) -> PooledPlay:
-        """One episode, as `robot.play.Play` plays it; it has a worker from its reset to its end."""
-        return PooledPlay(self, start, ticks)
+    def environment(self, start: int | Snapshot, *, ticks: int, video: Mapping[str, Any] | None = None) -> PooledPlay:
+        """One episode, as `robot.play.Play` plays it; it has a worker from its reset to its end.
+
+        Args:
+            video: to write one, what `robot.video.Film` takes.
+        """
+        return PooledPlay(self, start, ticks, video)
 
     def take(self) -> Process:
         """A worker for one episode; waits for one.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from threading import RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,8 +23,8 @@ TRIES = 3  # workers on which an episode's start is tried
 class PooledPlay:
     """An episode (`vlrl.types.Environment`); it has a worker from its reset to its end. Threads take turns."""
 
-    def __init__(self, pool: Pool, start: int | Snapshot, ticks: int):
-        self._pool, self._start, self._ticks = pool, start, ticks
+    def __init__(self, pool: Pool, start: int | Snapshot, ticks: int, video: Mapping[str, Any] | None = None):
+        self._pool, self._start, self._ticks, self._video = pool, start, ticks, video
         self._worker: Process | None = None
         self._shown: Observation | None = None
         self._turn = RLock()
@@ -94,6 +94,11 @@ class PooledPlay:
     def close(self) -> None:
         """Gives the worker back, once the request under way has been answered."""
         with self._turn:
+            try:
+                if self._video and self._worker is not None:
+                    self._worker.ask("leave", {})
+            except WorkerError as error:
+                self._lose(str(error))
             worker, self._worker = self._worker, None
             if worker is not None:
                 self._pool.give(worker)
@@ -104,7 +109,7 @@ class PooledPlay:
         if isinstance(self._start, Snapshot):
             fields, arrays = write_snapshot(self._start)
             seed = fields["seed"]
-        fields, arrays = self._worker.ask("reset", {"seed": seed, "ticks": self._ticks}, arrays)
+        fields, arrays = self._worker.ask("reset", {"seed": seed, "ticks": self._ticks, "video": self._video}, arrays)
         return read_observation(fields, arrays, self._worker.memory)
 
     def _step(self, worker: Process, action: str | np.ndarray) -> Step:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from PIL import Image
 
 from robot.robosuite_controls import units_of
 from robot.robosuite_experts import adapted, expert
@@ -16,6 +17,7 @@ from robot.robot import RobotError, Signals, Snapshot
 from robot.simulation import put_state, state_of
 from vlrl.types import Observation, UserError
 
+VIEW = "agentview"  # a camera of all its scenes
 PROPRIO = ("eef_pos", "eef_quat", "gripper_qpos")  # with the objects, what robomimic's policies see
 
 
@@ -68,6 +70,7 @@ class RobosuiteRobot:
         self._chosen = _chosen(self._env, state)
         self.names = _names(self._env, self._chosen)
         self._pictures = Pictures(self._env.sim.model._model, tuple(cameras), tuple(size))
+        self._views: dict[tuple[int, int], Pictures] = {}  # for videos, by size, made when first needed
         self._script: Callable[[np.ndarray], np.ndarray] | None = None  # made when first needed
         self._seed: int | None = None
         self._reward = 0.0
@@ -80,6 +83,13 @@ class RobosuiteRobot:
         sim = self._begun()
         images = self._pictures.take(sim.model._model, sim.data._data)
         return Observation((*images, INSTRUCTIONS[self.task]), self._state())
+
+    def picture(self, size: tuple[int, int]) -> Image.Image:
+        """The scene in `agentview`, RGB, width and height in pixels; for videos, whatever the policy is shown."""
+        sim = self._begun()
+        if size not in self._views:
+            self._views[size] = Pictures(sim.model._model, (VIEW,), size)
+        return self._views[size].take(sim.model._model, sim.data._data)[0]
 
     def expert(self) -> np.ndarray:
         """The script's next control, float32 [A], within the limits (`robot.robosuite_experts`).
@@ -121,7 +131,9 @@ class RobosuiteRobot:
         settle(self._env)
 
     def close(self) -> None:
-        self._pictures.close()
+        for pictures in (self._pictures, *self._views.values()):
+            pictures.close()
+        self._views.clear()
 
     def _begun(self):
         """The simulation."""

@@ -1,5 +1,6 @@
-"""A table under a gantry, simulated by MuJoCo: reach a point, push a cube onto a disc, pick it up. Thousands of ticks a
-second without pictures. A scene is a seed; success is sparse.
+"""A table under a gantry, simulated by MuJoCo: reach a point, touch a thing, push a cube onto a disc, pick it up.
+
+Thousands of ticks a second without pictures. A scene is a seed; success is sparse.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from robot.tabletop_scenes import JOBS, Scene, scene
 from vlrl.types import Observation, UserError
 
 SPEED = 0.4  # m/s along each axis
-NEAR = {"reach": 0.015, "push": 0.03, "pick": 0.025}  # metres to the goal at which the job is done
+NEAR = {"reach": 0.015, "touch": 0.03, "push": 0.03, "pick": 0.025}  # metres to the goal at which the job is done
 FALLEN = -0.05  # metres
 WAYS = tuple("xyz")
 STATE = ("hand x", "hand y", "hand z", "opening", "cube x", "cube y", "cube z", "turn sin", "turn cos", "goal x",
@@ -35,7 +36,8 @@ class Tabletop:
     its turn (a cube looks the same after a quarter), goal x, y, z, in metres. Images come before the instruction.
 
     Args:
-        job: `reach` (the hand to a point in the air), `push` (the cube onto a disc) or `pick` (the cube into the air).
+        job: `reach` (the hand to a point in the air), `touch` (the disc or the cube, as the instruction says), `push`
+            (the cube onto the disc) or `pick` (the cube into the air).
         camera: width and height of the picture in pixels; none: the state alone.
     """
 
@@ -49,7 +51,7 @@ class Tabletop:
         self.model: Any = load_mujoco().MjModel.from_xml_string(table.xml(size))
         self.data: Any = load_mujoco().MjData(self.model)
         self._size = size if camera else None
-        self._camera: Camera | None = None  # made when first needed
+        self._cameras: dict[tuple[int, int], Camera] = {}  # by size, made when first needed
         self._scene: Scene | None = None
 
     def home(self, seed: int) -> None:
@@ -60,10 +62,17 @@ class Tabletop:
         data.qpos[:5] = data.ctrl[:5] = (*now.hand, opening, opening)
         data.qpos[5:] = (*now.cube, table.CUBE, math.cos(now.turn / 2), 0, 0, math.sin(now.turn / 2))
         self._furnish(now)
-        data.mocap_pos[:] = [now.goal if mark == now.mark else (0, 0, -5) for mark in table.GOALS]
+        data.mocap_pos[:] = [now.marked if mark == now.mark else (0, 0, -5) for mark in table.GOALS]
 
     def observe(self) -> Observation:
         return Observation((*self._pictures(), self._begun().instruction), self._state())
+
+    def picture(self, size: tuple[int, int]) -> Image.Image:
+        """The table from the front, RGB, width and height in pixels; for videos, whatever the policy is shown."""
+        self._begun()
+        if size not in self._cameras:
+            self._cameras[size] = Camera(self.model, "front", size)
+        return self._cameras[size].take(self.data)
 
     def expert(self) -> np.ndarray:
         """The script's next control, float32 [A], within the limits (`robot.tabletop_expert`)."""
@@ -92,9 +101,10 @@ class Tabletop:
     def signals(self) -> Signals:
         self._begun()
         hand, cube = self.data.qpos[:3], self.data.qpos[5:8]
-        distance = float(np.linalg.norm((hand if self.job == "reach" else cube) - self._goal()))
+        by_hand = self.job in ("reach", "touch")
+        distance = float(np.linalg.norm((hand if by_hand else cube) - self._goal()))
         done = distance < NEAR[self.job]
-        fell = self.job != "reach" and cube[2] < FALLEN
+        fell = not by_hand and cube[2] < FALLEN
         return Signals(done, float(done), "the cube fell off the table" if fell else None, None, {"distance": distance})
 
     def snapshot(self) -> Snapshot:
@@ -106,9 +116,9 @@ class Tabletop:
         put_state(self.model, self.data, snapshot.arrays["state"])
 
     def close(self) -> None:
-        if self._camera:
-            self._camera.close()
-        self._camera = None
+        for camera in self._cameras.values():
+            camera.close()
+        self._cameras.clear()
 
     def _begun(self) -> Scene:
         if self._scene is None:
@@ -127,11 +137,7 @@ class Tabletop:
         return np.array((x, y, z + table.CUBE * (self.job == "push")))
 
     def _pictures(self) -> tuple[Image.Image, ...]:
-        if self._size is None:
-            return ()
-        if self._camera is None:
-            self._camera = Camera(self.model, "front", self._size)
-        return (self._camera.take(self.data),)
+        return (self.picture(self._size),) if self._size else ()
 
 
 def _controls(job: str) -> Controls:

@@ -16,7 +16,7 @@ SLACK = 0.012  # metres by which it may stand beside its line
 def expert(job: str, state: np.ndarray) -> np.ndarray:
     """The control float32 [A] that goes on with the job, not yet within limits, from a state float32 [12]."""
     hand, opening, cube, goal = state[:3], state[3], state[4:7], state[9:12]
-    if job == "reach":
+    if job in ("reach", "touch"):
         return _towards(hand, goal)
     if job == "push":
         return _towards(hand, _push(hand, cube, goal))

@@ -9,6 +9,7 @@ import numpy as np
 
 JOBS = {  # job -> what is asked for, and the mark that shows where
     "reach": ("Move the hand to the {goal} point.", "point"),
+    "touch": ("Touch the {target}.", "disc"),
     "push": ("Push the {cube} cube onto the {goal} disc.", "disc"),
     "pick": ("Pick up the {cube} cube and bring it to the {goal} point.", "point"),
 }
@@ -19,7 +20,8 @@ COLORS = {
     "yellow": (0.95, 0.8, 0.1),
     "purple": (0.55, 0.2, 0.7),
 }
-APART = {"reach": 0.08, "push": 0.1, "pick": 0.1}  # metres from where it starts to the goal, at least
+APART = {"reach": 0.08, "touch": 0.1, "push": 0.1, "pick": 0.1}  # metres from where it starts to the goal, at least
+TOUCHED = {"disc": 0.025, "cube": 0.05}  # metres: height of the fingers' tips that touch it
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Scene:
     cube: tuple[float, float]  # metres
     turn: float  # of the cube, radians
     goal: tuple[float, float, float]  # metres
-    mark: str  # what shows the goal
+    mark: str  # `disc` or `point`, which shows the goal; with `touch` the disc is there, whatever is asked for
+    marked: tuple[float, float, float]  # metres: where it is
     colors: tuple[tuple[float, float, float], tuple[float, float, float]]  # of the goal's mark and the cube, RGB
     lamp: tuple[float, float]  # metres
     instruction: str
@@ -44,6 +47,11 @@ def scene(job: str, seed: int) -> Scene:
     asked, mark = JOBS[job]
     goal = _goal(rng, job, np.array(hand if job == "reach" else (*cube, 0.0)))
     names = rng.choice(list(COLORS), 2, replace=False).tolist()
+    marked, target = goal, ""
+    if job == "touch":
+        kind = rng.choice(list(TOUCHED)).item()
+        place = {"disc": goal[:2], "cube": tuple(map(float, cube))}[kind]
+        goal, target = (*place, TOUCHED[kind]), f"{names[kind == 'cube']} {kind}"
     return Scene(
         seed,
         tuple(map(float, hand)),
@@ -51,15 +59,17 @@ def scene(job: str, seed: int) -> Scene:
         float(turn),
         goal,
         mark,
+        marked,
         (COLORS[names[0]], COLORS[names[1]]),
         tuple(rng.uniform(-0.6, 0.6, 2).tolist()),
-        asked.format(goal=names[0], cube=names[1]),
+        asked.format(goal=names[0], cube=names[1], target=target),
     )
 
 
 def _goal(rng: np.random.Generator, job: str, start: np.ndarray) -> tuple[float, float, float]:
     low, high = {
         "reach": ((-0.2, -0.2, 0.08), (0.2, 0.2, 0.22)),
+        "touch": ((-0.18, -0.18, 0.0), (0.18, 0.18, 0.0)),
         "push": ((-0.18, -0.18, 0.0), (0.18, 0.18, 0.0)),
         "pick": ((-0.15, -0.15, 0.1), (0.15, 0.15, 0.18)),
     }[job]

@@ -23,6 +23,7 @@ from robot.plan import plan
 from robot.play import Play
 from robot.robot import Robot, Simulator, Snapshot
 from robot.shared import Shared
+from robot.video import Film
 from robot.wire import pack, unpack
 from vlrl.types import UserError
 
@@ -38,6 +39,7 @@ class Worker:
         self._robot: Robot | None = None
         self._play: Play | None = None
         self._home: Snapshot | None = None  # of the last scene that was made
+        self._film: Film | None = None
 
     def make(self, fields: Mapping[str, Any], arrays: Arrays) -> bytes:
         """Makes the robot: a class `my_module:MyRobot` and its options."""
@@ -61,7 +63,9 @@ class Worker:
         at_home = not isinstance(start, Snapshot)
         if at_home and self._home is not None and self._home.seed == start:
             start = self._home
-        self._play = Play(self._robot, start, ticks=fields["ticks"])
+        video = fields.get("video")
+        self._film = Film(**video) if video else None
+        self._play = Play(self._robot, start, ticks=fields["ticks"], watchers=[self._film] if self._film else [])
         shown = self._play.reset()
         if at_home and isinstance(self._robot, Simulator):
             self._home = self._robot.snapshot()
@@ -76,6 +80,12 @@ class Worker:
     def plan(self, fields: Mapping[str, Any], arrays: Arrays) -> bytes:
         """What the robot's script would do next."""
         return pack({}, {"plan": plan(self._robot, fields["ticks"])})
+
+    def leave(self, fields: Mapping[str, Any], arrays: Arrays) -> bytes:
+        """Finishes the video of an episode that may not have ended."""
+        if self._film is not None:
+            self._film.close()
+        return pack({})
 
     def snapshot(self, fields: Mapping[str, Any], arrays: Arrays) -> bytes:
         if not isinstance(self._robot, Simulator):

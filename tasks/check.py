@@ -67,7 +67,7 @@ def _junk(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
 
 def _guess(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
     golds = [_played(task, sample, None, SPACES[0])[1] for sample in samples]
-    if len(set(golds)) < 2:
+    if len(set(map(str, golds))) < 2:
         return
     pairs = zip(samples, golds[1:] + golds[:1], strict=True)
     right = sum(_played(task, sample, gold, SPACES[0])[0].correct for sample, gold in pairs)

@@ -18,8 +18,10 @@ from robot.outcomes import OUTCOMES
 from robot.pool import Pool
 from robot.scenes import SEEDS, checksum_of
 from tasks.base import Rendered, Task, check, check_weights
+from tasks.robots.arms import Arm
 from tasks.robots.buckets import buckets_of
 from tasks.robots.demonstrated import Demonstrated, demonstrated
+from tasks.robots.driven import Driven
 from tasks.robots.speech import Speech
 from tasks.robots.spoken import Spoken
 from vlrl.types import Environment, Episode, Frame, Observation, Sample, Score, Split, UserError, wilson
@@ -87,10 +89,16 @@ class Manipulation(Task):
     def _train_buckets(self) -> Sequence[int]:
         return buckets_of(self.pool, self._seeds["train"], self._buckets)
 
-    def environment(self, sample: Sample) -> Environment:
-        play = self.pool.environment(sample.answer, ticks=self.ticks)
-        about = self.pool.about
-        return Spoken(play, self.speech, about.controls, self.chunk, about.names) if self.speech else play
+    def environment(self, sample: Sample, video: Mapping[str, Any] | None = None) -> Environment:
+        """The scene's episode. Args: video: to film it, what `robot.video.Film` takes."""
+        play = self.pool.environment(sample.answer, ticks=self.ticks, video=video)
+        if self.speech is None:
+            return Driven(play, self.chunk)
+        return Spoken(play, self.speech, self.controls, self.chunk, self.pool.about.names)
+
+    def arm(self, script: str = "", videos: Mapping[str, Mapping[str, Any]] | None = None) -> Arm:
+        """The task as a policy plays it, or the control arms `expert` and `random`; some episodes filmed."""
+        return Arm(self, script, videos)
 
     @property
     def controls(self) -> Controls:

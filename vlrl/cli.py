@@ -104,6 +104,19 @@ def parser() -> argparse.ArgumentParser:
     clone.add_argument("config", help="for example configs/embedded_push.yaml")
     clone.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
 
+    simulate = commands.add_parser("simulate", help="play a robot policy beside control arms on the same scenes")
+    simulate.add_argument("config", help="one whose task is `manipulation`")
+    simulate.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    simulate.add_argument("--policy", metavar="DIR", help="a folder, a run folder or a bundled name; default: the "
+                          "config's policy.model")  # fmt: skip
+    simulate.add_argument("--against", nargs="+", default=[], metavar="ARM", help="expert (the robot's script), "
+                          "random, start (the config's policy.model) or another policy's folder")  # fmt: skip
+    simulate.add_argument("--episodes", type=int, metavar="N", help="held-out scenes, from the first; default: all")
+    simulate.add_argument("--video", metavar="DIR", help="write MP4s of each arm's first episodes there")
+    simulate.add_argument("--videos", type=int, metavar="M", help="how many, default 4")
+    simulate.add_argument("--out", metavar="DIR", help="for result.json and report.html, default runs/simulate_CONFIG")
+    simulate.add_argument("--json", action="store_true", help="print one JSON object, without the episodes")
+
     demo = commands.add_parser("demo", help="train the embedded model on GUI grounding, evaluate, report")
     demo.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
     return top
@@ -309,6 +322,25 @@ def _demos(options: argparse.Namespace) -> int:
         raise UserError(f"task.name: {config.task.name!r} has no robot: demonstrations are of the task `manipulation`")
     chosen = {name: getattr(options, name) for name in ("episodes", "out", "part", "noise", "keep", "seed")}
     print(f"{import_module('robot.demos').record(task.robot, task.options, ticks=task.ticks, **chosen)}; {options.out}")
+    return 0
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    from vlrl import config as configs
+
+    config = configs.load(options.config, options.changes)
+    _quiet()
+    from vlrl.simulation.run import Plan, simulate
+    from vlrl.simulation.table import text
+
+    out = Path(options.out or f"runs/simulate_{Path(options.config).stem}")
+    video = Path(options.video) if options.video else None
+    chosen = {name: getattr(options, name) for name in ("policy", "against", "episodes", "videos")}
+    result = simulate(config, Plan(out, video=video, **chosen))
+    if options.json:
+        print(json.dumps({name: value for name, value in result.items() if name != "episodes"}, allow_nan=False))
+    else:
+        print(f"{text(result)}\n\n{out / 'report.html'}, {out / 'result.json'}")
     return 0
 
 

@@ -5,7 +5,6 @@ Or whatever else a task's `demonstrations(episodes, noise, seed)` gives.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from vlrl import registry
 from vlrl.config import Count, DataSection, Plugin, Rate, Section, load_as
 from vlrl.evaluate import evaluate
 from vlrl.policies.control import ControlPolicy, Network, Shape
+from vlrl.progress import Progress
 from vlrl.types import Decision, Observation, UserError
 
 Pair = tuple[Observation, np.ndarray]  # what was shown, and the script's chunk float32 [K, A]
@@ -70,21 +70,20 @@ def clone(task: Any, config: CloneConfig) -> tuple[ControlPolicy, dict[str, floa
         UserError: the robot has no script.
     """
     torch.manual_seed(config.seed)
-    played: list[list[Pair]] = []
     if not hasattr(task, "demonstrations"):
         raise UserError(f"task: {config.task.name} has no script to imitate")
-    for pairs in task.demonstrations(config.episodes, config.noise, config.seed):
-        played.append(pairs)
-        print(f"\rdemonstration {len(played)}/{config.episodes}", end="", file=sys.stderr)
-    print(file=sys.stderr)
-    pairs = [pair for episode in played for pair in episode]
+    pairs: list[Pair] = []
+    with Progress(config.episodes) as progress:
+        for number, episode in enumerate(task.demonstrations(config.episodes, config.noise, config.seed), start=1):
+            pairs += episode
+            progress.note(f"demonstration {number}/{config.episodes}")
     policy = ControlPolicy(Network(_shape(task, pairs[0], config.policy)), seed=config.seed)
     states = torch.as_tensor(np.stack([shown.state for shown, _ in pairs]))
     policy.model.mean.copy_(states.mean(0))
     policy.model.spread.copy_(states.std(0).clamp(min=1e-3))
     losses = learn(policy, [policy.decide(shown, chunk) for shown, chunk in pairs], config)
     tail = losses[-20:]
-    return policy, {"episodes": len(played), "decisions": len(pairs), "loss": sum(tail) / len(tail)}
+    return policy, {"episodes": config.episodes, "decisions": len(pairs), "loss": sum(tail) / len(tail)}
 
 
 def _shape(task: Any, pair: Pair, section: NetworkSection) -> Shape:

@@ -43,19 +43,24 @@ CHAT = (
 )
 
 
-def tokenizer_from(texts: Iterable[str], vocabulary: int = 512) -> Qwen2TokenizerFast:
-    """A byte-level BPE tokenizer with Qwen's special tokens; digits stand alone."""
+def tokenizer_from(texts: Iterable[str], vocabulary: int = 512, levels: int = 0) -> Qwen2TokenizerFast:
+    """A byte-level BPE tokenizer with Qwen's special tokens; digits stand alone.
+
+    Args:
+        levels: of a control, each a token: <a0>, <a1>, ...
+    """
+    spoken = (*TAGS, *(f"<a{level}>" for level in range(levels)))
     core = Tokenizer(models.BPE())
     words = pre_tokenizers.Split(Regex(r"\d| ?[A-Za-z]+|[^A-Za-z\d]"), "isolated")
     bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     core.pre_tokenizer = pre_tokenizers.Sequence([words, bytes_])
     core.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary - len(TAGS), special_tokens=list(SPECIAL),
+        vocab_size=vocabulary - len(spoken), special_tokens=list(SPECIAL),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
     )  # fmt: skip
     core.train_from_iterator(texts, trainer)
-    core.add_tokens(list(TAGS))
+    core.add_tokens(list(spoken))
     tokenizer = Qwen2TokenizerFast(
         tokenizer_object=core, eos_token="<|im_end|>", pad_token="<|endoftext|>", unk_token=None, bos_token=None,
         additional_special_tokens=list(SPECIAL),

@@ -16,6 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from vlrl.strips import strip
@@ -113,7 +114,7 @@ def _rollout_row(folder: Path, step: int, episode: Episode, split: str) -> dict[
     images = [image for observation in shown for image in observation.images]
     strips = [strip(video) for observation in shown for video in observation.videos]
     files = [*(_thumbnail(folder, image) for image in images), *(_saved(folder, made) for made, _ in strips)]
-    said = "\n".join(str(turn.decision.action) for turn in episode.turns)
+    said = "\n".join(_said(turn.decision.action) for turn in episode.turns)
     return {
         "step": step, "split": split, "sample_id": episode.sample.id, "group": episode.group,
         "prompt": shown[0].text, "images": files,  # the videos' strips last: marks count images and videos apart
@@ -125,6 +126,13 @@ def _rollout_row(folder: Path, step: int, episode: Episode, split: str) -> dict[
         "reward": episode.reward, "correct": score.correct, "reason": score.reason,
         "marks": [plain(mark) for mark in score.marks],
     }  # fmt: skip
+
+
+def _said(action: str | np.ndarray) -> str:
+    """A text as it is; a chunk of controls in rows of two decimals."""
+    if isinstance(action, str):
+        return action
+    return "; ".join(" ".join(f"{number:.2f}" for number in row) for row in np.atleast_2d(action))
 
 
 def _thumbnail(folder: Path, image) -> str:

@@ -34,6 +34,7 @@ class ModelSection(Section):
     vision_layers: Count = 2
     patch: Count = 8
     space: str | None = "grid10"
+    levels: Annotated[int, Field(ge=0)] = 0  # of a robot's controls, as tokens <a0>, <a1>, ... (`task.speech`)
 
 
 class Lesson(Section):
@@ -188,9 +189,10 @@ def _start(config: WarmstartConfig, tasks: Sequence[Any]) -> VLM:
     if config.start:
         section = PolicySection(model=config.start, max_tokens=16, max_pixels=config.max_pixels)
         return load_policy(section, seed=config.seed, device="cpu")
-    tokenizer = embedded.tokenizer_from(_corpus(tasks))
+    tokenizer = embedded.tokenizer_from(_corpus(tasks), levels=config.model.levels)
     pixels = (32 * 32, config.max_pixels or 1024 * 1024)
-    model, processor = embedded.build(tokenizer, **config.model.model_dump(), seed=config.seed, pixels=pixels)
+    size = config.model.model_dump(exclude={"levels"})
+    model, processor = embedded.build(tokenizer, **size, seed=config.seed, pixels=pixels)
     return VLM(model, processor, max_tokens=16, seed=config.seed)
 
 

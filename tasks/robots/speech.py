@@ -1,13 +1,14 @@
 """Chunks of controls as words, for language models that move robots, and back.
 
-A number is one of `bins` levels between its limits, written as an integer. `bins` says every number of every tick
-(OpenVLA, arXiv 2406.09246, whose levels are tokens; as digits: VLA-0, 2510.13054). `dct` says the lowest `keep`
-frequencies of each control over the chunk (FAST, 2501.09747, which merges them into tokens by byte pairs).
+A number is one of `bins` levels between its limits. `bins` says every number of every tick (OpenVLA, arXiv 2406.09246).
+`dct` says the lowest `keep` frequencies of each control over the chunk (FAST, 2501.09747, which merges their levels by
+byte pairs). A level is said in digits (VLA-0, 2510.13054), or as <a0>, <a1>, ... by models that have these tokens.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -24,12 +25,14 @@ class Speech:
 
     Args:
         words: `bins` or `dct`, as above.
+        spelled: levels in digits, with a space between them where they may have several, or as tokens.
         bins: levels of a number; odd, so that standing still can be said.
         keep: with `dct`, the frequencies of each control that are said.
         state: numbers of the robot's state to tell, each with the limits between which it is told in levels.
     """
 
     words: Literal["bins", "dct"] = "bins"
+    spelled: Literal["digits", "tokens"] = "digits"
     bins: int = 21
     keep: int = 3
     state: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -42,13 +45,13 @@ def write(chunk: np.ndarray, controls: Controls, speech: Speech) -> str:
     if speech.words == "dct":
         basis, reach = _basis(len(chunk), speech.keep)
         numbers = (basis @ numbers) / reach[:, None]
-    return said(numbers.ravel(), speech.bins)
+    return said(numbers.ravel(), speech)
 
 
 def read(text: str, ticks: int, controls: Controls, speech: Speech) -> np.ndarray | None:
     """Words as a chunk float32 [ticks, A] within the limits; None where they are no action."""
     rows = min(speech.keep, ticks) if speech.words == "dct" else ticks
-    levels = _heard(text, rows * len(controls), speech.bins)
+    levels = _heard(text, rows * len(controls), speech)
     if levels is None:
         return None
     middle, half = _limits(controls)
@@ -66,26 +69,30 @@ def told(state: np.ndarray, names: Sequence[str], speech: Speech) -> str:
         if name not in names:
             raise UserError(f"task.speech.state: {name!r}: must be of {', '.join(names)}")
         chosen.append((float(state[list(names).index(name)]) - low) / (high - low) * 2 - 1)
-    return said(np.array(chosen), speech.bins)
+    return said(np.array(chosen), speech)
 
 
-def said(numbers: np.ndarray, bins: int) -> str:
-    """Numbers in [-1, 1] as levels 0 to bins - 1. Digits need no space between them."""
-    levels = ((numbers.clip(-1, 1) + 1) / 2 * (bins - 1)).round().astype(int)
-    return _gap(bins).join(map(str, levels))
+def said(numbers: np.ndarray, speech: Speech) -> str:
+    """Numbers in [-1, 1] as levels 0 to bins - 1."""
+    levels = ((numbers.clip(-1, 1) + 1) / 2 * (speech.bins - 1)).round().astype(int)
+    if speech.spelled == "tokens":
+        return "".join(f"<a{level}>" for level in levels)
+    return _gap(speech).join(map(str, levels))
 
 
-def _heard(text: str, count: int, bins: int) -> np.ndarray | None:
+def _heard(text: str, count: int, speech: Speech) -> np.ndarray | None:
     """Numbers in [-1, 1], float64 [count]; None where the text is not as many levels."""
-    parts = list(text.strip()) if _gap(bins) == "" else text.split()
-    if len(parts) != count or not all(part.isascii() and part.isdecimal() and len(part) <= 4 for part in parts):
+    pattern = {"tokens": r"<a(\d{1,4})>", "digits": r"(\d{1,4})\s+" if _gap(speech) else r"(\d)"}[speech.spelled]
+    levels = re.findall(pattern, text := f"{text.strip()} ", re.ASCII)
+    if len(levels) != count or not re.fullmatch(rf"(?:{pattern})+\s*", text, re.ASCII):
         return None
-    levels = np.array([int(part) for part in parts])
-    return levels / (bins - 1) * 2 - 1 if levels.max() < bins else None
+    levels = np.array([int(level) for level in levels])
+    return levels / (speech.bins - 1) * 2 - 1 if levels.max() < speech.bins else None
 
 
-def _gap(bins: int) -> str:
-    return "" if bins <= 10 else " "
+def _gap(speech: Speech) -> str:
+    """What stands between two levels in digits."""
+    return "" if speech.bins <= 10 else " "
 
 
 def _limits(controls: Controls) -> tuple[np.ndarray, np.ndarray]:

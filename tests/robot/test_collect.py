@@ -6,9 +6,10 @@ from small_robots import Slide
 
 from robot.play import Play
 from robot.pool import Pool
+from robot.robot import RobotError
 from tasks.base import Task
 from vlrl.rollout import collect
-from vlrl.types import Decision, Observation, Sample, Score
+from vlrl.types import Decision, Observation, Sample, Score, UserError
 
 
 class GoRight(Task):
@@ -71,3 +72,32 @@ def test_a_pool_is_collected_in_threads():
     assert told(there) == told(here)
     assert pool.counts["started"] <= pool.size and not pool.counts["errors"]
     pool.close()
+
+
+class Shaky(Slide):
+    """Fails at its first tick as often as told."""
+
+    left = 0
+
+    def move(self, control):
+        if Shaky.left:
+            Shaky.left -= 1
+            raise RobotError("joint 3 does not answer")
+        return super().move(control)
+
+
+def test_a_void_episode_is_played_anew():
+    """A fault of the robot would be learned from as the policy's failure."""
+    Shaky.left = 2
+    task = GoRight(lambda s: Play(Shaky(), s.answer, ticks=20))
+    episodes = collect(Steady(1), task, SAMPLES, 1)
+    assert [e.faults for e in episodes] == [["joint 3 does not answer"], ["joint 3 does not answer"], []]
+    assert [e.reward for e in episodes] == [1.0, 1.0, 1.0]
+    assert told(episodes) == told(collect(Steady(1), task, SAMPLES, 1))
+
+
+def test_a_robot_that_is_broken_ends_the_collecting():
+    """It would be tried for ever."""
+    Shaky.left = 10**6
+    with pytest.raises(UserError, match="sample slide/0: failed 3 times: joint 3 does not answer"):
+        collect(Steady(1), GoRight(lambda s: Play(Shaky(), s.answer, ticks=20)), SAMPLES[:1], 1)

@@ -240,3 +240,45 @@ def test_a_closed_pool_has_no_workers(pool):
         small.environment(0, ticks=1).reset()
     with pytest.raises(WorkerError):
         workers[0].ask("step", {})
+
+
+@pytest.mark.parametrize("job", ["push", "pick"])
+def test_a_scene_that_is_played_again_on_one_worker_is_the_same(job, bits, controls):
+    """A worker puts the robot back instead of making the scene anew: a group's later members would start elsewhere."""
+    pool = Pool("robot.tabletop:Tabletop", {"job": job}, size=1)
+    chunks = np.stack([controls(Tabletop(job=job), seed, 8) for seed in range(3)])
+
+    def seen(seed):
+        play = pool.environment(seed, ticks=100)
+        try:
+            return [bits(play.reset()), *(bits(play.step(chunk).observation) for chunk in chunks)]
+        finally:
+            play.close()
+
+    first = seen(7)
+    assert seen(7) == first  # from where it was at home
+    assert seen(8) != first
+    assert seen(7) == first  # made anew
+    pool.close()
+
+
+def test_a_plan_leaves_everything_as_it_was(bits):
+    """Asking the script would change the episode that it is asked in."""
+    pool = Pool("robot.tabletop:Tabletop", {"job": "push"}, size=2)
+    asked, plain = (pool.environment(3, ticks=100) for _ in range(2))
+    assert bits(asked.reset()) == bits(plain.reset())
+    for _ in range(2):
+        plan = asked.plan(8)
+        assert plan.shape == (8, 3) and (asked.plan(8) == plan).all()
+        assert bits(asked.step(plan).observation) == bits(plain.step(plan).observation)
+    asked.close(), plain.close()
+    pool.close()
+
+
+def test_the_pool_says_what_its_robots_are():
+    """A policy could not know what to give."""
+    pool = Pool("robot.tabletop:Tabletop", {"job": "pick"}, size=1)
+    assert pool.about.controls.names == ("x", "y", "z", "grip") and pool.about.script
+    assert len(pool.about.names) == 12 and pool.about.hz == 20
+    assert pool.cpu_s() > 0
+    pool.close()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -118,6 +120,30 @@ def test_micro_batches_do_not_change_the_gradient(weigh, micro):
     for name in start:
         assert (whole[name] - start[name]).abs().max() > 1e-4
         assert (whole[name] - split[name]).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("weigh", [token_mean, sequence_mean])
+@pytest.mark.parametrize("micro", [None, 2])
+def test_what_was_not_carried_out_moves_nothing(weigh, micro):
+    """A robot's policy would learn from controls that were never sent, because the episode was over."""
+    policy, half = Bigrams(0), []
+    episodes = episodes_of(policy)
+    for episode in episodes:
+        (turn,) = episode.turns
+        n = math.ceil(len(turn.decision.logprobs) / 2)
+        prompt, tokens = turn.decision.inputs
+        d = turn.decision
+        cut = replace(d, logprobs=d.logprobs[:n], entropy=d.entropy[:n], inputs=(prompt, tokens[:n]))
+        half.append(replace(episode, turns=[replace(turn, decision=cut)]))
+        episode.turns[0] = replace(turn, step=replace(turn.step, used=0.5))
+    after = []
+    for given_ in (episodes, half):
+        policy, rollouts = Bigrams(0), columns(given_)
+        step = updater_of(policy, [TERMS[0], entropy], weigh, micro=micro).step
+        step(decisions_of(given_), rollouts, estimate(rollouts, [group]), (0, 0))
+        after.append(policy.state_dict())
+    assert (after[0]["after"] - Bigrams(0).after).abs().max() > 1e-4
+    assert all((after[0][name] - after[1][name]).abs().max() < 1e-6 for name in after[0])
 
 
 @pytest.mark.parametrize("micro", [1, 2])

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from vlrl.policies.lerobot_batch import Inputs
-from vlrl.policies.lerobot_files import check_files, checkpoint
+from vlrl.policies.lerobot_files import check_files, checkpoint, fetched
 from vlrl.types import Decision, Episode, Observation, Sample, UserError
 
 
@@ -109,7 +109,7 @@ def load_lerobot(source: str, device: str) -> LerobotPolicy:
     Raises:
         UserError: lerobot is missing, or there is no such policy, or it is of a kind that is not loaded.
     """
-    source = checkpoint(source)
+    source = fetched(checkpoint(source))
     check_files(source)
     try:
         from lerobot.configs.policies import PreTrainedConfig

@@ -19,11 +19,11 @@ from vlrl.types import UserError
 TYPES = ("act", "diffusion", "smolvla", "pi0", "pi05")
 SPEAKING = ("smolvla", "pi0", "pi05")  # of them, those made of models of transformers
 # The steps that their processors are made of.
-STEPS = frozenset(
-    f"{name}_processor"
-    for name in ("rename_observations", "to_batch", "device", "normalizer", "unnormalizer", "tokenizer",
-                 "smolvla_new_line", "pi0_new_line", "relative_actions", "absolute_actions")
-) | {"pi05_prepare_state_tokenizer_processor_step"}  # fmt: skip
+STEPS = (
+    "rename_observations_processor", "to_batch_processor", "device_processor", "normalizer_processor",
+    "unnormalizer_processor", "tokenizer_processor", "smolvla_new_line_processor", "pi0_new_line_processor",
+    "pi05_prepare_state_tokenizer_processor_step", "relative_actions_processor", "absolute_actions_processor",
+)  # fmt: skip
 PROCESSORS = ("policy_preprocessor.json", "policy_postprocessor.json")
 
 
@@ -33,8 +33,24 @@ def checkpoint(source: str) -> str:
     return str(last) if last.is_dir() else source
 
 
+def fetched(source: str) -> str:
+    """The folder of a checkpoint; one on the hub is brought first, so that what is judged is what is loaded.
+
+    Raises:
+        UserError: there is none.
+    """
+    if Path(source).is_dir():
+        return source
+    from huggingface_hub import snapshot_download
+
+    try:
+        return snapshot_download(source, allow_patterns=["*.json", "*.safetensors"])
+    except (OSError, ValueError) as error:  # its errors are of these kinds
+        raise UserError(f"policy.model: cannot fetch {source}: {str(error).strip().splitlines()[0]}") from None
+
+
 def check_files(source: str) -> None:
-    """Passes a checkpoint, a local folder or a hub name, whose model and processors are among those above.
+    """Passes a checkpoint's folder whose model and processors are among those above.
 
     Raises:
         UserError: they are not, or there is none.
@@ -53,12 +69,10 @@ def check_files(source: str) -> None:
         )
     for name in PROCESSORS:
         for step in _steps(_read(source, name)):
-            called = step.get("registry_name") if isinstance(step, dict) else None
-            if called not in STEPS:
-                told = called or (step.get("class") if isinstance(step, dict) else step)
-                raise UserError(
-                    f"policy.model: {source}/{name} asks for the step {told!r}, which is not among lerobot's own"
-                )
+            named = step if isinstance(step, dict) else {"class": step}
+            called = named.get("registry_name", named.get("class"))
+            if "registry_name" not in named or called not in STEPS:
+                raise UserError(f"policy.model: {source}/{name} asks for the step {called!r}, which is not loaded here")
 
 
 def _check_transformers(kind: str) -> None:
@@ -86,7 +100,7 @@ def _steps(about: dict[str, Any]) -> list[Any]:
 
 def _read(source: str, name: str) -> dict[str, Any]:
     try:
-        about = json.loads(_file(source, name).read_text(encoding="utf-8"))
+        about = json.loads((Path(source) / name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(
             f"policy.model: cannot read {name} of {source}, which lerobot's policies have: {str(error).splitlines()[0]}"
@@ -94,11 +108,3 @@ def _read(source: str, name: str) -> dict[str, Any]:
     if not isinstance(about, dict):
         raise UserError(f"policy.model: {name} of {source} is no JSON object")
     return about
-
-
-def _file(source: str, name: str) -> Path:
-    if Path(source).is_dir():
-        return Path(source) / name
-    from huggingface_hub import hf_hub_download
-
-    return Path(hf_hub_download(source, name))

@@ -9,7 +9,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from vlrl.config import PolicySection
+from vlrl.config import PolicySection, suggest
 from vlrl.policies import control
 from vlrl.policies.codecs import CODECS
 from vlrl.policies.vlm import VLM, bare
@@ -48,10 +48,17 @@ def load(section: PolicySection, *, shared_prefix: bool = True, seed: int = 0, d
 
 
 def bundled(model: str) -> str:
-    """The folder of an embedded model: `embedded` speaks, `embedded_push` and others move a robot."""
-    if model == "embedded":
-        return str(EMBEDDED)
-    return str(ASSETS / model.removeprefix("embedded_")) if model.startswith("embedded_") else model
+    """The folder of an embedded model: `embedded` speaks, `embedded_push` and others move a robot.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    if model != "embedded" and not model.startswith("embedded_"):
+        return model
+    folders = {"embedded": EMBEDDED} | {f"embedded_{f.name}": f for f in ASSETS.iterdir() if f != EMBEDDED}
+    if model not in folders:
+        raise UserError(f"policy.model: no embedded model {model!r}{suggest(model, list(folders))}")
+    return str(folders[model])
 
 
 def described(source: str) -> dict:

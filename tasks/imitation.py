@@ -1,0 +1,90 @@
+"""A robot's script as questions: what would it do now? For the supervised start of a language model that moves robots.
+
+The same scenes, words and pictures as `tasks/manipulation.py` plays with. States come from episodes of the script with
+noise, so that a model also learns to come back.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from robot import registry
+from robot.pool import Pool
+from robot.scenes import SEEDS
+from tasks.base import Rendered, Task, check
+from tasks.robots.demonstrated import Demonstrated, demonstrated
+from tasks.robots.speech import Speech, read, write
+from tasks.robots.spoken import heard
+from vlrl.types import Episode, Frame, Sample, Score, Split
+
+SPOKEN = Speech()
+
+
+class Imitation(Task):
+    """Samples: decisions of `episodes` of a script for training, of `held_out` others (validation scenes) for testing.
+
+    Reward part `near`: 1 less the mean distance of the action's numbers from the script's, relative to the limits;
+    correct: the same words. They are played when first asked for.
+
+    Args:
+        robot, ticks, chunk, speech: as of `manipulation`.
+        noise: on what is carried out, in halves of the limits' width.
+    """
+
+    weights = {"near": 1.0}  # noqa: RUF012 - as every task has them
+
+    def __init__(
+        self,
+        *,
+        robot: str | Mapping[str, Any] = "tabletop",
+        ticks: int = 160,
+        chunk: int = 8,
+        speech: Speech = SPOKEN,
+        episodes: int = 20,
+        held_out: int = 4,
+        noise: float = 0.4,
+        seed: int = 0,
+    ):
+        check(min(ticks, chunk, episodes, held_out) > 0, "ticks, chunk, episodes, held_out",
+              (ticks, chunk, episodes, held_out), "at least 1")  # fmt: skip
+        check(noise >= 0, "noise", noise, "at least 0")
+        options = {"name": robot} if isinstance(robot, str) else dict(robot)
+        self._pool = Pool(registry.resolve(options.pop("name", "")), options, size=1)
+        self.ticks, self.chunk, self.speech, self.noise, self.seed = ticks, chunk, speech, noise, seed
+        self._episodes: dict[Split, int] = {"train": episodes, "test": held_out}
+
+    def samples(self, split: Split) -> Sequence[Sample]:
+        return Rendered(len(self._decisions(split)), functools.partial(self._sample, split))
+
+    def _sample(self, split: Split, index: int) -> Sample:
+        shown, plan = self._decisions(split)[index]
+        prompt = heard(shown, self._pool.about.names, self.speech)
+        return Sample(f"imitation/{split}/{index:06d}", prompt, write(plan, self._pool.about.controls, self.speech))
+
+    @functools.cache  # noqa: B019 - a task lives as long as the run
+    def _decisions(self, split: Split) -> Sequence[Demonstrated]:
+        scenes = SEEDS["train" if split == "train" else "validation"]
+        count, seed = self._episodes[split], self.seed
+        played = demonstrated(self._pool, scenes, self.ticks, self.chunk, count=count, noise=self.noise, seed=seed)
+        return [decision for episode in played for decision in episode]
+
+    def score(self, episode: Episode) -> Score:
+        controls, right = self._pool.about.controls, episode.sample.answer
+        said = read(episode.completion, self.chunk, controls, self.speech)
+        if said is None:
+            return Score({"near": 0.0}, 0.0, None, "no_action")
+        meant = read(right, self.chunk, controls, self.speech)
+        off = np.abs(said - meant) / (controls.high - controls.low)
+        same = write(said, controls, self.speech) == right
+        return Score({"near": 1.0 - float(off.mean())}, float(same), episode.completion.strip())
+
+    def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
+        return sample.answer
+
+    def close(self) -> None:
+        """Ends the worker; without it it ends with the program."""
+        self._pool.close()
