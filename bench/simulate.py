@@ -1,7 +1,8 @@
-"""Ticks a second of the simulated table: a plain loop, workers of `robot.pool`, gymnasium's AsyncVectorEnv.
+"""Ticks a second of a simulated robot: a plain loop, workers of `robot.pool`, gymnasium's AsyncVectorEnv.
 
-    python bench/simulate.py                      # a Markdown table, about a minute
-    python bench/simulate.py --workers 1 2 4 --ticks 8000 --json simulate.json
+    python bench/simulate.py                      # the table, about two minutes
+    python bench/simulate.py --robot lift         # robosuite's Lift, about six
+    python bench/simulate.py --workers 1 2 --ticks 8000 --json simulate.json
 
 Every arm plays the same scenes with the same controls; `pixels` takes a picture of 64 x 64 when a policy would look:
 once a chunk, or in gymnasium, which knows no chunks, once a tick. Wall clock, since the arms differ in processes.
@@ -12,23 +13,49 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from statistics import median
+from typing import Any
 
 import numpy as np
 
 from robot.play import Play
 from robot.pool import Pool
-from robot.tabletop import Tabletop
+from robot.robot import Robot
+from robot.worker import find
 
 EPISODE = 80  # ticks
 CHUNK = 8
-JOB = "push"
 
 
-def control_of(robot: Tabletop, seed: int) -> np.ndarray:
-    """float32 [EPISODE, A]: of small speeds, so that no episode ends early."""
+@dataclass(frozen=True)
+class Simulated:
+    """A robot's class and options, and those that give it a camera."""
+
+    name: str
+    options: Mapping[str, Any]
+    camera: Mapping[str, Any]
+    ticks: int  # of each arm and repeat
+
+    def made(self, pixels: bool) -> Robot:
+        return find(self.name)(**self.chosen(pixels))
+
+    def chosen(self, pixels: bool) -> dict[str, Any]:
+        return {**self.options, **(self.camera if pixels else {})}
+
+
+LIFT = {"task": "Lift", "controller": "OSC_POSITION", "timestep": 0.005}
+ROBOTS = {
+    "tabletop": Simulated("robot.tabletop:Tabletop", {"job": "push"}, {"camera": [64, 64]}, 1600),
+    "lift": Simulated("robot.robosuite:RobosuiteRobot", LIFT, {"cameras": ["agentview"], "size": [64, 64]}, 640),
+}
+
+
+def control_of(robot: Robot, seed: int) -> np.ndarray:
+    """float32 [EPISODE, A]: small ones, so that no episode ends early."""
     spread = robot.controls.high / 4
     return np.random.default_rng(seed).uniform(-spread, spread, (EPISODE, len(spread))).astype(np.float32)
 
@@ -42,9 +69,9 @@ def play(environment: object, controls: np.ndarray, chunk: int) -> None:
     environment.close()
 
 
-def plain(camera: tuple[int, int] | None, chunk: int) -> Callable[[int], None]:
+def plain(chosen: Simulated, pixels: bool, chunk: int) -> Callable[[int], None]:
     """Episodes one after the other, in this process."""
-    robot = Tabletop(job=JOB, camera=camera)
+    robot = chosen.made(pixels)
     return lambda seed: play(Kept(robot, seed, ticks=EPISODE + 1), control_of(robot, seed), chunk)
 
 
@@ -55,9 +82,9 @@ class Kept(Play):
         pass
 
 
-def pooled(camera: tuple[int, int] | None, chunk: int, workers: int, seeds: Sequence[int]) -> float:
+def pooled(chosen: Simulated, pixels: bool, chunk: int, workers: int, seeds: Sequence[int]) -> float:
     """Ticks a second over all workers, their start left out."""
-    pool, robot = Pool("robot.tabletop:Tabletop", {"job": JOB, "camera": camera}, size=workers), Tabletop(job=JOB)
+    pool, robot = Pool(chosen.name, chosen.chosen(pixels), size=workers), chosen.made(False)
 
     def one(seed: int) -> None:
         play(pool.environment(seed, ticks=EPISODE + 1), control_of(robot, seed), chunk)
@@ -74,14 +101,15 @@ def pooled(camera: tuple[int, int] | None, chunk: int, workers: int, seeds: Sequ
     return len(seeds) * EPISODE / seconds
 
 
-def gymnasium_async(camera: tuple[int, int] | None, workers: int, seeds: Sequence[int]) -> float:
-    """The same table as a Gymnasium environment in `AsyncVectorEnv` with shared memory."""
+def gymnasium_async(chosen: Simulated, pixels: bool, workers: int, seeds: Sequence[int]) -> float:
+    """The same robot as a Gymnasium environment in `AsyncVectorEnv` with shared memory."""
     from gymnasium.vector import AsyncVectorEnv
 
-    from bench.simulate_gymnasium import Table
+    from bench.simulate_gymnasium import Environment
 
-    many = AsyncVectorEnv([lambda: Table(JOB, camera)] * workers, shared_memory=True, context="forkserver")
-    robot = Tabletop(job=JOB)
+    make = partial(Environment, chosen.name, chosen.chosen(pixels))
+    many = AsyncVectorEnv([make] * workers, shared_memory=True, context="forkserver")
+    robot = chosen.made(False)
     many.reset(seed=0)
     started = time.perf_counter()
     for first in range(0, len(seeds), workers):
@@ -101,32 +129,37 @@ def timed(episode: Callable[[int], None], seeds: Sequence[int]) -> float:
     return len(seeds) * EPISODE / (time.perf_counter() - started)
 
 
-def arms(workers: Sequence[int], seeds: Sequence[int]) -> dict[str, Callable[[tuple[int, int] | None], float]]:
-    """Name of an arm -> its ticks a second, with a camera or without."""
-    found = {
-        "plain loop, each tick": lambda camera: timed(plain(camera, 1), seeds),
-        f"plain loop, chunks of {CHUNK}": lambda camera: timed(plain(camera, CHUNK), seeds),
+Measure = Callable[[bool], float]  # with pictures or without -> ticks a second
+
+
+def arms(chosen: Simulated, workers: Sequence[int], seeds: Sequence[int]) -> dict[str, Measure]:
+    """What is compared, by name."""
+    found: dict[str, Measure] = {
+        "plain loop, each tick": lambda pixels: timed(plain(chosen, pixels, 1), seeds),
+        f"plain loop, chunks of {CHUNK}": lambda pixels: timed(plain(chosen, pixels, CHUNK), seeds),
     }
     for n in workers:
-        found[f"pool of {n}, each tick"] = lambda camera, n=n: pooled(camera, 1, n, seeds)
-        found[f"pool of {n}, chunks of {CHUNK}"] = lambda camera, n=n: pooled(camera, CHUNK, n, seeds)
-        found[f"AsyncVectorEnv of {n}"] = lambda camera, n=n: gymnasium_async(camera, n, seeds)
+        found[f"pool of {n}, each tick"] = lambda pixels, n=n: pooled(chosen, pixels, 1, n, seeds)
+        found[f"pool of {n}, chunks of {CHUNK}"] = lambda pixels, n=n: pooled(chosen, pixels, CHUNK, n, seeds)
+        found[f"AsyncVectorEnv of {n}"] = lambda pixels, n=n: gymnasium_async(chosen, pixels, n, seeds)
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, nargs="*", default=[1, 2])
-    parser.add_argument("--ticks", type=int, default=1600, help="of each arm and repeat")
+    parser.add_argument("--robot", choices=ROBOTS, default="tabletop")
+    parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4])
+    parser.add_argument("--ticks", type=int, help="of each arm and repeat")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json")
     given = parser.parse_args()
-    chosen = arms(given.workers, range(1, 1 + max(1, given.ticks // EPISODE)))
+    robot = ROBOTS[given.robot]
+    chosen = arms(robot, given.workers, range(1, 1 + max(1, (given.ticks or robot.ticks) // EPISODE)))
     rates: dict[tuple[str, str], list[float]] = {}
     for _ in range(given.repeats):  # arms alternate, so that a slow minute hits all of them
         for name, measure in chosen.items():
-            for kind, camera in (("state", None), ("pixels", (64, 64))):
-                rates.setdefault((name, kind), []).append(measure(camera))
+            for kind in ("state", "pixels"):
+                rates.setdefault((name, kind), []).append(measure(kind == "pixels"))
     found = {key: median(values) for key, values in rates.items()}
     print("| arm | state, ticks/s | ratio | pixels, ticks/s | ratio |\n| --- | --- | --- | --- | --- |")
     base = next(iter(chosen))

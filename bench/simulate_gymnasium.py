@@ -1,23 +1,27 @@
-"""The simulated table as a Gymnasium environment: what `bench/simulate.py` compares the pool with."""
+"""A simulated robot as a Gymnasium environment: what `bench/simulate.py` compares the pool with."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict
 
-from robot.tabletop import Tabletop
+from robot.worker import find
 
 
-class Table(gymnasium.Env):
-    def __init__(self, job: str, camera: tuple[int, int] | None):
-        self.robot = Tabletop(job=job, camera=camera)
+class Environment(gymnasium.Env):
+    def __init__(self, robot: str, options: Mapping[str, Any]):
+        self.robot = find(robot)(**options)
         self.action_space = Box(self.robot.controls.low, self.robot.controls.high)
-        spaces = {"state": Box(-np.inf, np.inf, (12,), np.float32)}
-        if camera:
-            spaces["image"] = Box(0, 255, (camera[1], camera[0], 3), np.uint8)
+        self.robot.home(0)
+        shown = self.robot.observe()
+        spaces = {"state": Box(-np.inf, np.inf, shown.state.shape, np.float32)}
+        if shown.images:
+            width, height = shown.images[0].size
+            spaces["image"] = Box(0, 255, (height, width, 3), np.uint8)
         self.observation_space = Dict(spaces)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):

@@ -15,9 +15,9 @@ def smoothness(sent: Sequence[np.ndarray], controls: Controls) -> dict[str, floa
         action_rate   mean over ticks and numbers of |u[t] - u[t-1]| / h: 0 for a constant control, at most 2
         action_jerk   mean of |u[t] - 2 u[t-1] + u[t-2]| / h, at most 4
 
-    The first and second differences that smooth policies are trained for (CAPS, arXiv 2012.06644, equation 1; Lee et
-    al., arXiv 2010.11251, target smoothness). Means, so that episodes of any length compare. Each is left out where
-    there are too few ticks.
+    The first and second differences that smooth policies are trained for (CAPS, arXiv 2012.06644, temporal smoothness;
+    Lee et al., arXiv 2010.11251, target smoothness). Means, so that episodes of any length compare. Each is left out
+    where there are too few ticks.
     """
     if len(sent) < 2:
         return {}

@@ -17,7 +17,7 @@ from robot.controls import Controls
 from robot.robot import Signals, Snapshot
 from robot.simulation import Camera, advance, load_mujoco, put_state, state_of
 from robot.tabletop_expert import expert
-from robot.tabletop_scenes import JOBS, Scene, scene
+from robot.tabletop_scenes import ASKED, JOBS, Scene, scene
 from vlrl.types import Observation, UserError
 
 SPEED = 0.4  # m/s along each axis
@@ -39,14 +39,36 @@ class Tabletop:
         job: `reach` (the hand to a point in the air), `touch` (the disc or the cube, as the instruction says), `push`
             (the cube onto the disc) or `pick` (the cube into the air).
         camera: width and height of the picture in pixels; none: the state alone.
+        state: the numbers of the state to show, by name; what is left out must be seen in the picture.
+        words: `plain` instructions, or the same in `other` words, which a policy may never have met.
+        askew: degrees, -180 to 180, by which the gantry is turned against the table: x and y of the controls are its.
     """
 
-    def __init__(self, *, job: str = "push", camera: Sequence[int] | None = None):
+    def __init__(
+        self,
+        *,
+        job: str = "push",
+        camera: Sequence[int] | None = None,
+        state: Sequence[str] = STATE,
+        words: str = "plain",
+        askew: float = 0.0,
+    ):
         if job not in JOBS:
             raise UserError(f"robot.job: {job!r}: must be one of {', '.join(JOBS)}")
         if camera is not None and not (len(camera) == 2 and all(8 <= side <= 1024 for side in camera)):
             raise UserError(f"robot.camera: {camera!r}: must be a width and a height of 8 to 1024 pixels")
-        self.job, self.names, self.hz, self.controls = job, STATE, float(table.HZ), _controls(job)
+        if words not in ASKED:
+            raise UserError(f"robot.words: {words!r}: must be one of {', '.join(ASKED)}")
+        if not -180 <= askew <= 180:
+            raise UserError(f"robot.askew: {askew}: must be -180 to 180 degrees")
+        unknown = [name for name in state if name not in STATE]
+        if unknown or not state:
+            raise UserError(f"robot.state: {unknown or 'nothing'}: must be of {', '.join(STATE)}")
+        self.job, self.words, self.names = job, words, tuple(state)
+        self.hz, self.controls = float(table.HZ), _controls(job)
+        c, s = math.cos(math.radians(askew)), math.sin(math.radians(askew))
+        self._turn = np.array(((c, -s, 0.0), (s, c, 0.0), (0.0, 0.0, 1.0)))  # from the gantry's axes to the table's
+        self._told = [STATE.index(name) for name in state]
         size = tuple(camera) if camera else (64, 64)
         self.model: Any = load_mujoco().MjModel.from_xml_string(table.xml(size))
         self.data: Any = load_mujoco().MjData(self.model)
@@ -55,7 +77,7 @@ class Tabletop:
         self._scene: Scene | None = None
 
     def home(self, seed: int) -> None:
-        self._scene = scene(self.job, seed)
+        self._scene = scene(self.job, seed, self.words)
         data, now = self.data, self._scene
         load_mujoco().mj_resetData(self.model, data)
         opening = table.OPEN if self.job == "pick" else 0.0
@@ -65,7 +87,7 @@ class Tabletop:
         data.mocap_pos[:] = [now.marked if mark == now.mark else (0, 0, -5) for mark in table.GOALS]
 
     def observe(self) -> Observation:
-        return Observation((*self._pictures(), self._begun().instruction), self._state())
+        return Observation((*self._pictures(), self._begun().instruction), self._state()[self._told])
 
     def picture(self, size: tuple[int, int]) -> Image.Image:
         """The table from the front, RGB, width and height in pixels; for videos, whatever the policy is shown."""
@@ -76,7 +98,9 @@ class Tabletop:
 
     def expert(self) -> np.ndarray:
         """The script's next control, float32 [A], within the limits (`robot.tabletop_expert`)."""
-        return self.controls.checked(expert(self.job, self._state()))
+        control = expert(self.job, self._state())
+        control[:3] = self._turn.T @ control[:3]
+        return self.controls.checked(control)
 
     def _state(self) -> np.ndarray:
         qpos = self.data.qpos
@@ -88,10 +112,11 @@ class Tabletop:
     def move(self, control: np.ndarray) -> np.ndarray:
         control, ctrl = self.controls.checked(control), self.data.ctrl
         self._begun()
-        asked = ctrl[:3] + control[:3] / self.hz
+        asked = ctrl[:3] + self._turn @ control[:3] / self.hz
         sent = control.copy()
         within = asked.clip(table.LOW, table.HIGH)
-        sent[:3] = np.where(within == asked, sent[:3], (within - ctrl[:3]) * self.hz).clip(-SPEED, SPEED)
+        if (within != asked).any():
+            sent[:3] = (self._turn.T @ (within - ctrl[:3]) * self.hz).clip(-SPEED, SPEED)
         ctrl[:3] = within
         if self.job == "pick":
             ctrl[3:] = control[3]
@@ -111,7 +136,7 @@ class Tabletop:
         return Snapshot(self._begun().seed, {"state": state_of(self.model, self.data)})
 
     def restore(self, snapshot: Snapshot) -> None:
-        self._scene = scene(self.job, snapshot.seed)
+        self._scene = scene(self.job, snapshot.seed, self.words)
         self._furnish(self._scene)
         put_state(self.model, self.data, snapshot.arrays["state"])
 

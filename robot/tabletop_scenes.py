@@ -7,12 +7,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-JOBS = {  # job -> what is asked for, and the mark that shows where
-    "reach": ("Move the hand to the {goal} point.", "point"),
-    "touch": ("Touch the {target}.", "disc"),
-    "push": ("Push the {cube} cube onto the {goal} disc.", "disc"),
-    "pick": ("Pick up the {cube} cube and bring it to the {goal} point.", "point"),
+JOBS = {"reach": "point", "touch": "disc", "push": "disc", "pick": "point"}  # job -> the mark that shows where
+ASKED = {  # in whose words -> job -> what is asked for
+    "plain": {
+        "reach": "Move the hand to the {goal} point.",
+        "touch": "Touch the {color} {kind}.",
+        "push": "Push the {cube} cube onto the {goal} disc.",
+        "pick": "Pick up the {cube} cube and bring it to the {goal} point.",
+    },
+    "other": {
+        "reach": "Go up to the {goal} ball.",
+        "touch": "Tap on the {color} {other}.",
+        "push": "Shove the {cube} block over the {goal} plate.",
+        "pick": "Carry the {cube} block to the {goal} ball.",
+    },
 }
+OTHER = {"disc": "plate", "cube": "block"}
 COLORS = {
     "red": (0.85, 0.15, 0.12),
     "green": (0.15, 0.65, 0.2),
@@ -38,31 +48,31 @@ class Scene:
     instruction: str
 
 
-def scene(job: str, seed: int) -> Scene:
-    """The same on every machine, for any seed of at least 0."""
+def scene(job: str, seed: int, words: str = "plain") -> Scene:
+    """The same on every machine, for any seed of at least 0; `words` change the instruction alone."""
     rng = np.random.default_rng([seed, zlib.crc32(job.encode())])
     hand = (*rng.uniform(-0.1, 0.1, 2), rng.uniform(0.12, 0.2))
     cube = rng.uniform(-0.14, 0.14, 2)
     turn = rng.uniform(-0.25, 0.25) if job == "pick" else rng.uniform(-np.pi / 4, np.pi / 4)
-    asked, mark = JOBS[job]
     goal = _goal(rng, job, np.array(hand if job == "reach" else (*cube, 0.0)))
     names = rng.choice(list(COLORS), 2, replace=False).tolist()
-    marked, target = goal, ""
+    marked, kind = goal, "disc"
     if job == "touch":
         kind = rng.choice(list(TOUCHED)).item()
         place = {"disc": goal[:2], "cube": tuple(map(float, cube))}[kind]
-        goal, target = (*place, TOUCHED[kind]), f"{names[kind == 'cube']} {kind}"
+        goal = (*place, TOUCHED[kind])
+    told = {"goal": names[0], "cube": names[1], "color": names[kind == "cube"], "kind": kind, "other": OTHER[kind]}
     return Scene(
         seed,
         tuple(map(float, hand)),
         tuple(map(float, cube)),
         float(turn),
         goal,
-        mark,
+        JOBS[job],
         marked,
         (COLORS[names[0]], COLORS[names[1]]),
         tuple(rng.uniform(-0.6, 0.6, 2).tolist()),
-        asked.format(goal=names[0], cube=names[1], target=target),
+        ASKED[words][job].format(**told),
     )
 
 

@@ -24,7 +24,7 @@ from tasks.robots.demonstrated import Demonstrated, demonstrated
 from tasks.robots.driven import Driven
 from tasks.robots.speech import Speech
 from tasks.robots.spoken import Spoken
-from vlrl.types import Environment, Episode, Frame, Observation, Sample, Score, Split, UserError, wilson
+from vlrl.types import Environment, Episode, Frame, Observation, Sample, Score, Split, UserError
 
 WEIGHTS = {"success": 1.0, "speed": 0.0, "shaped": 0.0, "format": 0.0}
 
@@ -150,9 +150,7 @@ class Manipulation(Task):
         n, ended = len(episodes), Counter(outcome_of(episode) for episode in episodes)
         won = [e.score.answer["ticks"] for e in episodes if e.score.correct]
         infos = [turn.step.info for e in episodes for turn in e.turns]
-        low, high = wilson(ended["success"], n)
         return {f"outcome/{name}": ended[name] / n for name in OUTCOMES if ended[name]} | {
-            "success_low": low, "success_high": high,
             "ticks_of_successes": sum(won) / max(1, len(won)),
             "clipped": sum(i.get("clipped", 0) for i in infos) / max(1, sum(i.get("ticks", 0) for i in infos)),
             "repeated": float(sum(len(e.faults) for e in episodes)),

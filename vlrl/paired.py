@@ -70,7 +70,7 @@ def newcombe(pairs: Pairs) -> tuple[float, float]:
 def needed(discordant: float, difference: float) -> int:
     """Scenes after which McNemar's test at 5 % sees a difference with a power of 80 %.
 
-    Equation 3 of Connor, Biometrics 43 (1987), 207-211.
+    Connor, Biometrics 43 (1987), 207-211, page 209.
 
     Args:
         discordant: the share of scenes in which the arms differ; at least the difference, since no fewer can make it.

@@ -122,8 +122,55 @@ def test_pictures_show_what_is_there_now():
     still.close()
 
 
-@pytest.mark.parametrize("options", [{"job": "fly"}, {"camera": (4, 4)}, {"camera": (64,)}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"job": "fly"},
+        {"words": "rude"},
+        {"askew": 181},
+        {"state": ()},
+        {"state": ("speed",)},
+        {"camera": (4, 4)},
+        {"camera": (64,)},
+    ],
+)
 def test_wrong_options_are_said_in_one_line(options):
     """A typing error would surface as an error of MuJoCo's."""
     with pytest.raises(UserError, match=next(iter(options))):
         Tabletop(**options)
+
+
+@EACH
+def test_other_words_ask_for_the_same(job):
+    """A policy that is taught new words would be taught a new job."""
+    plain, other = Tabletop(job=job), Tabletop(job=job, words="other")
+    for seed in range(4):
+        plain.home(seed), other.home(seed)
+        one, two = plain.observe(), other.observe()
+        assert (one.state == two.state).all()
+        assert {"cube", "disc", "point"}.isdisjoint(two.text.strip(".").split()) and one.text != two.text
+
+
+def test_a_state_can_be_told_in_part():
+    """A policy that is to see with its camera would be told where things are."""
+    whole, part = Tabletop(job="push"), Tabletop(job="push", state=("cube y", "hand x"))
+    whole.home(3), part.home(3)
+    state = whole.observe().state
+    assert part.observe().state.tolist() == [state[whole.names.index("cube y")], state[0]]
+    assert (part.expert() == whole.expert()).all() and part.names == ("cube y", "hand x")
+
+
+@pytest.mark.parametrize("askew", [0.0, 40.0, -90.0])
+def test_a_turned_gantry_goes_where_it_is_told_in_its_own_axes(askew):
+    """What was trained on one table would be tested on another than was said."""
+    robot = Tabletop(job="touch", askew=askew)
+    robot.home(5)
+    start = robot.observe().state[:2].astype(float)
+    for _ in range(10):
+        sent = robot.move(np.array([0.1, 0.0, 0.0]))
+        assert np.allclose(sent, [0.1, 0, 0])
+    x, y = robot.observe().state[:2] - start
+    assert np.hypot(x, y) == pytest.approx(0.05, abs=0.01)
+    assert np.degrees(np.arctan2(y, x)) == pytest.approx(askew, abs=5)
+    wins = [played(robot, seed, lambda state: robot.expert()).info.get("success", 0) for seed in seeds("test", 10)]
+    assert sum(wins) == 10

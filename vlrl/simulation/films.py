@@ -60,8 +60,7 @@ def film(arm: Arm, task: object, samples: Sequence[Sample], rows: Sequence[Row],
 
 
 def keep(films: Sequence[Filmed], folder: Path) -> list[Filmed]:
-    """Copies into the user's folder, whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Copies into the user's folder, each whole or not at all."""
     kept = []
     for each in films:
         part = folder / f".{each.path.name}.part"

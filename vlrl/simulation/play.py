@@ -40,12 +40,11 @@ class Watched:
 
 
 def play(arm: Arm, samples: Sequence[Sample], say: Callable[[int], None]) -> Played:
-    """Greedy episodes, as training's evaluation plays them. `say` is told the number of the newest, from 1.
+    """Greedy episodes, as training's evaluation plays them; workers should be warm. `say` gets the newest's number.
 
     Raises:
         UserError: what `collect` raises.
     """
-    arm.task.warm(samples)
     watched, started = Watched(arm.policy, say), time.perf_counter()
     episodes = collect(watched, arm.task, samples, group_size=1, greedy=True)
     seconds = time.perf_counter() - started

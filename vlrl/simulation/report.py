@@ -47,7 +47,8 @@ $films
 """)
 STYLE = """
 h2 { margin-bottom: 8px; }
-.interval { grid-template-columns: 110px minmax(60px, 1fr) 210px; }
+.interval { grid-template-columns: 76px minmax(0, 1fr); }
+@media (min-width: 561px) { .interval { grid-template-columns: 110px minmax(60px, 1fr) 210px; } }
 .table { overflow-x: auto; }
 table, .solved, .films figure { background: var(--card); border: 1px solid var(--rule); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
@@ -56,6 +57,7 @@ th { color: var(--muted); font-size: 12px; font-weight: 600; }
 th:first-child, td:first-child { text-align: left; font-weight: 600; }
 .solved { width: 100%; max-width: 760px; height: auto; border-radius: 10px; }
 .films { display: grid; gap: 12px; margin-bottom: 16px; }
+.films { grid-template-columns: repeat(auto-fit, minmax(min(100%, 320px), 1fr)); }
 .films figure { border-radius: 10px; padding: 10px; }
 .films .pair { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 2fr); gap: 8px; align-items: center; }
 .films video, .films img { width: 100%; height: auto; border-radius: 6px; display: block; }
@@ -107,8 +109,7 @@ def shown(films: Sequence[Filmed]) -> str:
 
 
 def _scene(seed: int, films: Sequence[Filmed]) -> str:
-    columns = f"grid-template-columns: repeat({len(films)}, minmax(0, 1fr))"
-    return f'<h3>Scene {seed}</h3><div class="films" style="{columns}">{"".join(map(_figure, films))}</div>'
+    return f'<h3>Scene {seed}</h3><div class="films">{"".join(map(_figure, films))}</div>'
 
 
 def _figure(film: Filmed) -> str:

@@ -65,7 +65,8 @@ def simulate(config: Config, plan: Plan) -> dict[str, Any]:
     try:
         samples = _samples(task, plan)
         arms = arms_of(config, task, plan.policy, plan.against)
-        plan.out.mkdir(parents=True, exist_ok=True)
+        for option, folder in (("--out", plan.out), ("--video", plan.video)):
+            _make(option, folder)
         with tempfile.TemporaryDirectory(prefix=".films-", dir=plan.out) as films:
             stage = _play(task, arms, samples, plan, Path(films))
             result = result_of(config, task, stage.played)
@@ -88,11 +89,22 @@ def _samples(task: Any, plan: Plan) -> list[Sample]:
     return [held_out[i] for i in range(n)]
 
 
+def _make(option: str, folder: Path | None) -> None:
+    try:
+        if folder:
+            folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UserError(f"{option} {folder}: a file is in the way; name a folder") from None
+
+
 def _play(task: Any, arms: Sequence[Arm], samples: Sequence[Sample], plan: Plan, films: Path) -> Stage:
     """All arms one after the other, each filmed in the scenes that are worth seeing of the first."""
     stage, n = Stage(), len(samples)
     kept = min(plan.videos or VIDEOS, n) if plan.video else 0
     with Progress(n) as progress:
+        progress.note("starting the robots")
+        for arm in arms:  # all of them first: what one of them lacks is said before another has played
+            arm.task.warm(samples)
         for arm in arms:
             say = f"{arm.name}: episode {{}} of {n}".format
             stage.played.append(play(arm, samples, lambda number, say=say: progress.note(say(number))))
