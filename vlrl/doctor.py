@@ -15,7 +15,10 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from json import dumps
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:  # it may not be installed
+    from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 TINY = Path(__file__).parent / "assets" / "tiny"
@@ -81,18 +84,35 @@ def _packages() -> Iterator[Finding]:
     except ImportError:
         yield Finding("packages", "error", "not installed", SETUP)
         return
+    wanted = {}
     for requirement in map(Requirement, _requirements()):
-        extra = str(requirement.marker).partition("extra == ")[2].strip("\"'")
-        fix = f"pip install -e '.[{extra}]' --constraint requirements.lock" if extra else SETUP
-        version = _version(requirement.name)
-        if version is None:
-            yield Finding(requirement.name, "missing" if extra else "error", "not installed", fix)
-        elif requirement.specifier.contains(version, prereleases=True):
-            yield Finding(requirement.name, "ok", version)
-        else:
-            why = REASONS.get(requirement.name)
-            wanted = f"needs {requirement.specifier}{f': {why}' if why else ''}; {fix}"
-            yield Finding(requirement.name, "warn" if extra else "error", version, wanted)
+        if requirement.name != "vlrl":  # our own extras, whose parts are listed themselves
+            wanted.setdefault((requirement.name, requirement.specifier), requirement)
+    yield from map(_package, wanted.values())
+
+
+def _package(requirement: Requirement) -> Finding:
+    extra = str(requirement.marker).partition("extra == ")[2].strip("\"'")
+    fix = f"pip install -e '.[{extra}]' --constraint requirements.lock" if extra else SETUP
+    version = _version(requirement.name)
+    if version is None:
+        return Finding(requirement.name, "missing" if extra else "error", "not installed", fix)
+    if not requirement.specifier.contains(version, prereleases=True):
+        why = REASONS.get(requirement.name)
+        wanted = f"needs {requirement.specifier}{f': {why}' if why else ''}; {fix}"
+        return Finding(requirement.name, "warn" if extra else "error", version, wanted)
+    if lacking := _lacking(requirement):
+        return Finding(requirement.name, "warn" if extra else "error", f"{version} without {', '.join(lacking)}", fix)
+    return Finding(requirement.name, "ok", version)
+
+
+def _lacking(requirement: Requirement) -> list[str]:
+    """What its own extras bring and is not there: a bare lerobot can read no demonstrations."""
+    from packaging.requirements import Requirement
+
+    parts = [Requirement(line) for line in metadata.requires(requirement.name) or ()]
+    asked = [p for p in parts if p.marker and any(p.marker.evaluate({"extra": e}) for e in requirement.extras)]
+    return sorted({part.name for part in asked if _version(part.name) is None})
 
 
 def _opencv() -> Iterator[Finding]:

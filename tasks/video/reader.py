@@ -99,10 +99,13 @@ def read(file: str | Path, sampling: Sampling = EVENLY) -> Video:
 def _opened(file: str | Path) -> Iterator[tuple[av.container.InputContainer, av.VideoStream]]:
     """The file and its first video stream; what goes wrong with them meanwhile is the file's fault."""
     try:
-        with av.open(str(file)) as container:
+        with _open(str(file)) as container:
             if not container.streams.video:
                 raise BadVideoError(f"video {file} holds no video stream")
-            yield container, container.streams.video[0]
+            stream = container.streams.video[0]
+            if stream.codec_context is None:  # PyAV 15 would crash at its first frame
+                raise BadVideoError(f"video {file} is of a kind that cannot be decoded here")
+            yield container, stream
     except FileNotFoundError:
         raise BadVideoError(f"no such video {file}") from None
     except (OSError, av.FFmpegError) as error:
@@ -110,14 +113,20 @@ def _opened(file: str | Path) -> Iterator[tuple[av.container.InputContainer, av.
         raise BadVideoError(f"video {file} is broken or cut short ({reason})") from None
 
 
+def _open(file: str) -> av.container.InputContainer:
+    """The file, whatever its remarks are written in: titles from elsewhere are often no UTF-8."""
+    try:
+        return av.open(file)
+    except UnicodeDecodeError:  # PyAV 15 is strict unless told; 19 is not, and knows no such option
+        return av.open(file, metadata_errors="surrogateescape")
+
+
 def _track(file: str | Path) -> _Track:
     """The times of all frames, by the packets alone: headers of WebM and Matroska do not even count them."""
     with _opened(file) as (container, stream):
         packets = [packet for packet in container.demux(stream) if packet.size]
         base, stated, even = stream.time_base, _stated(container, stream), 1 / (stream.average_rate or 25)
-    timed = sorted(
-        (_time(packet), packet.is_keyframe, packet.duration or 0) for packet in packets if not packet.is_discard
-    )
+        timed = sorted((_time(each), each.is_keyframe, each.duration or 0) for each in packets if not each.is_discard)
     if not timed:
         raise BadVideoError(f"video {file} holds no frame")
     pts = sorted({time for time, _, _ in timed})
@@ -174,4 +183,7 @@ def _turned(frame: av.VideoFrame, sampling: Sampling | None = None, count: int =
 
 def _time(timed: av.Packet | av.VideoFrame) -> int:
     """When it is shown; AVI has no such times, and decodes in the order of showing."""
-    return timed.dts if timed.pts is None else timed.pts
+    time = timed.dts if timed.pts is None else timed.pts
+    if time is None:
+        raise OSError("it does not say when a frame is shown")
+    return time

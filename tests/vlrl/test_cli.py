@@ -16,7 +16,8 @@ from vlrl import cli, config
 ROOT = Path(vlrl.__file__).parents[1]
 GROUNDING = str(ROOT / "configs" / "gui_grounding.yaml")
 RECIPE = str(ROOT / "configs" / "recipes" / "mssr.yaml")
-COMMANDS = ("train", "eval", "select", "score", "list", "show", "doctor", "warmstart", "demo")
+COMMANDS = ("train", "eval", "select", "score", "list", "show", "doctor", "warmstart", "clone", "demos", "simulate",
+            "demo")  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -10,17 +10,19 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from vlrl import doctor
 
 ROOT = Path(doctor.__file__).parents[1]
 
 
-def foreign(site: Path, name: str, version: str, module: str | None = None) -> None:
+def foreign(site: Path, name: str, version: str, module: str | None = None, requires: str = "") -> None:
     """A distribution as an installer would leave it in `site`."""
     info = site / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    needs = f"Requires-Dist: {requires}\n" if requires else ""
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
     if module:
         (info / "top_level.txt").write_text(f"{module}\n")
         (site / module).mkdir()
@@ -43,8 +45,8 @@ def test_names_every_requirement_with_its_installed_version() -> None:
     found = {f.name: f for f in doctor.report()}
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for line in sum(wanted["optional-dependencies"].values(), wanted["dependencies"]):
-        name = line.partition("=")[0].rstrip(">")
-        if name.startswith("vlrl["):  # our own extras, which are listed themselves
+        name = Requirement(line).name
+        if name == "vlrl":  # our own extras, which are listed themselves
             continue
         assert name in found
         if found[name].status == "ok":
@@ -73,6 +75,7 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, st
     foreign(site, "opencv-python", "4.2.0")
     foreign(site, "opencv-python-headless", "4.1.0")
     foreign(site, "transformers", "5.17.0")
+    foreign(site, "lerobot", "0.6.1", requires="not-to-be-had; extra == 'dataset'")
     return ask(site)
 
 
@@ -94,6 +97,19 @@ def test_tells_of_transformers_with_the_video_bug(troubled: dict[str, dict[str, 
     """Training on videos would go on with wrong time positions, silently."""
     assert troubled["transformers"]["status"] == "error"
     assert "time positions" in troubled["transformers"]["fix"]
+
+
+def test_tells_of_a_package_without_its_extra(troubled: dict[str, dict[str, str]]) -> None:
+    """A bare `pip install lerobot` looks right, and collecting demonstrations ends in an ImportError."""
+    assert troubled["lerobot"]["status"] == "warn"
+    assert troubled["lerobot"]["value"] == "0.6.1 without not-to-be-had"
+    assert ".[robot]" in troubled["lerobot"]["fix"]
+
+
+def test_names_every_package_once() -> None:
+    """A package that two extras bring would be read as two problems."""
+    names = [f.name for f in doctor._packages()]
+    assert len(set(names)) == len(names)
 
 
 def test_table_is_aligned(capsys: pytest.CaptureFixture[str]) -> None:

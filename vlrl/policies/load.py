@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from vlrl.config import PolicySection, suggest
-from vlrl.policies import control
+from vlrl.policies import control, lerobot_files
 from vlrl.policies.codecs import CODECS
 from vlrl.policies.vlm import VLM, bare
 from vlrl.types import Policy, UserError
@@ -71,9 +71,9 @@ def described(source: str) -> dict:
 
 
 def newest_checkpoint(source: str) -> str:
-    """A run folder stands for its newest checkpoint; anything else for itself."""
+    """A run folder, ours or of `lerobot-train`, stands for its newest checkpoint; anything else for itself."""
     saved = sorted((Path(source) / "checkpoints").glob("step_*"))
-    return str(saved[-1]) if saved else source
+    return str(saved[-1]) if saved else lerobot_files.checkpoint(source)
 
 
 def _pretrained(source: str) -> tuple[nn.Module, object]:

@@ -23,6 +23,17 @@ ALL = Sampling(count=1000)
 shared = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+def move(file: Path, other: Path) -> Path:
+    """The same packets in another kind of file."""
+    with av.open(str(file)) as source, av.open(str(other), "w") as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(source.streams.video[0]):
+            if packet.size:
+                packet.stream = stream
+                target.mux(packet)
+    return other
+
+
 @pytest.mark.parametrize("codec", ["h264", "vp9", "av1"])
 def test_frames_and_times_belong_together(film, numbers, codec):
     """The model would be asked when something happens and shown other moments than the answer counts by."""
@@ -56,6 +67,16 @@ def test_rotated_videos_are_shown_upright(film, rotation, corner):
     assert max(corners, key=corners.get) == corner
 
 
+@pytest.mark.parametrize("codec", ["h264", "vp9"])
+def test_a_title_in_another_encoding_is_no_damage(film, numbers, codec):
+    """Films with an umlaut in their title, as older programs wrote it, would be refused."""
+    file = film(4, codec, title="Kueche")
+    whole = file.read_bytes()
+    assert whole.count(b"Kueche") == 1
+    file.write_bytes(whole.replace(b"Kueche", "Küchen".encode("latin-1")))
+    assert numbers(read(file, ALL).frames) == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("codec", ["h264", "vp9", "av1", "mpeg4"])
 def test_skipping_ahead_finds_the_same_frames(film, codec):
     """A few frames of a long video would be others than those that decoding everything gives."""
@@ -68,13 +89,7 @@ def test_skipping_ahead_finds_the_same_frames(film, codec):
 
 def test_without_an_index_it_still_skips_right(film, numbers, tmp_path):
     """In a transport stream a jump lands on a later key frame: other frames would be shown than were chosen."""
-    moved = tmp_path / "film.ts"
-    with av.open(str(film(100, keys=20))) as source, av.open(str(moved), "w") as target:
-        stream = target.add_stream_from_template(source.streams.video[0])
-        for packet in source.demux(source.streams.video[0]):
-            if packet.size:
-                packet.stream = stream
-                target.mux(packet)
+    moved = move(film(100, keys=20), tmp_path / "film.ts")
     video = read(moved, Sampling(count=4))
     assert numbers(video.frames) == [0, 33, 66, 99]
     assert video.times == (0, 3.3, 6.6, 9.9)
@@ -130,11 +145,12 @@ def test_a_truncated_stream_is_refused(film, codec):
         read(file, ALL)
 
 
+@pytest.mark.parametrize("codec", ["h264", "vp9"])
 @shared
 @given(data=st.data())
-def test_damage_never_ends_in_a_traceback(film, data):
+def test_damage_never_ends_in_a_traceback(film, codec, data):
     """One damaged file of a large set would end the run without saying which."""
-    file = film(30, "vp9")
+    file = film(30, codec)
     whole = bytearray(file.read_bytes())
     at = data.draw(st.integers(0, len(whole) - 20))
     whole[at : at + 20] = data.draw(st.binary(min_size=20, max_size=20))
@@ -170,6 +186,24 @@ def test_what_is_no_video_is_named(tmp_path, name, make, problem):
             look(tmp_path / name)
         assert isinstance(caught.value, BadRowError) and isinstance(caught.value, UserError)
         assert name in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_an_unknown_codec_is_named(film):
+    """Decoding it would crash the whole process with some versions of PyAV."""
+    file = film(4)
+    before, kind, after = file.read_bytes().partition(b"avc1\0\0")  # in the track's description of its samples
+    assert kind
+    file.write_bytes(before + b"none\0\0" + after)
+    for look in (read, probe):
+        with pytest.raises(BadVideoError, match=r"film.mp4 is of a kind that cannot be decoded here"):
+            look(file)
+
+
+def test_a_bare_stream_is_refused(film, tmp_path):
+    """Its frames have no times, and no answer could be held against them."""
+    bare = move(film(4), tmp_path / "film.h264")
+    with pytest.raises(BadVideoError, match=r"film.h264 is broken .* \(it does not say when a frame is shown\)"):
+        read(bare)
 
 
 def test_a_video_without_frames_is_named(film):
