@@ -103,7 +103,8 @@ def check_architecture(source: str) -> None:
     """UserError unless a local folder holds a model of a known family; hub names are checked when they are loaded."""
     folder = Path(source)
     if not folder.exists():
-        if source.startswith((".", "/", "~")) or source.count("/") != 1:
+        # `runs/nope` beside a folder `runs` is a mistyped folder, not a name on the hub
+        if source.startswith((".", "/", "~")) or source.count("/") != 1 or folder.parent.is_dir():
             raise UserError(f"policy.model: there is no folder {source!r}, and it is no hub name (owner/name)")
         return
     file = folder / "config.json"
