@@ -150,10 +150,12 @@ class Manipulation(Task):
         n, ended = len(episodes), Counter(outcome_of(episode) for episode in episodes)
         won = [e.score.answer["ticks"] for e in episodes if e.score.correct]
         infos = [turn.step.info for e in episodes for turn in e.turns]
+        faults = Counter(why for e in episodes for why in e.faults)
         return {f"outcome/{name}": ended[name] / n for name in OUTCOMES if ended[name]} | {
             "ticks_of_successes": sum(won) / max(1, len(won)),
             "clipped": sum(i.get("clipped", 0) for i in infos) / max(1, sum(i.get("ticks", 0) for i in infos)),
             "repeated": float(sum(len(e.faults) for e in episodes)),
+            **{f"fault/{why}": float(count) for why, count in sorted(faults.items())},
         }  # fmt: skip
 
     def facts(self, episodes: Sequence[Episode]) -> dict[str, str]:

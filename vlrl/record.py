@@ -58,6 +58,8 @@ def record(config: Config, *, episodes: int, out: str, by: Player, noise: float 
     check_free(Path(out))
     task = registry.make_task(config)
     policy = load(config.policy, shared_prefix=config.train.shared_prefix, seed=config.seed)
+    if not hasattr(policy, "codec"):
+        raise UserError("policy.model: `vlrl record` keeps what language models write; `vlrl demos` records robots")
     pool, tally = task.samples(split), Tally()
     samples = [pool[i] for i in Shuffled(len(pool), config.seed).draw(episodes)]
     rng = np.random.default_rng([config.seed, 1])

@@ -343,6 +343,7 @@ def describe(episodes: list[Episode], rollouts: Rollouts, advantage: torch.Tenso
         "loss": totals.loss, "grad_norm": totals.grad_norm, "clip_fraction": totals.clip_fraction,
         "logprob_gap": totals.gap, "skipped": totals.skipped, "repeated": sum(len(e.faults) for e in episodes),
         **{f"parse_fail/{reason}": count / n for reason, count in sorted(reasons.items())},
+        **{f"fault/{why}": count for why, count in sorted(Counter(w for e in episodes for w in e.faults).items())},
     }  # fmt: skip
     if rollouts.reference is not None:
         row["kl"] = k3(rollouts.logprobs, rollouts.reference, mask)

@@ -130,7 +130,8 @@ def test_a_killed_simulator_costs_a_repeat(made):
     (hit,) = collect(Murderer(still, task, 1), task, [sample], 1)
     (spared,) = collect(Scripted(still), task, [sample], 1)
     assert hit.faults == ["the worker died (signal 9)"] and spared.faults == []
-    assert task.metrics([hit])["repeated"] == 1.0 and task.pool.counts["errors"] == 1
+    told = task.metrics([hit])
+    assert told["repeated"] == told["fault/the worker died (signal 9)"] == 1.0 and task.pool.counts["errors"] == 1
     for one, other in zip(hit.turns, spared.turns, strict=True):
         assert (one.step.observation.state == other.step.observation.state).all()
 

@@ -88,3 +88,12 @@ def test_mistakes_stop_before_any_work(tmp_path, capsys, changes, problem):
     assert main(["train", str(config), "task.workers=1", f"out={tmp_path / 'run'}", *changes]) == 2
     said = capsys.readouterr().err.strip().splitlines()[-1]
     assert problem in said and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("by", ["policy", "gold"])
+def test_numbers_are_not_recorded_as_text(tmp_path, capsys, by):
+    """A traceback would not say which command records robots."""
+    config = ROOT / "configs" / "manipulation.yaml"
+    told = ["--episodes", "1", "--out", str(tmp_path / "kept"), "--by", by]
+    assert main(["record", str(config), "task.workers=1", *told]) == 2
+    assert "`vlrl demos` records robots" in capsys.readouterr().err and not (tmp_path / "kept").exists()
