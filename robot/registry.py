@@ -22,7 +22,7 @@ class Entry:
 _ROBOTS = MappingProxyType(
     {
         "tabletop": Entry(
-            "robot.tabletop:Tabletop", "vlrl[sim]", "A hand over a table: reach, push, pick; with scripts."
+            "robot.tabletop:Tabletop", "vlrl[sim]", "A hand over a table: reach, touch, push, pick; with scripts."
         ),
         "robosuite": Entry(
             "robot.robosuite:RobosuiteRobot", "vlrl[sim]", "robosuite 1.5: 17 tasks, 10 arms, 3 scripts."
