@@ -11,6 +11,7 @@ from statistics import median
 
 import numpy as np
 
+from robot.noise import noisy
 from robot.play import Play
 from robot.robosuite import RobosuiteRobot
 from robot.robosuite_experts import adapted, expert
@@ -25,7 +26,7 @@ def episode(robot: RobosuiteRobot, task: str, seed: int, noise: float, rng: np.r
     act, play = expert(task, robot.names), Play(robot, seed, ticks=LIMITS[task])
     shown, ticks = play.reset(), 0
     while True:
-        step = play.step(adapted(robot.controls, act(shown.state), rng, noise))
+        step = play.step(noisy(rng, robot.controls, adapted(robot.controls, act(shown.state)), noise))
         shown, ticks = step.observation, ticks + 1
         if step.done or step.cut:
             return bool(step.info.get("success")), ticks

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from robot.noise import noisy
-from robot.outcomes import OUTCOMES
+from robot.outcomes import outcome_in
 from robot.play import Play
 from robot.robot import Robot, RobotError
-from vlrl.types import Observation, Step, UserError
+from vlrl.types import Observation, UserError
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +54,4 @@ def demonstrate(robot: Robot, scene: int, *, ticks: int, noise: float, seed: int
             shown = step.observation
     except RobotError as error:
         raise UserError(f"demos: scene {scene}: {error}") from None
-    return Demo(scene, tuple(moments), _outcome(step), step.void)
-
-
-def _outcome(step: Step) -> str:
-    return next(name for name in OUTCOMES if name in step.info)
+    return Demo(scene, tuple(moments), outcome_in(step.info), step.void)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from robot.robot import RobotError
@@ -35,6 +36,11 @@ class Ending:
     def info(self) -> dict[str, float]:
         """{outcome: 1} and, where there is a reason, {outcome: reason: 1}."""
         return {self.outcome: 1.0} | ({f"{self.outcome}: {self.reason}": 1.0} if self.reason else {})
+
+
+def outcome_in(info: Mapping[str, float]) -> str:
+    """How the episode ended whose last `Step.info` this is: a name of OUTCOMES."""
+    return next((name for name in OUTCOMES if name in info), "error")
 
 
 def fault(error: Exception) -> Ending:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
+from typing import Any
 
 from vlrl.types import UserError
 
@@ -42,6 +43,17 @@ _ROBOTS = MappingProxyType(
 def robots() -> Mapping[str, Entry]:
     """Every robot that has a short name."""
     return _ROBOTS
+
+
+def chosen(robot: str | Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
+    """A robot as a YAML names it, by name or as {name: ..., options}: its name, `module:Class`, and the options.
+
+    Raises:
+        UserError: as `resolve`.
+    """
+    options = {"name": robot} if isinstance(robot, str) else dict(robot)
+    name = options.pop("name", "")
+    return name, resolve(name), options
 
 
 def resolve(name: str) -> str:

@@ -99,7 +99,7 @@ class RobosuiteRobot:
         """
         if self._script is None:
             self._script = expert(self.task, self.names)
-        return adapted(self.controls, self._script(self._state()), np.random.default_rng(0))
+        return adapted(self.controls, self._script(self._state()))
 
     def _state(self) -> np.ndarray:
         self._begun()

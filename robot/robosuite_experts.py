@@ -65,15 +65,9 @@ def expert(task: str, names: Sequence[str]) -> Callable[[np.ndarray], np.ndarray
     return act
 
 
-def adapted(controls: Controls, control: np.ndarray, rng: np.random.Generator, noise: float = 0.0) -> np.ndarray:
-    """An expert's control as the robot's, float32 [7] or without turns [4], within the limits.
-
-    Args:
-        noise: standard deviation of the normal noise on it, in halves of the limits' width.
-    """
-    asked = control if len(controls) == len(control) else control[[0, 1, 2, -1]]
-    half = (controls.high - controls.low) / 2
-    return controls.checked(asked.clip(controls.low, controls.high) + noise * half * rng.standard_normal(len(asked)))
+def adapted(controls: Controls, control: np.ndarray) -> np.ndarray:
+    """An expert's control as the robot's, float32 [7] or without turns [4], within the limits."""
+    return controls.checked(control if len(controls) == len(control) else control[[0, 1, 2, -1]])
 
 
 def _straight(x: float, y: float, z: float, w: float) -> tuple[float, float, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from robot.noise import noisy as noisy
 from robot.tabletop_model import CUBE, OPEN
 
 GAIN = 6.0  # 1/s: speed asked for per metre to go

@@ -52,8 +52,8 @@ class Imitation(Task):
         check(min(ticks, chunk, episodes, held_out) > 0, "ticks, chunk, episodes, held_out",
               (ticks, chunk, episodes, held_out), "at least 1")  # fmt: skip
         check(noise >= 0, "noise", noise, "at least 0")
-        options = {"name": robot} if isinstance(robot, str) else dict(robot)
-        self._pool = Pool(registry.resolve(options.pop("name", "")), options, size=1)
+        _, target, options = registry.chosen(robot)
+        self._pool = Pool(target, options, size=1)
         self.ticks, self.chunk, self.speech, self.noise, self.seed = ticks, chunk, speech, noise, seed
         self._episodes: dict[Split, int] = {"train": episodes, "test": held_out}
 

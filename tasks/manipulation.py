@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from robot import registry
 from robot.controls import Controls
-from robot.outcomes import OUTCOMES
+from robot.outcomes import OUTCOMES, outcome_in
 from robot.pool import Pool
 from robot.scenes import SEEDS, checksum_of
 from tasks.base import Rendered, Task, check, check_weights
@@ -66,9 +66,8 @@ class Manipulation(Task):
             check(0 < n <= len(SEEDS[name]), key, n, f"between 1 and {len(SEEDS[name])}")
         check(buckets is None or 0 < buckets <= scenes, "buckets", buckets, f"between 1 and scenes = {scenes}")
         self.weights = check_weights(weights, tuple(WEIGHTS))
-        self.options = {"name": robot} if isinstance(robot, str) else dict(robot)
-        name = self.options.pop("name", "")
-        self.robot, self.ticks, self.chunk, self.speech = registry.resolve(name), ticks, chunk, speech
+        name, self.robot, self.options = registry.chosen(robot)
+        self.ticks, self.chunk, self.speech = ticks, chunk, speech
         self.name = "/".join([name.rpartition(":")[2].lower(), *_words(self.options)])
         self.at_once = workers
         self._seeds: dict[Split, range] = {"train": SEEDS["train"][:scenes], "test": SEEDS[part][:held_out]}
@@ -173,8 +172,7 @@ class Manipulation(Task):
 
 def outcome_of(episode: Episode) -> str:
     """A name of `robot.outcomes.OUTCOMES`."""
-    info = episode.turns[-1].step.info
-    return next((name for name in OUTCOMES if name in info), "error")
+    return outcome_in(episode.turns[-1].step.info)
 
 
 def _words(options: Mapping[str, Any]) -> list[str]:

@@ -26,9 +26,5 @@ class Driven:
         """What the robot's script would do next, float32 [chunk, A]."""
         return self._play.plan(self._chunk)
 
-    def plan(self, ticks: int) -> np.ndarray:
-        """What the robot's script would do next, float32 [ticks, A]."""
-        return self._play.plan(ticks)
-
     def close(self) -> None:
         self._play.close()

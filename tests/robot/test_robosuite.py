@@ -12,6 +12,7 @@ import pytest
 
 from robot.controls import BadControlError
 from robot.look import look
+from robot.noise import noisy
 from robot.play import Play
 from robot.robosuite import RobosuiteRobot
 from robot.robosuite_experts import adapted, expert
@@ -231,7 +232,7 @@ def test_the_script_does_the_job(task, noise, limit):
     play = Play(robot, 20_000, ticks=limit)
     shown, step = play.reset(), None
     while step is None or not (step.done or step.cut):
-        step = play.step(adapted(robot.controls, act(shown.state), rng, noise))
+        step = play.step(noisy(rng, robot.controls, adapted(robot.controls, act(shown.state)), noise))
         shown = step.observation
     assert step.info["success"] and step.reward == 1
 

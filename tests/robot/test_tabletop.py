@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from robot.noise import noisy
 from robot.play import Play
 from robot.robot import RobotError
 from robot.scenes import seeds
 from robot.tabletop import NEAR, Tabletop
-from robot.tabletop_expert import expert, noisy
+from robot.tabletop_expert import expert
 from robot.tabletop_model import HIGH, LOW
 from robot.tabletop_scenes import APART, JOBS
 from vlrl.types import UserError
