@@ -18,9 +18,10 @@ PACKAGES = ("vlrl", "tasks", "rewards", "robot")
 # the packages and modules of ours that a layer may import; the first layer whose name fits a module counts
 LAYERS = {
     "vlrl.types": (),
+    "vlrl.strict": ("vlrl.types",),
     "vlrl": ("vlrl",),
     "rewards": ("rewards",),
-    "robot": ("robot", "vlrl.types"),
+    "robot": ("robot", "vlrl.types", "vlrl.strict"),
     "tasks": ("tasks", "rewards", "robot", "vlrl.types"),
 }
 FINDERS = ("vlrl.cli", "vlrl.registry")  # they look up tasks and robots by name while running

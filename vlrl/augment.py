@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from vlrl import perturb
-from vlrl.config import Count
 from vlrl.methods import method
 from vlrl.rollout import collect
+from vlrl.strict import Count
 from vlrl.types import Episode, Policy, Sample, UserError
 
 TOLD = "A right answer is: {}"

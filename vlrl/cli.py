@@ -268,7 +268,8 @@ def _check_task(options: argparse.Namespace) -> int:
     from importlib import import_module
 
     from vlrl import registry
-    from vlrl.config import Component, DataSection
+    from vlrl.config import DataSection
+    from vlrl.strict import Component
 
     chosen = argparse.Namespace(task=Component(name=options.name), data=DataSection(train=options.data))
     findings = import_module("tasks.check").prove(registry.make_task(chosen))

@@ -15,10 +15,11 @@ import torch
 from pydantic import Field
 
 from vlrl import registry
-from vlrl.config import Count, DataSection, Plugin, Rate, Section, load_as
+from vlrl.config import DataSection
 from vlrl.evaluate import evaluate
 from vlrl.policies.control import ControlPolicy, Network, Shape
 from vlrl.progress import Progress
+from vlrl.strict import Count, Plugin, Rate, Section, load_as
 from vlrl.types import Decision, Observation, UserError
 
 Pair = tuple[Observation, np.ndarray]  # what was shown, and the script's chunk float32 [K, A]

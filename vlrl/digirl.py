@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from vlrl.config import Count, Rate
 from vlrl.methods import method
+from vlrl.strict import Count, Rate
 from vlrl.types import Rollouts
 
 if TYPE_CHECKING:

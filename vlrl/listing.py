@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Iterator, Sequence
 
 from vlrl import registry
-from vlrl.config import suggest
 from vlrl.policies import FAMILIES
+from vlrl.strict import suggest
 from vlrl.types import UserError
 
 Row = tuple[str, ...]

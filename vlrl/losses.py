@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal
 
-from vlrl.config import Rate
 from vlrl.methods import method
+from vlrl.strict import Rate
 from vlrl.types import Batch, Evaluation, UserError
 
 if TYPE_CHECKING:

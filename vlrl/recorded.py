@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from PIL import Image
 from pydantic import Field, ValidationError
 
-from vlrl.config import Count, Section, explain
+from vlrl.strict import Count, Section, explain
 from vlrl.types import Decision, Episode, Frame, Observation, Sample, Score, Step, Turn, UserError
 
 FILE, IMAGES = "episodes.jsonl", "images"

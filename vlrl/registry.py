@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from vlrl import methods
-from vlrl.config import Component, Config, DataSection, check_options, suggest
+from vlrl.config import Config, DataSection
+from vlrl.strict import Component, check_options, suggest
 from vlrl.types import Data, UserError
 
 # kind -> modules whose public functions and classes may be named in a YAML

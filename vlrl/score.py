@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from vlrl import registry
-from vlrl.config import Component, Section, check_options, explain, suggest
+from vlrl.strict import Component, Section, check_options, explain, suggest
 from vlrl.types import Decision, Episode, Frame, Observation, Sample, Score, Step, Turn, UserError, plain
 
 Pixels = Annotated[int, Field(ge=1, le=1_000_000)]

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from vlrl.config import Count, Section, explain
+from vlrl.strict import Count, Section, explain
 from vlrl.types import UserError
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from vlrl.config import Count
 from vlrl.memory import Memory
 from vlrl.methods import method
 from vlrl.recorded import Recorded, read
 from vlrl.rollout import collect
 from vlrl.samplers import Shuffled
+from vlrl.strict import Count
 from vlrl.types import Decision, Episode, Frame, Policy, Sample, Turn, UserError
 
 BATCH = 32  # recorded decisions that are evaluated at a time

@@ -14,11 +14,12 @@ import torch
 from pydantic import Field, model_validator
 
 from vlrl import embedded, optimizers, recorded, registry
-from vlrl.config import Count, DataSection, Plugin, PolicySection, Rate, Section, load_as
+from vlrl.config import DataSection, PolicySection
 from vlrl.evaluate import evaluate
 from vlrl.policies.codecs import Prompt
 from vlrl.policies.load import load as load_policy
 from vlrl.policies.vlm import VLM, Reply
+from vlrl.strict import Count, Plugin, Rate, Section, load_as
 from vlrl.types import Decision, Frame, Sample, UserError
 
 ANSWER = 64  # tokens of an answer when the start is measured

@@ -16,9 +16,10 @@ from PIL import Image
 from vlrl import perturb, registry
 from vlrl.augment import Augment, beginning
 from vlrl.checkpoint import flatten, unflatten
-from vlrl.config import Component, Config, PolicySection
+from vlrl.config import Config, PolicySection
 from vlrl.policies.load import load
 from vlrl.strategies import plain
+from vlrl.strict import Component
 from vlrl.types import Observation, Step, UserError
 
 

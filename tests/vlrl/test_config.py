@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vlrl import config as configs
+from vlrl import strict
 from vlrl.config import Config
 from vlrl.types import UserError
 
@@ -146,7 +147,7 @@ def test_numbers_are_numbers(load, text, value):
 @given(st.floats(1e-300, 1e300))
 def test_any_float_as_python_writes_it_is_that_number(value):
     """A sweep script's numbers would arrive as text."""
-    assert yaml.load(repr(value), configs._Loader) == value
+    assert yaml.load(repr(value), strict._Loader) == value
 
 
 def test_bases_lie_beneath_and_changes_on_top_in_order(tmp_path):
@@ -196,11 +197,11 @@ def test_the_configs_we_ship_load(path):
     if "lessons" in keys:  # for `vlrl warmstart`
         from vlrl.warmstart import WarmstartConfig
 
-        assert configs.load_as(WarmstartConfig, path).lessons
+        assert strict.load_as(WarmstartConfig, path).lessons
     elif "noise" in keys:  # for `vlrl clone`
         from vlrl.clone import CloneConfig
 
-        assert configs.load_as(CloneConfig, path).episodes
+        assert strict.load_as(CloneConfig, path).episodes
     else:
         assert configs.load(path).losses
 

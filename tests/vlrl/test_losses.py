@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from vlrl import registry
-from vlrl.config import Component, Config
+from vlrl.config import Config
 from vlrl.losses import clip_fraction, entropy, kl, likelihood, ppo_clip, reg_grpo
+from vlrl.strict import Component
 from vlrl.types import Batch, Evaluation, UserError
 from vlrl.weighing import sequence_mean, token_mean
 

@@ -7,10 +7,11 @@ import functools
 import pytest
 
 from vlrl import methods, registry
-from vlrl.config import Component, Config
+from vlrl.config import Config
 from vlrl.digirl import DigiRL
 from vlrl.mssr import BetaTracker
 from vlrl.policies.vlm import VLM
+from vlrl.strict import Component
 from vlrl.types import UserError
 
 KINDS = ["task", *registry.HOMES]

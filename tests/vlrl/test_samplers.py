@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vlrl import registry, selection
-from vlrl.config import Component, Config
+from vlrl.config import Config
 from vlrl.samplers import Listed, Shuffled
+from vlrl.strict import Component
 from vlrl.types import Observation, Sample, UserError
 
 SIZES = st.integers(1, 40)

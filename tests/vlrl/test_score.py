@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vlrl import registry
-from vlrl.config import Component
 from vlrl.score import score_file
+from vlrl.strict import Component
 from vlrl.types import UserError
 
 CLICK = {"completion": "<answer>[12, 15]</answer>", "answer": [10, 10, 20, 20], "image_size": [64, 48]}

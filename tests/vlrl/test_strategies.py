@@ -11,11 +11,12 @@ import torch
 
 from vlrl import recorded, registry
 from vlrl.checkpoint import flatten, unflatten
-from vlrl.config import Component, Config, PolicySection
+from vlrl.config import Config, PolicySection
 from vlrl.policies.load import load
 from vlrl.recorded import read, write
 from vlrl.rollout import collect
 from vlrl.strategies import OfflineFirst, Replay, plain
+from vlrl.strict import Component
 from vlrl.types import UserError
 
 

@@ -17,9 +17,10 @@ from rewards.video_r1 import temporal_bonus
 from vlrl import perturb, registry
 from vlrl.advantages import group
 from vlrl.batch import columns, decisions_of, estimate
-from vlrl.config import Component, Config, PolicySection
+from vlrl.config import Config, PolicySection
 from vlrl.losses import ppo_clip
 from vlrl.policies.load import load
+from vlrl.strict import Component
 from vlrl.temporal import TemporalContrast
 from vlrl.types import Observation, UserError, Video
 from vlrl.update import Updater

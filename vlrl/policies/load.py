@@ -9,10 +9,11 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from vlrl.config import PolicySection, suggest
+from vlrl.config import PolicySection
 from vlrl.policies import control, lerobot_files
 from vlrl.policies.codecs import CODECS
 from vlrl.policies.vlm import VLM, bare
+from vlrl.strict import suggest
 from vlrl.types import Policy, UserError
 
 ASSETS = Path(__file__).parents[1] / "assets"

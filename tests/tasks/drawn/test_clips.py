@@ -153,7 +153,7 @@ def test_right_options_are_what_happens():
 
 def test_a_misspelt_option_of_the_film_names_the_right_one():
     """An option that is silently ignored trains on something else."""
-    from vlrl.config import check_options
+    from vlrl.strict import check_options
 
     def check(**film):
         return check_options({"film": film}, {"film": (Film, Film())}, "task")

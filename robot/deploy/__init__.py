@@ -1,0 +1,1 @@
+"""The deployment loop: observe, ask, execute at the robot's rate, record."""

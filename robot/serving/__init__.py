@@ -1,0 +1,1 @@
+"""The policy plane: policies behind a network, and the client that asks them."""

@@ -1,0 +1,1 @@
+"""Fair comparisons of policies on a real robot: random order, blind verdicts, a test that says when to stop."""

@@ -1,0 +1,182 @@
+"""Strict, typed YAML: a file, its `base:` chain and overrides -> a checked section.
+
+An unknown or ill-typed key stops before any work, with its path and the nearest right spelling. Imports no torch:
+a mistake is answered at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+
+from vlrl.types import UserError
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Component(BaseModel):
+    """A plug-in by name with its options: `{name: group, std: true}`, or the bare name."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.__pydantic_extra__ or {})
+
+
+def _named(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+Plugin = Annotated[Component, BeforeValidator(_named)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 reads 1e-6 as text and lets the last of two equal keys win; people mean neither."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        for i, key in enumerate(keys):
+            if key in keys[:i]:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:\d[\d_]*\.?[\d_]*(?:[eE][-+]?\d+)|\d[\d_]*\.[\d_]*|\.\d+(?:[eE][-+]?\d+)?|\.(?:inf|nan))$"),
+    list("-+0123456789."),
+)
+
+
+def load_as[S: Section](model: type[S], path: str | Path, changes: Sequence[str] = ()) -> S:
+    """A YAML file and changes to it -> a checked section; components are left to whoever makes them.
+
+    Args:
+        path: the file; its `base:` files lie beneath it.
+        changes: in order, `key.path=value` or further YAML files (recipes). A recipe laid over a config brings only
+            what it says itself: its own `base:` is for running it alone.
+
+    Raises:
+        UserError: a file is missing or no YAML mapping, a key is unknown or ill-typed.
+    """
+    values = _read(Path(path))
+    for change in changes:
+        recipe = change.endswith((".yaml", ".yml")) and "=" not in change
+        values = merge(values, _read(Path(change), with_base=False) if recipe else _override(change))
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise UserError(f"{path}: {explain(error, model)}") from None
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above` on top of `below`: mappings merge key by key, a component of another name replaces the whole."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        if isinstance(old, str) and isinstance(value, Mapping):
+            old = {"name": old}  # a component given by its bare name
+        both = isinstance(old, Mapping) and isinstance(value, Mapping)
+        renamed = both and "name" in value and value["name"] != old.get("name")
+        merged[key] = merge(old, value) if both and not renamed else value
+    return merged
+
+
+def _read(path: Path, seen: tuple[Path, ...] = (), with_base: bool = True) -> dict[str, Any]:
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read the config {path}: {getattr(error, 'strerror', None) or error}") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is no valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path} holds no mapping of keys to values")
+    bases = values.pop("base", [])
+    if not with_base:
+        return values
+    bases = [bases] if isinstance(bases, str) else bases
+    if not isinstance(bases, list) or not all(isinstance(base, str) for base in bases):
+        raise UserError(f"{path}: base: should be a file or a list of files (got {bases!r})")
+    below: dict[str, Any] = {}
+    for base in bases:
+        file = (path.parent / base).resolve()
+        if file in seen:
+            raise UserError(f"{path}: base {base} leads back to itself")
+        below = merge(below, _read(file, (*seen, path.resolve())))
+    return merge(below, values)
+
+
+def _override(text: str) -> dict[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"[A-Za-z_][\w.]*", key):
+        raise UserError(f"override {text!r}: write key.path=value, for example train.steps=10")
+    try:
+        parsed: Any = yaml.load(value, _Loader)
+    except yaml.YAMLError:
+        raise UserError(f"override {text!r}: the value is no valid YAML") from None
+    for part in reversed(key.split(".")):
+        parsed = {part: parsed}
+    return parsed
+
+
+def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") -> str:
+    """A validation error as one line: each key's path, what is wrong with it, and the nearest right spelling."""
+    lines = []
+    for problem in error.errors():
+        path = ".".join(str(part) for part in problem["loc"] if part != "function-before[_named(), Component]")
+        if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            text = f"unknown key{suggest(str(problem['loc'][-1]), _fields(model, problem['loc'][:-1]))}"
+        elif problem["type"] == "missing":
+            text = "is required"
+        else:
+            text = f"{problem['msg'].removeprefix('Input ')} (got {problem['input']!r})"
+        lines.append(f"{prefix}{path}: {text}")
+    return "; ".join(lines)
+
+
+def _fields(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
+    """The keys that the section at a location allows."""
+    for part in location:
+        field = model.model_fields.get(str(part))
+        inner = [a for a in (field.annotation, *getattr(field.annotation, "__args__", ())) if field is not None]
+        if plain := [a for a in inner if is_dataclass(a)]:
+            return [each.name for each in fields(plain[0])]
+        nested = [a for a in inner if isinstance(a, type) and issubclass(a, BaseModel)]
+        if not nested:
+            return []
+        model = nested[0]
+    return list(model.model_fields)
+
+
+def suggest(word: str, known: Sequence[str]) -> str:
+    """'; did you mean X? (one of ...)' for an unknown word."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return hint + (f" (one of: {', '.join(sorted(known))})" if known else "")
+
+
+def check_options(options: Mapping[str, Any], parameters: Mapping[str, tuple[Any, Any]], path: str) -> dict[str, Any]:
+    """Options against a signature's `{name: (annotation, default)}` -> typed values, defaults filled in.
+
+    Raises:
+        UserError: with the option's path.
+    """
+    model = create_model("Options", __config__=ConfigDict(extra="forbid", strict=False), **parameters)
+    try:
+        checked = model.model_validate(dict(options))
+    except ValidationError as error:
+        raise UserError(explain(error, model, prefix=f"{path}.")) from None
+    return {name: getattr(checked, name) for name in parameters}
