@@ -1,0 +1,127 @@
+"""Data and rewards: record, select, score, prove a task, capture web pages."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from vlrl.commands.base import CHANGES, Commands, quiet
+from vlrl.types import UserError
+
+
+def add(commands: Commands) -> None:
+    record = commands.add_parser("record", help="play episodes and keep them, to train on them offline")
+    record.add_argument("config")
+    record.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    record.add_argument("--episodes", type=int, required=True, metavar="N")
+    record.add_argument("--out", required=True, metavar="DIR", help="a new folder; see `rollouts: offline_first`")
+    record.add_argument("--by", choices=("policy", "gold"), default="policy", help="who acts, default %(default)s")
+    record.add_argument("--noise", type=float, default=0.0, metavar="P",
+                        help="with --by gold: the share of turns that the policy takes instead, default 0")  # fmt: skip
+    record.add_argument("--split", choices=("train", "test"), default="train", help="default %(default)s")
+    record.set_defaults(run=_record)
+
+    select = commands.add_parser("select", help="find the training samples that a model's answers disagree on")
+    select.add_argument("config")
+    select.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    select.add_argument("--model", metavar="DIR", help="a model folder, a run folder or a hub name")
+    select.add_argument("--out", required=True, metavar="FILE.jsonl", help="a new file; see `sampler: listed`")
+    select.add_argument("--samples", type=int, metavar="N", help="drawn at random; default: the whole training split")
+    select.add_argument("--repeats", type=int, default=8, metavar="N", help="answers to each, default %(default)s")
+    limit = select.add_mutually_exclusive_group()
+    limit.add_argument("--keep", type=float, default=0.25, metavar="P", help="the share to keep, default %(default)s")
+    limit.add_argument("--least-variance", type=float, metavar="X", help="instead: all whose rewards vary by X or more")
+    select.set_defaults(run=_select)
+
+    score = commands.add_parser("score", help="score saved completions offline, one JSON line out per line in")
+    score.add_argument("name", metavar="TASK_OR_REWARD", help="see `vlrl list`")
+    score.add_argument("rows", metavar="ROWS.jsonl", help="one JSON object a line: completion, answer, image_size")
+    score.set_defaults(run=_score)
+
+    check = commands.add_parser("check-task", help="prove that a task's samples, gold answers and rewards fit together")
+    check.add_argument("name", metavar="TASK", help="see `vlrl list tasks`, or my_module:MyTask")
+    check.add_argument("--data", metavar="PATH", help="the file or folder of training data; default: the task's own")
+    check.set_defaults(run=_check_task)
+
+    capture = commands.add_parser("capture", help="make GUI grounding data of web pages: screenshots and boxes")
+    capture.add_argument("pages", nargs="*", metavar="PAGE", help="an .html file, a folder, an address or the name of "
+                         "a bundled page; default: all bundled pages")  # fmt: skip
+    capture.add_argument("--out", required=True, metavar="DIR", help="a new folder: train.jsonl, test.jsonl, images/")
+    capture.add_argument("--train", type=int, default=2000, metavar="N", help="questions, default %(default)s")
+    capture.add_argument("--test", type=int, default=512, metavar="N", help="questions, default %(default)s")
+    capture.add_argument("--held-out", nargs="+", metavar="PAGE", help="pages that only testing shows")
+    capture.add_argument("--viewport", nargs="+", default=["1280x800"], metavar="WxH", help="default %(default)s")
+    capture.add_argument("--scale", type=float, default=1.0, metavar="S", help="pixels to a CSS pixel, default 1")
+    capture.add_argument("--languages", nargs="+", metavar="L", help="of bundled pages, such as en ar; default: all")
+    capture.add_argument("--kinds", nargs="+", metavar="KIND", help="what to ask for: icon, button, ...; default: all")
+    capture.add_argument("--per-screen", type=int, metavar="N", help="exactly N questions a screenshot; default: all")
+    capture.add_argument("--seed", type=int, default=0)
+    capture.set_defaults(run=_capture)
+
+
+def _record(options: argparse.Namespace) -> int:
+    from vlrl import config as configs
+
+    config = configs.load(options.config, options.changes)
+    if options.episodes < 1:
+        raise UserError(f"--episodes {options.episodes}: at least 1")
+    if not 0 <= options.noise <= 1:
+        raise UserError(f"--noise {options.noise:g}: a share between 0 and 1")
+    if options.noise and options.by != "gold":
+        raise UserError("--noise goes with --by gold: the policy's own episodes are its own in every turn")
+    quiet()
+    from vlrl.record import record
+
+    wanted = {"by": options.by, "noise": options.noise, "split": options.split}
+    tally = record(config, episodes=options.episodes, out=options.out, **wanted)
+    print(f"{tally.episodes} episodes by {options.by}: {tally}; {options.out}")
+    return 0
+
+
+def _select(options: argparse.Namespace) -> int:
+    from vlrl import config as configs
+
+    changes = [*options.changes, *([f"policy.model={options.model}"] if options.model else [])]
+    config = configs.load(options.config, changes)
+    if options.samples is not None and options.samples < 1:
+        raise UserError(f"--samples {options.samples}: at least 1")
+    if options.repeats < 2:
+        raise UserError(f"--repeats {options.repeats}: at least 2, for answers to disagree")
+    if not 0 < options.keep <= 1:
+        raise UserError(f"--keep {options.keep:g}: a share above 0, at most 1")
+    if options.least_variance is not None and not options.least_variance >= 0:
+        raise UserError(f"--least-variance {options.least_variance:g}: at least 0")
+    quiet()
+    from vlrl.select import select
+
+    wanted = {"samples": options.samples, "repeats": options.repeats, "keep": options.keep}
+    print(f"{select(config, out=options.out, least_variance=options.least_variance, **wanted)}; {options.out}")
+    return 0
+
+
+def _score(options: argparse.Namespace) -> int:
+    from vlrl.score import score_file
+
+    for row in score_file(options.name, options.rows):
+        print(json.dumps(row))
+    return 0
+
+
+def _check_task(options: argparse.Namespace) -> int:
+    from importlib import import_module
+
+    from vlrl import registry
+    from vlrl.config import DataSection
+    from vlrl.strict import Component
+
+    chosen = argparse.Namespace(task=Component(name=options.name), data=DataSection(train=options.data))
+    findings = import_module("tasks.check").prove(registry.make_task(chosen))
+    for finding in findings:
+        print(f"FAILED  {finding.claim}: {finding.problem}" if finding.problem else f"ok      {finding.claim}")
+    return 2 if any(finding.problem for finding in findings) else 0
+
+
+def _capture(options: argparse.Namespace) -> int:
+    from importlib import import_module
+
+    return import_module("tasks.web.capture").main(options)
