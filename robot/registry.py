@@ -25,6 +25,7 @@ _ROBOTS = MappingProxyType(
         "tabletop": Entry(
             "robot.tabletop:Tabletop", "vlrl[sim]", "A hand over a table: reach, touch, push, pick; with scripts."
         ),
+        "so101": Entry("robot.so101:So101", "vlrl[sim]", "An arm like the SO-101: touch a disc; docs/emulator.md."),
         "robosuite": Entry(
             "robot.robosuite:RobosuiteRobot", "vlrl[sim]", "robosuite 1.5: 17 tasks, 10 arms, 3 scripts."
         ),

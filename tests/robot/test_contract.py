@@ -15,6 +15,7 @@ from robot.look import look
 from robot.metaworld_robot import MetaWorldRobot
 from robot.robosuite import RobosuiteRobot
 from robot.robot import Simulator
+from robot.so101 import So101
 from robot.tabletop import Tabletop
 
 MAKERS = {
@@ -24,6 +25,8 @@ MAKERS = {
     "tabletop push": lambda: Tabletop(job="push"),
     "tabletop push camera": lambda: Tabletop(job="push", camera=(48, 32)),
     "tabletop pick": lambda: Tabletop(job="pick"),
+    "so101 camera": lambda: So101(camera=(48, 32), views=("front", "top")),
+    "so101 position": lambda: So101(drive="position"),
 }
 INSTALLED = {  # the package that it needs, which is not imported here: it would settle how MuJoCo renders
     "gym pendulum": ("gymnasium", lambda: GymRobot(id="Pendulum-v1", instruction="Swing it up.", success=None)),

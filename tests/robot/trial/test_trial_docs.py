@@ -1,0 +1,21 @@
+"""What docs/trial.md shows works as it stands there."""
+
+import re
+from pathlib import Path
+
+from robot.trial.config import Trial, load
+
+TEXT = (Path(__file__).parents[3] / "docs" / "trial.md").read_text(encoding="utf-8")
+
+
+def test_the_example_is_a_trial(tmp_path):
+    """A newcomer's first trial, typed from the page, must be read."""
+    path = tmp_path / "trial.yaml"
+    path.write_text(re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)[0])
+    trial = load(path, [], manual=True)
+    assert set(trial.policies) == {"diffusion", "act"} and len(trial.starts) == 3
+
+
+def test_every_key_is_explained():
+    """A key that the page does not name would not be found."""
+    assert all(f"`{name}`" in TEXT for name in Trial.model_fields)
