@@ -19,6 +19,7 @@ PACKAGES = ("vlrl", "tasks", "rewards", "robot")
 LAYERS = {
     "vlrl.types": (),
     "vlrl.strict": ("vlrl.types",),
+    **dict.fromkeys(("vlrl.serve", "vlrl.serving", "vlrl.reward_model"), ("vlrl", "robot.serving")),  # policies, served
     "vlrl": ("vlrl",),
     "rewards": ("rewards",),
     "robot": ("robot", "vlrl.types", "vlrl.strict"),
