@@ -151,7 +151,9 @@ def _fields(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
     """The keys that the section at a location allows."""
     for part in location:
         field = model.model_fields.get(str(part))
-        inner = [a for a in (field.annotation, *getattr(field.annotation, "__args__", ())) if field is not None]
+        if field is None:  # a key of a mapping whose values are sections
+            continue
+        inner = (field.annotation, *getattr(field.annotation, "__args__", ()))
         if plain := [a for a in inner if is_dataclass(a)]:
             return [each.name for each in fields(plain[0])]
         nested = [a for a in inner if isinstance(a, type) and issubclass(a, BaseModel)]

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field
 
 from vlrl import config as configs
 from vlrl import strict
@@ -116,6 +117,20 @@ def test_required_keys_are_named(load, missing):
     """The run would write to nowhere, or train nothing."""
     kept = "".join(line + "\n" for line in PLAIN.splitlines() if not line.startswith(missing))
     assert f"{missing}: is required" in one_line(load, kept)
+
+
+def test_an_unknown_key_in_a_mapping_of_sections_is_named(tmp_path):
+    """The limits of a joint are such a mapping, and a mistyped limit must not be a traceback."""
+
+    class Joint(strict.Section):
+        high: float = 1.0
+
+    class Arm(strict.Section):
+        joints: dict[str, Joint] = Field(default_factory=dict)
+
+    (tmp_path / "arm.yaml").write_text("joints: {pan: {hihg: 2.0}}\n")
+    with pytest.raises(UserError, match=r"joints\.pan\.hihg: unknown key; did you mean 'high'"):
+        strict.load_as(Arm, tmp_path / "arm.yaml")
 
 
 def test_missing_and_binary_files_are_named(tmp_path):

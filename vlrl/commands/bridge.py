@@ -57,7 +57,7 @@ def _add_emulate(commands: Commands) -> None:
     emulate.add_argument("--fps", type=float, default=30.0, help="pictures a second of each camera")
     emulate.add_argument("--job", default="touch", help="what the scene is for, default %(default)s")
     emulate.add_argument("--seed", type=int, default=0, help="of the first scene")
-    emulate.add_argument("--link", type=Path, metavar="DIR", help="a folder for links to the ports: so101, so101_leader")
+    emulate.add_argument("--link", type=Path, metavar="DIR", help="a folder for links to both ports")
     emulate.add_argument("--calibration", type=Path, metavar="DIR", help="a folder for lerobot's calibration files")
     emulate.add_argument("--id", default="emulated", help="their name: ID.json, and ID_leader.json")
     emulate.add_argument("--uncalibrated", action="store_true", help="servos as they left the factory")

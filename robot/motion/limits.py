@@ -1,0 +1,127 @@
+"""The `safety:` section of a deployment: what the governor and the watchdog of a robot hold it to.
+
+Distances are in a channel's own unit, speeds in that a second; seconds, metres and ticks where the name says so.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from robot.motion.body import Reaction
+from robot.motion.stages.table import STAGES
+from vlrl.strict import Count, Rate, Section, suggest
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Size = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Point = Annotated[list[Finite], Field(min_length=3, max_length=3)]
+Rest = Literal["hold", "off"]
+KNOWN = {stage.name: stage.reactions for stage in STAGES}
+
+
+class ChannelLimits(Section):
+    """What is left out comes from `safety.default`, then from the unit (`robot.motion.stages.bounds.DEFAULTS`).
+
+    null stands for no limit, where that is harmless: the speed and the acceleration hold without them.
+    """
+
+    low: Finite = Field(default=None)
+    high: Finite = Field(default=None)
+    margin: Size = Field(default=None)  # taken off both ends
+    speed: Rate = Field(default=None)
+    acceleration: Rate = Field(default=None)
+    step: Rate | None = None  # largest change of the target in a tick
+    jump: Rate | None = None  # largest distance of the first target from where the robot is
+    lead: Rate | None = None  # largest distance of a target from where the robot is: bounds the servo's force
+    disagree: Rate | None = None  # largest distance of the robot from where it was lately sent
+
+
+class Workspace(Section):
+    model: str  # an MJCF file, or a known model's name: so101
+    low: Point = [-10.0, -10.0, -10.0]  # metres, in the model's world: the box that the sites stay in
+    high: Point = [10.0, 10.0, 10.0]
+    sites: list[str] = ["grip"]
+    floor: Finite | None = None  # metres: no moving part is below this height
+    apart: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = []  # pairs of bodies
+    gap: Size = 0.01  # metres that they keep between them
+    margin: Size = 0.01  # metres inside the box and above the floor, for a servo that lags behind its target
+    joints: dict[str, str] = {}  # channel -> joint; the joint of the channel's name up to its first dot; '': none
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        for axis, low, high in zip("xyz", self.low, self.high, strict=True):
+            if not low + self.margin < high - self.margin:
+                raise ValueError(f"low and high leave no room along {axis} between the margins")
+        return self
+
+
+class Stale(Section):
+    hold_s: Rate = 1.0  # an action that answers an observation older than this is not carried out
+    stop_s: Rate = 5.0  # a hold, whatever its cause, that lasts longer than this becomes a stop
+
+
+class Sensor(Section):
+    age_s: Rate = 0.1  # of a reading when the target is chosen
+    same_ticks: Count = 10  # as many readings that are the same while the robot is sent to move: it is not read
+    disagree_ticks: Count = 3
+    lag_s: Rate = 0.5  # a robot that is where it was sent within this time is not astray
+
+
+class Health(Section):
+    low: Finite | None = None
+    high: Finite | None = None
+
+
+class DeadMan(Section):
+    """The robot moves only while a person says so. One of the three."""
+
+    key: str | None = None  # of the terminal's keyboard, held down (it repeats)
+    button: int | None = None  # of the gamepad
+    socket: str | None = None  # host:port where datagrams arrive
+    within_s: Rate = 0.5  # so long after the last sign of the person
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if sum(source is not None for source in (self.key, self.button, self.socket)) != 1:
+            raise ValueError("needs one of key, button, socket")
+        return self
+
+
+class EStop(Section):
+    """What stops the robot for good. Keys are read where standard input is a terminal."""
+
+    keys: list[str] = ["space", "esc"]
+    gamepad: int | None = None  # the number of a button
+    file: str | None = None  # stops once it exists
+    signals: list[str] = ["SIGUSR1"]
+    socket: str | None = None  # host:port: stops on any datagram
+
+
+class Safety(Section):
+    default: ChannelLimits = ChannelLimits()
+    channels: dict[str, ChannelLimits] = {}
+    workspace: Workspace | None = None
+    stale: Stale = Stale()
+    sensor: Sensor = Sensor()
+    # what follows the last dot of a number's name; torque: 1 on, 0 off
+    health: dict[str, Health] = {"temperature": Health(high=65.0), "torque": Health(low=0.5)}
+    react: dict[str, Reaction] = {}  # stage -> warn, clip, hold or stop; docs/safety.md has the defaults
+    dead_man: DeadMan | None = None
+    estop: EStop = EStop()
+    silence_s: Rate = 1.0  # no message from the deployment loop: hold
+    at_exit: Rest | None = None  # how the robot is left; none: as its body says
+    at_fault: Rest | None = None
+
+    @field_validator("react")
+    @classmethod
+    def _known(cls, react: dict[str, Any]) -> dict[str, Any]:
+        for stage, reaction in react.items():
+            if stage not in KNOWN:
+                raise ValueError(f"unknown stage {stage!r}{suggest(stage, list(KNOWN))}")
+            if reaction not in KNOWN[stage]:
+                raise ValueError(f"{stage}: {reaction!r} is not for this stage; one of {', '.join(KNOWN[stage])}")
+        return react
+
+    def reaction(self, stage: str) -> Reaction:
+        return self.react.get(stage, KNOWN[stage][0])
