@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from robot import registry
 from robot.controls import Controls
 from robot.outcomes import OUTCOMES, outcome_in
@@ -22,8 +24,8 @@ from tasks.robots.arms import Arm
 from tasks.robots.buckets import buckets_of
 from tasks.robots.demonstrated import Demonstrated, demonstrated
 from tasks.robots.driven import Driven
-from tasks.robots.speech import Speech
-from tasks.robots.spoken import Spoken
+from tasks.robots.speech import Speech, read
+from tasks.robots.spoken import Spoken, heard
 from vlrl.types import Environment, Episode, Frame, Observation, Sample, Score, Split, UserError
 
 WEIGHTS = {"success": 1.0, "speed": 0.0, "shaped": 0.0, "format": 0.0}
@@ -103,6 +105,14 @@ class Manipulation(Task):
     def controls(self) -> Controls:
         """What the numbers of an action are, and their limits."""
         return self.pool.about.controls
+
+    def heard(self, shown: Observation) -> Observation:
+        """What a policy is shown of what a robot shows: where actions are spoken, with what is told of the state."""
+        return heard(shown, self.pool.about.names, self.speech) if self.speech else shown
+
+    def understood(self, action: str | np.ndarray) -> np.ndarray | None:
+        """A policy's action as controls float32 [K, A]; None where its words are no action."""
+        return read(str(action), self.chunk, self.controls, self.speech) if self.speech else action
 
     def fits(self, policy: Any) -> None:
         """UserError where a policy could not drive the robot."""

@@ -67,6 +67,15 @@ class Body(Protocol):
 
     Every method but `rest` and `close` may raise; whatever is raised counts as a fault of the robot. Used by one
     thread. Real robots are moved by their own time; simulated ones advance by 1 / hz seconds with each `send`.
+
+    It may also have
+
+        at_exit, at_fault   `hold` or `off`: how it is left in order, and after a fault; default `hold`
+        ranges              channel -> (low, high) that it knows of itself, as calibrated
+        drive               `speed` where policies give speeds of its position channels, which are then integrated
+        task                the instruction of this episode, from a simulator
+        simulated           true where ticks are not bound to the clock's time
+        spare()             called at the end of a tick with time to spare: slow registers, one at a time
     """
 
     hz: float

@@ -33,9 +33,18 @@ class Spec:
     state: tuple[Feature, ...]  # [S]
     pictures: tuple[Picture, ...]
     action: tuple[Feature, ...]  # [A]
-    hz: float  # actions a second
+    hz: float  # actions a second; 0: the policy does not know, so the robot's own
     chunk: int  # actions of one answer, at most
     rtc: bool = False  # takes a prefix and a delay (real-time chunking, arXiv 2506.07339)
+
+
+@dataclass(frozen=True)
+class Wants:
+    """What a client sends and which actions it takes, said at connect."""
+
+    state: tuple[Feature, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    action: tuple[Feature, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +55,8 @@ class Asked:
     episode: int
     task: str  # the instruction
     state: np.ndarray  # float32 [S]
-    images: Mapping[str, np.ndarray] = field(default_factory=dict)  # uint8 [height, width, 3], RGB
+    # uint8 [height, width, 3], RGB; a policy gets them in its spec's order
+    images: Mapping[str, np.ndarray] = field(default_factory=dict)
     prefix: np.ndarray | None = None  # float32 [P, A]: actions of the last chunk that are still to be executed
     delay: int = 0  # of them, those that will be executed before the answer arrives
 
@@ -63,3 +73,35 @@ class Servable(Protocol):
 
     def forget(self, session: str) -> None:
         """A client's episode has ended, or the client is gone."""
+
+
+def difference(wants: Wants, spec: Spec) -> str:
+    """The first thing in which a client and a policy do not fit, in one line; '' where they fit."""
+    for what, ours, theirs in (("state", wants.state, spec.state), ("action", wants.action, spec.action)):
+        if len(ours) != len(theirs):
+            return (
+                f"{what}: the robot has {len(ours)} numbers{_listed(ours)}, the policy {len(theirs)}{_listed(theirs)}"
+            )
+        for place, (mine, its) in enumerate(zip(ours, theirs, strict=True)):
+            for part in ("name", "unit"):
+                a, b = getattr(mine, part), getattr(its, part)
+                if a and b and a != b:
+                    return f"{what}, number {place}: the {part} is {a!r} on the robot, {b!r} in the policy"
+    return _pictures_differ(wants.pictures, spec.pictures)
+
+
+def _pictures_differ(ours: Sequence[Picture], theirs: Sequence[Picture]) -> str:
+    if len(ours) != len(theirs):
+        return f"pictures: the robot sends {len(ours)}{_listed(ours)}, the policy sees {len(theirs)}{_listed(theirs)}"
+    for place, (mine, its) in enumerate(zip(ours, theirs, strict=True)):
+        if its.name and mine.name != its.name:
+            return f"picture {place}: it is {mine.name!r} on the robot, {its.name!r} in the policy"
+        if any(a and b and a != b for a, b in ((mine.height, its.height), (mine.width, its.width))):
+            sizes = f"{mine.width}x{mine.height} on the robot, {its.width}x{its.height} in the policy"
+            return f"picture {mine.name or place}: it is {sizes}"
+    return ""
+
+
+def _listed(parts: Sequence[Feature] | Sequence[Picture]) -> str:
+    names = [part.name for part in parts if part.name]
+    return f" ({', '.join(names)})" if names else ""

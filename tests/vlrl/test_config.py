@@ -209,7 +209,19 @@ def test_what_is_dumped_loads_as_the_same_config(load, changes):
 def test_the_configs_we_ship_load(path):
     """The first command a user types would fail."""
     keys = yaml.safe_load(path.read_text())
-    if "lessons" in keys:  # for `vlrl warmstart`
+    if path.parent.name == "deploy":  # for `vlrl deploy`
+        from robot.deploy.config import load
+
+        assert load(str(path)).safety
+    elif path.stem.startswith("learn"):  # for `vlrl learn`
+        from vlrl.learning.config import LearnConfig
+
+        assert strict.load_as(LearnConfig, path).episodes
+    elif path.stem.startswith("reward"):  # for `vlrl reward-model`
+        from vlrl.learning.reward_config import RewardConfig
+
+        assert strict.load_as(RewardConfig, path).out
+    elif "lessons" in keys:  # for `vlrl warmstart`
         from vlrl.warmstart import WarmstartConfig
 
         assert strict.load_as(WarmstartConfig, path).lessons

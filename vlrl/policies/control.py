@@ -183,6 +183,7 @@ def load_control(folder: Path, *, temperature: float, level: Level, seed: int, d
         about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         about.pop("model_type")
         lists = {name: tuple(about.pop(name)) for name in ("controls", "low", "high")}
+        lists |= {name: tuple(about.pop(name, ())) for name in ("names", "units", "pictures")}  # older ones have none
         cameras = tuple((width, height) for width, height in about.pop("cameras"))
         model = Network(Shape(cameras=cameras, **lists, **about))
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -23,6 +23,16 @@ class Shape:
     cameras: tuple[tuple[int, int], ...] = ()  # width and height of each picture
     hidden: int = 128
     layers: int = 2
+    # what a policy says of itself when it is served; () and 0: not known
+    names: tuple[str, ...] = ()  # of the S numbers of the state
+    units: tuple[str, ...] = ()  # of the A numbers of a control
+    pictures: tuple[str, ...] = ()  # names, in the order of `cameras`
+    hz: float = 0.0  # controls a second
+
+    def __post_init__(self):
+        for told, size in ((self.names, self.state), (self.units, len(self.low)), (self.pictures, len(self.cameras))):
+            if told and len(told) != size:
+                raise ValueError(f"{len(told)} names or units {told} for {size}")
 
 
 class Network(nn.Module):

@@ -1,0 +1,208 @@
+"""One tick after another: sense, choose, govern, send. Knows nothing of processes and little of time."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from robot.motion.body import Body, Channel, Event, Sensed, Source, Ticked
+from robot.motion.governor import Governor
+from robot.motion.integrate import integrated, speeds
+from robot.motion.timeline import Plan, Timeline
+from robot.motion.watch import Silence
+
+LOST_S = 0.5  # seconds without an answer after which a robot counts as lost; it is held from the first tick on
+STOPPED, EMERGENCY = 3, 6  # exit codes
+
+
+class LostError(Exception):
+    """The robot does not answer, in one line."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Chosen:
+    """What a tick asks for: a target float32 [A], or None to hold."""
+
+    asked: np.ndarray | None = None
+    source: Source = "hold"
+    age: float = 0.0
+    seq: int = -1
+
+
+class Loop:
+    """Drives a connected body. Until the first `begin` it only senses.
+
+    Args:
+        silence: of whoever sends the plans; counts while an episode runs.
+        pressed: asked at each tick: why somebody wants an emergency stop, or ''.
+        held: asked at each tick: whether the dead man is there, without whom it does not move.
+        pause: called before what may take longer than a tick.
+    """
+
+    def __init__(
+        self,
+        body: Body,
+        governor: Governor,
+        *,
+        silence: Silence,
+        pressed: Callable[[], str],
+        held: Callable[[], bool],
+        pause: Callable[[], None],
+    ):
+        self.body, self.governor, self.tick, self.began, self.code = body, governor, 0, 0, 0
+        self._silence, self._pressed, self._held, self._pause = silence, pressed, held, pause
+        self._timeline = Timeline(controls_of(body), body.hz)
+        self._hand: tuple[np.ndarray, float] | None = None
+        self._sensed: Sensed | None = None
+        self._sent: np.ndarray | None = None
+        self._running, self._fresh, self._well = False, False, time.monotonic()
+        self._slow = math.inf if getattr(body, "simulated", False) else 1 / body.hz  # a simulator's time waits
+
+    def begin(self, seed: int) -> None:
+        """Begins an episode: no plan is left over. A stop stays one. May raise what the body raises."""
+        self._pause()
+        self._forget()
+        self.body.begin(seed)
+        self.began, self._running, self._fresh = self.began + 1, True, True
+        self._silence.heard()
+
+    def idle(self) -> None:
+        """No plans are expected until the next `begin`: it holds, and that is no fault."""
+        self._forget()
+        self._running = False
+        self.governor.idle()
+
+    def heard(self) -> None:
+        """Whoever sends the plans is there."""
+        self._silence.heard()
+
+    def plan(self, plan: Plan) -> None:
+        self._timeline.add(plan, self.tick)
+
+    def hand(self, target: np.ndarray, for_s: float) -> None:
+        """A person's target, which counts before any plan for so many seconds."""
+        self._hand = (target, time.monotonic() + for_s)
+
+    def stop(self, cause: str, stage: str = "asked", code: int = STOPPED) -> Event:
+        """Brakes and holds until `rearm`."""
+        self._forget()
+        self.code = code if code == EMERGENCY else self.code or code
+        return self.governor.stop(cause, stage)
+
+    def rearm(self) -> None:
+        """Takes back a stop; it holds until there is a new plan."""
+        self._forget()
+        self.code = 0
+        if self._sensed is not None:
+            self.governor.rearm(self._sensed.measured)
+        self._silence.heard()
+
+    def do(self) -> Ticked:
+        """The next tick.
+
+        Raises:
+            LostError: the robot has not answered for LOST_S.
+        """
+        events: list[Event] = []
+        sensed = self._sense(events)
+        self._look(events)
+        chosen, sent = _Chosen(source="none"), None
+        if self.began and sensed is not None:
+            held = self.governor.stopped or any(event.reaction != "warn" for event in events)
+            chosen = _Chosen() if held else self._choose()
+            sent = self._send(chosen, sensed, events)
+        self._count(events)
+        ticked = Ticked(self.tick, sensed or self._nothing(), chosen.asked, sent, chosen.source, chosen.age, chosen.seq,
+                        tuple(events), self.governor.stopped)  # fmt: skip
+        self.tick += 1
+        return ticked
+
+    def _sense(self, events: list[Event]) -> Sensed | None:
+        """A new reading; where there is none, the last one with an event."""
+        began = time.monotonic()
+        try:
+            self._sensed = self.body.sense()
+        except Exception as error:  # the border to drivers, which raise what they like
+            events.append(Event("bus", "hold", f"no reading: {told(error)}"))
+            return self._sensed
+        took = time.monotonic() - began
+        if took > self._slow:
+            events.append(
+                Event("bus", "warn", f"reading took {took * 1e3:.0f} ms, a tick is {self._slow * 1e3:.0f} ms")
+            )
+        if self._fresh:
+            self.governor.begin(self._sensed.measured)
+            self._fresh, self._sent = False, None
+        return self._sensed
+
+    def _look(self, events: list[Event]) -> None:
+        """Emergency stops, the dead man, and whether there is still somebody who sends plans."""
+        cause = self._pressed()
+        if cause and self.code != EMERGENCY:
+            events.append(self.stop(cause, "estop", EMERGENCY))
+        if self._running and not self._held():
+            events.append(Event("dead_man", "hold", "nobody holds the dead man's switch"))
+        verdict, quiet = self._silence.verdict(time.monotonic()) if self._running else ("", 0.0)
+        if verdict and not self.governor.stopped:
+            cause = f"nothing was heard of the deployment loop for {quiet:.2f} s"
+            self._forget()
+            events.append(Event("silence", "hold", cause) if verdict == "hold" else self.stop(cause, "silence"))
+
+    def _choose(self) -> _Chosen:
+        now = time.monotonic()
+        if self._hand is not None and now <= self._hand[1]:
+            return _Chosen(self._hand[0], "person")
+        due = self._timeline.at(self.tick, now)
+        if due is None:
+            return _Chosen()
+        asked = due.action
+        if getattr(self.body, "drive", "position") == "speed":
+            last = self._sensed.measured if self._sent is None else self._sent
+            asked = integrated(last, asked, self.body.channels, self.body.hz)
+        return _Chosen(asked, "policy", due.age_s, due.seq)
+
+    def _send(self, chosen: _Chosen, sensed: Sensed, events: list[Event]) -> np.ndarray | None:
+        """What was really sent, or None where nothing was."""
+        verdict = self.governor.govern(chosen.asked, chosen.age, sensed, self._sent)
+        events += verdict.events
+        if self.governor.stopped:
+            self.code = self.code or STOPPED
+        if verdict.target is None:
+            return None
+        try:
+            self._sent = self.body.send(verdict.target)
+        except Exception as error:  # the border to drivers, which raise what they like
+            events.append(Event("bus", "hold", f"not sent: {told(error)}"))
+            return None
+        return self._sent
+
+    def _count(self, events: list[Event]) -> None:
+        """How long the robot has not answered, or not in time."""
+        faults, now = [event for event in events if event.stage == "bus"], time.monotonic()
+        if not faults:
+            self._well = now
+        elif now - self._well > LOST_S:
+            raise LostError(f"the robot does not answer for {now - self._well:.1f} s: {faults[0].cause}")
+
+    def _forget(self) -> None:
+        self._timeline.clear()
+        self._hand = None
+
+    def _nothing(self) -> Sensed:
+        """What stands for a reading before there was one."""
+        return Sensed(time.monotonic(), np.full(len(self.body.names), np.nan, np.float32),
+                      np.full(len(self.body.channels), np.nan, np.float32))  # fmt: skip
+
+
+def controls_of(body: Body) -> tuple[Channel, ...]:
+    """What plans for a body say: its channels, or their speeds."""
+    return speeds(body.channels) if getattr(body, "drive", "position") == "speed" else tuple(body.channels)
+
+
+def told(error: Exception) -> str:
+    """A driver's message in one line."""
+    return " ".join(str(error).split())[:200] or type(error).__name__

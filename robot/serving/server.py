@@ -1,0 +1,164 @@
+"""A policy behind a port: websocket on `/vlrl` (ours) and `/` (openpi's), `/healthz` and `/metrics` over plain HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+
+import numpy as np
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.datastructures import Headers
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+
+from robot.serving import native, openpi
+from robot.serving.doors import Door, refusal
+from robot.serving.metrics import Metrics
+from robot.serving.openpi_codec import KEYS, Keys
+from robot.serving.scheduler import Scheduler
+from robot.serving.service import Service
+from robot.serving.sessions import Limits
+from robot.serving.spec import Asked, Servable, Spec
+from vlrl.types import UserError
+
+STOPS = "the server stops"
+log = logging.getLogger("vlrl.serve")
+_hushed = logging.getLogger("vlrl.serve.websockets")  # a stranger's broken handshake is no news
+_hushed.propagate = False
+_hushed.addHandler(logging.NullHandler())
+
+
+async def run(
+    servable: Servable, door: Door, limits: Limits, stop: asyncio.Event, ready: Callable[[str], None], keys: Keys = KEYS
+) -> None:
+    """Serves a policy until `stop` is set; then clients are told and what runs is finished.
+
+    Args:
+        ready: is called with the url when the policy is warm and the port is open.
+        keys: what openpi's clients call the parts of an observation.
+
+    Raises:
+        UserError: the port cannot be opened, or the policy fails at a blank observation.
+    """
+    metrics, tls = Metrics(), door.tls()
+    service = Service(servable, limits, metrics, Scheduler(servable, metrics, limits.batch), keys)
+    try:
+        await _warm(service)
+        listening = await _listen(service, door, tls)
+        serving = asyncio.create_task(service.scheduler.run())
+        ready(door.url(listening.sockets[0].getsockname()[1]))
+        await stop.wait()
+        listening.close(reason=STOPS)
+        await listening.wait_closed()
+        serving.cancel()
+    finally:
+        service.scheduler.close()
+
+
+@contextlib.contextmanager
+def running(
+    servable: Servable, door: Door | None = None, limits: Limits | None = None, keys: Keys = KEYS
+) -> Iterator[str]:
+    """A server in a thread of this process, for tests and benchmarks: gives its url, stops at the end.
+
+    Raises:
+        UserError: as `run`.
+    """
+    loop, stop, up = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
+    told: list[str | BaseException] = []
+
+    def ready(url: str) -> None:
+        told.append(url)
+        up.set()
+
+    def work() -> None:
+        try:
+            loop.run_until_complete(run(servable, door or Door(port=0), limits or Limits(), stop, ready, keys))
+        except BaseException as error:
+            told.append(error)
+        finally:
+            loop.close()
+            up.set()
+
+    thread = threading.Thread(target=work, name="serving", daemon=True)
+    thread.start()
+    up.wait()
+    if isinstance(told[0], BaseException):
+        raise told[0]
+    try:
+        yield told[0]
+    finally:
+        with contextlib.suppress(RuntimeError):  # it has ended by itself
+            loop.call_soon_threadsafe(stop.set)
+        thread.join()
+
+
+async def _listen(service: Service, door: Door, tls) -> Server:
+    try:
+        return await serve(
+            lambda connection: _converse(service, connection), door.host, door.port,
+            process_request=lambda connection, request: _received(service, door, connection, request),
+            origins=[None],  # pages in a browser may not drive a robot
+            compression=None, max_size=service.limits.message(service.servable.spec), max_queue=2, ssl=tls,
+            logger=_hushed, server_header=None, open_timeout=service.limits.hello_s, close_timeout=2.0,
+        )  # fmt: skip
+    except OSError as error:
+        raise UserError(f"--host {door.host} --port {door.port}: {error.strerror or error}") from None
+
+
+def _received(service: Service, door: Door, connection: ServerConnection, request: Request) -> Response | None:
+    """The answer to a request that is not to become a websocket; None lets it."""
+    path = request.path.partition("?")[0]
+    if path == "/healthz":
+        return connection.respond(HTTPStatus.OK, "OK\n")
+    if path not in ("/", "/vlrl", "/metrics"):
+        return refusal(connection, HTTPStatus.NOT_FOUND, "there are /vlrl, / (openpi), /healthz and /metrics")
+    if not door.admits(request):
+        service.metrics.refused.labels("token").inc()
+        return refusal(
+            connection, HTTPStatus.UNAUTHORIZED, "the token is missing or wrong: Authorization: Bearer TOKEN"
+        )
+    if path == "/metrics":
+        policy = service.servable
+        service.metrics.model.clear()
+        service.metrics.model.labels(policy.name, policy.version).set(1)
+        text = service.metrics.text()
+        kind = Headers(
+            [("Content-Type", "text/plain; version=0.0.4; charset=utf-8"), ("Content-Length", str(len(text)))]
+        )
+        return Response(HTTPStatus.OK, "OK", kind, text)
+    if len(service.open) >= service.limits.clients:
+        service.metrics.refused.labels("clients").inc()
+        reason = f"{service.limits.clients} clients are connected, which is all that this server takes"
+        return refusal(connection, HTTPStatus.SERVICE_UNAVAILABLE, reason)
+    return None
+
+
+async def _converse(service: Service, connection: ServerConnection) -> None:
+    ours = connection.request.path.partition("?")[0] == "/vlrl"
+    with service.client(connection), contextlib.suppress(ConnectionClosed):
+        await (native if ours else openpi).converse(service, connection)
+
+
+async def _warm(service: Service) -> None:
+    """One inference before the port opens: the first is slow, and what is broken shows."""
+    try:
+        await service.scheduler.call(service.servable.infer, [blank(service.servable.spec)])
+        await service.scheduler.call(service.servable.forget, "")
+    except UserError as error:
+        log.warning("at a blank observation: %s", error)  # a model that speaks may have nothing to say to it
+    except Exception as error:
+        raise UserError(f"--policy: it fails at a blank observation: {type(error).__name__}: {error}") from None
+
+
+def blank(spec: Spec) -> Asked:
+    """An observation of zeros; pictures of any size are 224 x 224."""
+    images = {
+        picture.name or str(place): np.zeros((picture.height or 224, picture.width or 224, 3), np.uint8)
+        for place, picture in enumerate(spec.pictures)
+    }
+    return Asked("", 0, "", np.zeros(len(spec.state), np.float32), images)

@@ -1,0 +1,1 @@
+"""Policies as a server sees them (`robot.serving.spec.Servable`)."""
