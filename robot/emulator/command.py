@@ -16,19 +16,6 @@ from robot.emulator.machine import Machine, Setup
 from vlrl.types import UserError
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `vlrl emulate so101`."""
-    parser.add_argument("--camera", action="append", default=[], metavar="NAME=WxH[:PORT]",
-                        help="a camera, front or top, for example front=640x480:5555; may be given again")  # fmt: skip
-    parser.add_argument("--fps", type=float, default=30.0, help="pictures a second of each camera")
-    parser.add_argument("--job", default="touch", help="what the scene is for")
-    parser.add_argument("--seed", type=int, default=0, help="of the first scene")
-    parser.add_argument("--link", type=Path, help="a folder for the links to the ports so101 and so101_leader")
-    parser.add_argument("--calibration", type=Path, help="a folder for lerobot's calibration files of both arms")
-    parser.add_argument("--id", default="emulated", help="their name: ID.json, and ID_leader.json")
-    parser.add_argument("--uncalibrated", action="store_true", help="servos as they left the factory")
-
-
 def main(options: argparse.Namespace) -> int:
     """Runs until `quit`, the end of its input or Ctrl-C.
 

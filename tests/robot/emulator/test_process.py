@@ -1,7 +1,5 @@
 """The emulator as a process: it starts, is asked, says what is wrong, and never outlives whoever started it."""
 
-import argparse
-import io
 import json
 import os
 import signal
@@ -18,6 +16,7 @@ import serial
 from robot.emulator import command
 from robot.emulator.client import Emulator
 from robot.emulator.packets import PING, READ, Packet, encode, split
+from vlrl import cli
 from vlrl.types import UserError
 
 
@@ -128,11 +127,9 @@ def run(monkeypatch, arguments, typed):
     read, write = os.pipe()
     os.write(write, typed.encode())
     os.close(write)
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
     with open(read) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
-        return command.main(parser.parse_args(arguments))
+        return command.main(cli.parser().parse_args(["emulate", "so101", *arguments]))
 
 
 def test_a_person_types_faults_and_sees_what_they_do(monkeypatch, capsys, tmp_path):
@@ -170,12 +167,3 @@ def test_a_folder_in_use_is_left_alone(monkeypatch, tmp_path):
     with pytest.raises(UserError, match="is no link"):
         run(monkeypatch, ["--link", str(tmp_path)], "")
     assert (tmp_path / "so101").read_text() == "mine"
-
-
-def test_every_option_says_what_it_is_for():
-    """A user would have to read the source."""
-    parser = argparse.ArgumentParser(prog="vlrl emulate so101")
-    command.add_arguments(parser)
-    text = io.StringIO()
-    parser.print_help(text)
-    assert all(action.help for action in parser._actions) and "front=640x480" in text.getvalue()
