@@ -1,0 +1,84 @@
+"""Recording of a run: a spool for each episode, and the process that makes a data set of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from robot.deploy.config import Deploy, Record
+from robot.deploy.finish import fits, spools_of
+from robot.deploy.frames import features
+from robot.deploy.spool import Spool
+from robot.motion.messages import About
+from vlrl.types import UserError
+
+LARGE = 128  # pixels of a picture from which on `auto` makes videos
+
+
+class Recorder:
+    """Makes spools, all with the same columns.
+
+    Args:
+        pictures: camera -> height, width.
+        hz: frames a second, rounded: the format asks for a whole number.
+        task: the instruction, where the config gives none.
+
+    Raises:
+        UserError: the data set that is there has other columns, or the folder cannot be written.
+    """
+
+    def __init__(self, config: Deploy, about: About, pictures: Mapping[str, Sequence[int]], hz: float, policy: str):
+        record = config.record
+        self.out = Path(record.out)
+        self._folder = spools_of(self.out)
+        self._header = {
+            "hz": about.hz, "fps": max(1, round(min(record.hz or hz, about.hz))), "names": list(about.names),
+            "channels": [each.name for each in about.channels], "units": [each.unit for each in about.channels],
+            "kinds": [each.kind for each in about.channels], "policy": policy,
+            "pictures": {name: [int(side) for side in size[:2]] for name, size in pictures.items()},
+            "robot": str(config.robot.get("type") or config.robot.get("robot") or config.robot["name"]),
+        }  # fmt: skip
+        large = any(max(size) > LARGE for size in self._header["pictures"].values())
+        video = record.pictures == "video" or (record.pictures == "auto" and large)
+        if problem := fits(self.out, features(self._header, video and bool(pictures)), self._header["fps"]):
+            raise UserError(f"record.out: {problem}: name another folder")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"record.out: {self._folder}: {error.strerror}") from None
+
+    def begin(self, number: int, seed: int, task: str) -> Spool:
+        """Raises OSError: the file cannot be made."""
+        name = uuid.uuid4().hex
+        order = f"{len(list(self._folder.glob('*.spool'))):05d}"
+        header = {**self._header, "id": name, "episode": number, "seed": seed, "task": task or "no instruction"}
+        return Spool(self._folder / f"{order}_{name[:8]}.spool", header)
+
+
+def waiting(out: Path) -> int:
+    """Recordings that are not yet in the data set."""
+    return len(list(spools_of(out).glob("*.spool")))
+
+
+def finished(record: Record) -> dict[str, Any]:
+    """Makes a data set of what waits, in a process of its own -> its counts, or {"problem"}. Nothing is lost by one."""
+    out = Path(record.out)
+    if not waiting(out) and not out.with_name(f".{out.name}.old").exists():
+        return {}
+    command = [sys.executable, "-m", "robot.deploy.finish", str(out), record.pictures]
+    command += ["corrections"] if record.corrections else []
+    path = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    with contextlib.suppress(ValueError, IndexError):
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+    said = (done.stderr.strip().splitlines() or ["no reason"])[-1]
+    return {"problem": f"record: the data set was not made ({said}); {spools_of(out)} keeps the recordings"}

@@ -1,0 +1,173 @@
+"""Recordings: whatever happens, what was written can be read, and becomes a data set that lerobot loads."""
+
+import json
+import os
+import resource
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from robot.deploy import finish as finishing
+from robot.deploy.finish import TAKEN, finish, fits, restore, spools_of
+from robot.deploy.frames import features, grid, load
+from robot.deploy.spool import Spool, picture, read
+from robot.motion.body import Event, Sensed, Ticked
+from robot.robot import Signals
+from vlrl.types import UserError
+
+HEADER = {
+    "hz": 50.0, "fps": 25, "names": ["a", "b"], "channels": ["a.pos", "b.pos"], "units": ["deg", "deg"],
+    "kinds": ["position", "position"], "pictures": {"front": [24, 32]}, "policy": "p", "robot": "r",
+    "seed": 5, "task": "push", "episode": 1,
+}  # fmt: skip
+
+
+def drawn(number):
+    return np.random.default_rng(number).integers(0, 256, (24, 32, 3), np.uint8)
+
+
+def ticked(number, source="policy"):
+    sensed = Sensed(number / 50, np.full(2, number, np.float32), np.zeros(2, np.float32),
+                    signals=Signals(reward=0.5))  # fmt: skip
+    events = (Event("speed", "clip", "too fast"),) if number % 2 else ()
+    sent = np.full(2, number + 0.5, np.float32)
+    return Ticked(number, sensed, None if number < 2 else sent + 1, sent, source, 0.1, 3, events)
+
+
+def record(folder, name, ticks=40, driven=range(0), success=True, **header):
+    folder.mkdir(parents=True, exist_ok=True)
+    spool = Spool(folder / f"{name}.spool", HEADER | {"id": name} | header)
+    for number in range(ticks):
+        pictures = {"front": drawn(number)} if number % 3 == 1 else {}
+        spool.tick(ticked(number, "person" if number in driven else "policy"), pictures)
+    spool.close(success=success)
+    assert spool.lost == 0 and spool.problem == ""
+    return spool.path
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return record(tmp_path_factory.mktemp("whole"), "x", ticks=12).read_bytes()
+
+
+def test_all_that_was_said_is_there(tmp_path) -> None:
+    """A recording is the only witness of what the robot did."""
+    take = load(record(tmp_path, "x"))
+    assert len(take.ticks) == 40 and take.end["success"] is True and take.header["task"] == "push"
+    fields, arrays = take.ticks[7]
+    assert fields["events"] == [["speed", "clip", "too fast"]] and fields["seq"] == 3
+    assert arrays["asked"].tolist() == [8.5, 8.5] and arrays["sent"].tolist() == [7.5, 7.5]
+    assert np.array_equal(picture(arrays["picture:front"]), drawn(7))  # small pictures are exact
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_cut_or_damaged_anywhere_it_is_read_up_to_there(whole, tmp_path_factory, data) -> None:
+    """A power cut leaves half a record; a bad sector flips bits. Neither may cost what stands before."""
+    place = data.draw(st.integers(0, len(whole) - 1))
+    cut = data.draw(st.booleans())
+    hurt = whole[:place] if cut else whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :]
+    file = tmp_path_factory.mktemp("cut") / "x.spool"
+    file.write_bytes(hurt)
+    found = [fields["kind"] for fields, _ in read(file)]
+    file.write_bytes(whole)
+    all_of_it = [fields["kind"] for fields, _ in read(file)]
+    assert found == all_of_it[: len(found)] and len(found) < len(all_of_it)
+
+
+def test_disk_full_keeps_what_was_there_and_counts_the_rest(tmp_path) -> None:
+    """The recording stops, control goes on."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    spool = Spool(tmp_path / "x.spool", HEADER | {"id": "x"})
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        for number in range(200):
+            spool.tick(ticked(number), {})
+        spool.close(success=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    take = load(spool.path)
+    assert "File too large" in spool.problem
+    assert 10 < len(take.ticks) < 150 and len(take.ticks) + spool.lost == 200
+
+
+def test_a_slow_disk_delays_nobody(tmp_path) -> None:
+    """Control must not wait for the recording: what does not fit is counted, and marked in the file."""
+    spool = Spool(tmp_path / "x.spool", HEADER | {"id": "x"}, room=4)
+    for number in range(400):
+        spool.tick(ticked(number), {"front": drawn(number)})
+    spool.close(success=True)
+    take = load(spool.path)
+    assert spool.lost > 0 and take.lost == spool.lost and len(take.ticks) + spool.lost == 400
+
+
+def test_frames_are_at_the_data_sets_rate(tmp_path) -> None:
+    """A policy learns from evenly spaced frames: 50 ticks a second become 25 frames, with all rewards and events."""
+    made = grid(load(record(tmp_path, "x", ticks=41)))
+    assert len(made) == 20  # from the first picture on, at tick 1
+    first, last = made.frame(0, last=False), made.frame(len(made) - 1, last=True)
+    assert first["observation.state"].tolist() == [1, 1] and first["action"].tolist() == [1.5, 1.5]
+    assert first["next.reward"] == 1.0 and first["events"].tolist() == [0, 1, 0, 0]
+    assert np.array_equal(made.frame(3, last=False)["observation.images.front"], drawn(7))
+    assert last["next.success"] and last["next.done"] and not first["next.done"]
+
+
+def test_the_data_set_loads_in_lerobot_and_grows(tmp_path) -> None:
+    """What is recorded today is trained on with what was recorded before."""
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    out = tmp_path / "data"
+    record(spools_of(out), "one")
+    record(spools_of(out), "two", driven=range(10, 20))
+    assert finish(out) == {"episodes": 2, "frames": 40, "lost": 0, "corrections": 1}
+    assert list(spools_of(out).iterdir()) == []
+    record(spools_of(out), "three", success=False)
+    assert finish(out)["episodes"] == 1
+    data = LeRobotDataset("local/data", root=out)
+    assert (data.num_episodes, len(data), data.fps) == (3, 60, 25)
+    row = data[19]
+    assert row["next.done"] and row["next.success"] and row["task"] == "push"
+    assert np.array_equal((data[3]["observation.images.front"].numpy() * 255).round(), drawn(7).transpose(2, 0, 1))
+    assert int(sum(data[i]["intervention"] for i in range(20, 40))) == 6
+    driven = LeRobotDataset("local/data-corrections", root=tmp_path / "data-corrections")
+    assert len(driven) == 6 and driven[5]["next.done"]
+    assert json.loads((out / "meta" / "vlrl.json").read_text())["controls"][0] == {"name": "a.pos", "unit": "deg"}
+
+
+def test_killed_while_the_data_set_is_made(tmp_path) -> None:
+    """Between any two steps of putting the new data set in place, no episode is lost or there twice."""
+    out = tmp_path / "data"
+    record(spools_of(out), "one")
+    finish(out)
+    path = record(spools_of(out), "two")
+    kept = path.read_bytes()
+    finish(out)
+    path.write_bytes(kept)  # killed after the swap, before the spool was removed
+    assert finish(out)["episodes"] == 0
+    held = json.loads((out / TAKEN).read_text())
+    assert held == ["one", "two"]
+    old, new = finishing._beside(out)
+    out.rename(old)  # killed between the two names
+    shutil.copytree(old, new)
+    restore(out)
+    assert out.is_dir() and not old.exists() and not new.exists()
+    assert json.loads((out / "meta" / "info.json").read_text())["total_episodes"] == 2
+
+
+def test_another_robot_is_not_mixed_in(tmp_path) -> None:
+    """Rows of two robots under the same columns would spoil both."""
+    out = tmp_path / "data"
+    (out / "meta").mkdir(parents=True)
+    columns = features(HEADER, video=False)
+    info = {"fps": 25, "features": {name: {**each, "shape": list(each["shape"])} for name, each in columns.items()}}
+    (out / "meta" / "info.json").write_text(json.dumps(info))
+    assert fits(out, columns, 25) == ""
+    assert "frames a second" in fits(out, columns, 30)
+    assert "another action" in fits(out, features(HEADER | {"channels": ["a.pos", "c.pos"]}, False), 25)
+    record(spools_of(out), "one", channels=["a.pos", "c.pos"])
+    with pytest.raises(UserError, match=r"record\.out: .* another action"):
+        finish(out)
+    assert os.listdir(spools_of(out)) == ["one.spool"]
