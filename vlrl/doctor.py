@@ -39,8 +39,8 @@ class Finding:
 
 def report() -> list[Finding]:
     """Everything that was looked at, in the order of the table."""
-    parts = (_python, _packages, _opencv, _modules, _devices, _room, _renderers, _decoders, _browser, _embedded)
-    return [finding for part in parts for finding in part()]
+    machine = (_python, _packages, _opencv, _modules, _devices, _room)
+    return [found for part in (*machine, _renderers, _decoders, _browser, _robots, _embedded) for found in part()]
 
 
 def main(json: bool = False) -> int:
@@ -200,6 +200,19 @@ def _browser() -> Iterator[Finding]:
     chromium = _program("chromium", "chromium-browser", "google-chrome")
     yield _optional("chromium", chromium, "run `make system` or install chromium")
     yield _optional("chromedriver", _program("chromedriver"), "run `make system` or install chromium-driver")
+
+
+def _robots() -> Iterator[Finding]:
+    """Serial ports, where arms are, and whether this user may open them; cameras."""
+    ports = sorted(str(port) for pattern in ("ttyACM*", "ttyUSB*") for port in Path("/dev").glob(pattern))
+    shut = [port for port in ports if not os.access(port, os.R_OK | os.W_OK)]
+    if shut:
+        value = f"{', '.join(shut)}: not yours to open"
+        yield Finding("serial ports", "warn", value, "sudo usermod -a -G dialout $USER")
+    else:
+        yield _optional("serial ports", ", ".join(ports), "plug in an arm, or `vlrl emulate so101`")
+    cameras = sorted(str(camera) for camera in Path("/dev").glob("video*"))
+    yield _optional("cameras", ", ".join(cameras), "plug one in")
 
 
 def _program(*names: str) -> str | None:
