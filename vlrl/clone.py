@@ -1,6 +1,6 @@
 """Behaviour cloning: a small robot policy that imitates a task's script from states that noise led to.
 
-Or whatever else a task's `demonstrations(episodes, noise, seed)` gives.
+Or whatever else a task's `demonstrations(episodes, noise, seed)` gives, or LeRobotDatasets that somebody recorded.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ from pydantic import Field
 from vlrl import registry
 from vlrl.config import DataSection
 from vlrl.evaluate import evaluate
+from vlrl.learning import cloning
+from vlrl.learning.cloning import Recordings
+from vlrl.learning.examples import Example
+from vlrl.learning.imitate import drawn, imitate
 from vlrl.policies.control import ControlPolicy, Network, Shape
 from vlrl.progress import Progress
 from vlrl.strict import Count, Plugin, Rate, Section, load_as
-from vlrl.types import Decision, Observation, UserError
+from vlrl.types import Observation, UserError
 
 Pair = tuple[Observation, np.ndarray]  # what was shown, and the script's chunk float32 [K, A]
 
@@ -31,11 +35,14 @@ class NetworkSection(Section):
     hidden: Count = 128
     layers: Count = 2
     bins: Annotated[int, Field(ge=2)] = 21
+    chunk: Count = 8  # ticks of a decision that is learned from data sets; a task's script has its own
 
 
 class CloneConfig(Section):
     out: str
-    task: Plugin
+    task: Plugin | None = None  # to imitate its script, and to be evaluated on; none: `datasets` alone
+    datasets: list[Recordings] = Field(default=[])  # to imitate instead of the script
+    start: str | None = None  # a policy of this kind to go on from; none: a new one
     seed: int = 0
     episodes: Count = 50
     noise: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.3  # in halves of the limits' width
@@ -47,30 +54,25 @@ class CloneConfig(Section):
     data: DataSection = DataSection()
 
 
-def learn(policy: ControlPolicy, decisions: Sequence[Decision], config: CloneConfig) -> list[float]:
-    """Maximises the likelihood of the decisions. Returns the loss, nats for each number of a control, of every step."""
-    rng = np.random.default_rng(config.seed)
-    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=config.lr, weight_decay=1e-4)
-    losses = []
-    for step in range(config.steps):
-        for setting in optimizer.param_groups:
-            setting["lr"] = config.lr * min(1.0, (step + 1) / 20) * (1 - step / config.steps)
-        chosen = rng.integers(len(decisions), size=min(config.batch, len(decisions)))
-        loss = -policy.evaluate([decisions[i] for i in chosen]).logprobs.mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
 def clone(task: Any, config: CloneConfig) -> tuple[ControlPolicy, dict[str, float]]:
-    """A policy that imitates the task's script, and how much it saw.
+    """A policy that imitates the data sets, or without any the task's script, and how much it saw.
 
     Raises:
-        UserError: the robot has no script.
+        UserError: the robot has no script, or a data set cannot be read or fits neither the others nor the policy.
     """
     torch.manual_seed(config.seed)
+    policy, examples, chance, episodes = _recorded(task, config) if config.datasets else _scripted(task, config)
+    rng, sizes = np.random.default_rng(config.seed), {"steps": config.steps, "size": config.batch}
+    told = imitate(policy, drawn(examples, chance, rng=rng, **sizes), steps=config.steps, lr=config.lr)
+    return policy, {"episodes": episodes, "decisions": len(examples), **told}
+
+
+Lesson = tuple[ControlPolicy, list[Example], np.ndarray | None, int]  # policy, examples, their chances, episodes
+
+
+def _scripted(task: Any, config: CloneConfig) -> Lesson:
+    if task is None:
+        raise UserError("task: is required where there are no datasets")
     if not hasattr(task, "demonstrations"):
         raise UserError(f"task: {config.task.name} has no script to imitate")
     pairs: list[Pair] = []
@@ -78,13 +80,25 @@ def clone(task: Any, config: CloneConfig) -> tuple[ControlPolicy, dict[str, floa
         for number, episode in enumerate(task.demonstrations(config.episodes, config.noise, config.seed), start=1):
             pairs += episode
             progress.note(f"demonstration {number}/{config.episodes}")
-    policy = ControlPolicy(Network(_shape(task, pairs[0], config.policy)), seed=config.seed)
-    states = torch.as_tensor(np.stack([shown.state for shown, _ in pairs]))
-    policy.model.mean.copy_(states.mean(0))
-    policy.model.spread.copy_(states.std(0).clamp(min=1e-3))
-    losses = learn(policy, [policy.decide(shown, chunk) for shown, chunk in pairs], config)
-    tail = losses[-20:]
-    return policy, {"episodes": config.episodes, "decisions": len(pairs), "loss": sum(tail) / len(tail)}
+    if config.start:
+        policy = cloning.started(config.start, config.seed)
+    else:
+        policy = ControlPolicy(Network(_shape(task, pairs[0], config.policy)), seed=config.seed)
+        states = torch.as_tensor(np.stack([shown.state for shown, _ in pairs]))
+        policy.model.mean.copy_(states.mean(0))
+        policy.model.spread.copy_(states.std(0).clamp(min=1e-3))
+    return policy, [Example(policy.decide(shown, c), len(c)) for shown, c in pairs], None, config.episodes
+
+
+def _recorded(task: Any, config: CloneConfig) -> Lesson:
+    sources = cloning.read([each.path for each in config.datasets])
+    if config.start:
+        policy = cloning.started(config.start, config.seed)
+    else:
+        shape = cloning.shape_of(sources, getattr(task, "controls", None), **config.policy.model_dump())
+        policy = cloning.fresh(shape, sources, config.seed)
+    examples, chance = cloning.imitated(policy, sources, [each.weight for each in config.datasets])
+    return policy, examples, chance, sum(len(source.episodes) for source in sources)
 
 
 def _shape(task: Any, pair: Pair, section: NetworkSection) -> Shape:
@@ -95,23 +109,23 @@ def _shape(task: Any, pair: Pair, section: NetworkSection) -> Shape:
     return Shape(
         len(shown.state), tuple(controls.names), tuple(controls.low.tolist()), tuple(controls.high.tolist()),
         chunk=len(chunk), bins=section.bins, cameras=tuple(image.size for image in shown.images),
-        hidden=section.hidden, layers=section.layers,
+        hidden=section.hidden, layers=section.layers, names=tuple(task.pool.about.names), units=tuple(controls.units),
+        hz=task.pool.about.hz,
     )  # fmt: skip
 
 
 def main(path: str, changes: Sequence[str]) -> int:
-    """`vlrl clone CONFIG`: plays the script, makes a policy that imitates it, saves it, prints its held-out success."""
+    """`vlrl clone CONFIG`: makes a policy that imitates, saves it, and prints its held-out success where it can."""
     config = load_as(CloneConfig, path, changes)
     torch.set_num_threads(config.threads)
-    task, start = registry.make_task(config), time.perf_counter()
+    task, start = registry.make_task(config) if config.task else None, time.perf_counter()
     policy, tally = clone(task, config)
     folder = Path(config.out)
     policy.save(folder, torch.float16)
     policy.load_weights(folder)
-    measured = evaluate(policy, task).accuracy
-    print(
-        f"{tally['episodes']} demonstrations, {tally['decisions']} decisions, loss {tally['loss']:.3f}; "
-        f"held-out success {measured.value:.3f} [{measured.low:.3f}, {measured.high:.3f}] on {measured.n}, "
-        f"{time.perf_counter() - start:.0f} s; {folder}"
-    )
+    told = f"{tally['episodes']} demonstrations, {tally['decisions']} decisions, loss {tally['loss']:.3f}; "
+    if task:
+        measured = evaluate(policy, task).accuracy
+        told += f"held-out success {measured.value:.3f} [{measured.low:.3f}, {measured.high:.3f}] on {measured.n}, "
+    print(f"{told}{time.perf_counter() - start:.0f} s; {folder}")
     return 0
