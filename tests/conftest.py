@@ -7,11 +7,14 @@ import shutil
 from collections.abc import Callable
 
 import pytest
+from hypothesis import settings
 
 # read when torch and huggingface_hub are first imported, so they are set before any test module is
 os.environ.setdefault("OMP_NUM_THREADS", "2")  # tiny models: more threads only wait for one another
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+settings.register_profile("calm", deadline=None)  # a busy machine is no fault of the code
+settings.load_profile("calm")
 
 
 @pytest.fixture

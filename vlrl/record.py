@@ -16,7 +16,7 @@ from vlrl.policies.load import load
 from vlrl.progress import Progress
 from vlrl.recorded import check_free, write
 from vlrl.rollout import collect
-from vlrl.samplers import Shuffled
+from vlrl.samplers.shuffled import Shuffled
 from vlrl.types import Decision, Environment, Episode, Observation, Policy, Sample, Split, Turn, UserError
 
 BATCH = 16  # episodes that the policy plays at a time

@@ -15,9 +15,9 @@ from vlrl.config import Config, DataSection
 from vlrl.strict import Component, check_options, suggest
 from vlrl.types import Data, UserError
 
-# kind -> modules whose public functions and classes may be named in a YAML
+# kind -> modules whose public functions and classes may be named in a YAML; of a package, those of all its modules
 HOMES = {
-    "advantages": ("vlrl.advantages", "vlrl.mssr", "vlrl.digirl"),
+    "advantages": ("vlrl.advantages",),
     "losses": ("vlrl.losses",),
     "weighing": ("vlrl.weighing",),
     "sampler": ("vlrl.samplers",),
@@ -32,8 +32,11 @@ def names(kind: str) -> dict[str, Any]:
         return {name: find("task", name) for name in task_names()}
     found = {}
     for home in HOMES[kind]:
-        module = importlib.import_module(home)
-        found |= {n: v for n, v in vars(module).items() if hasattr(v, "method") and n.islower()}
+        whole = importlib.import_module(home)
+        parts = [f"{home}.{part.name}" for part in pkgutil.iter_modules(getattr(whole, "__path__", ()))]
+        for module in (whole, *map(importlib.import_module, parts)):
+            own = vars(module).items()
+            found |= {n: v for n, v in own if isinstance(getattr(v, "method", None), methods.Method) and n.islower()}
     return found
 
 

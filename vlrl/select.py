@@ -19,7 +19,7 @@ from vlrl.histogram import histogram
 from vlrl.policies.load import load
 from vlrl.progress import Progress
 from vlrl.rollout import collect
-from vlrl.samplers import Shuffled
+from vlrl.samplers.shuffled import Shuffled
 from vlrl.selection import Row, Summary
 from vlrl.types import Sample, UserError
 

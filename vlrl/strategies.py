@@ -16,7 +16,7 @@ from vlrl.memory import Memory
 from vlrl.methods import method
 from vlrl.recorded import Recorded, read
 from vlrl.rollout import collect
-from vlrl.samplers import Shuffled
+from vlrl.samplers.shuffled import Shuffled
 from vlrl.strict import Count
 from vlrl.types import Decision, Episode, Frame, Policy, Sample, Turn, UserError
 

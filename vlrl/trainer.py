@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from vlrl import checkpoint, log, optimizers, registry
+from vlrl.advantages.mssr import k3
 from vlrl.batch import columns, decisions_of, estimate, shaped
 from vlrl.config import Config
 from vlrl.evaluate import Result, evaluate
-from vlrl.mssr import k3
 from vlrl.policies.load import load as load_policy
 from vlrl.progress import Progress, Stopper
 from vlrl.report import write_report

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from rewards import actions, gui_g1, gui_odyssey, gui_r1, parse, points, steps, text, ui_r1
-from vlrl.shaping import brevity
+from vlrl.shaping.dast import brevity
 
 Inputs = Mapping[str, Any]
 UI_R1, GUI_R1, GUI_G1 = "lll6gg/UI-R1", "ritzz-ai/GUI-R1", "Yuqi-Zhou/GUI-G1"

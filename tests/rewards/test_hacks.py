@@ -18,7 +18,7 @@ from rewards import (
 )
 from rewards.boxes import Object
 from rewards.parse import MAX_CHARS, MAX_LITERAL_CHARS
-from vlrl.shaping import brevity
+from vlrl.shaping.dast import brevity
 
 BOX, ORIGIN = (100, 200, 300, 260), (0, 0, 50, 50)
 SCREEN = (1000, 800)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rewards import seed_bench_r1, temporal_r1, time_r1, video_r1, videochat_r1, words
 from rewards.stemming import stem
-from vlrl.advantages import group
+from vlrl.advantages.grouped import group
 from vlrl.types import Rollouts
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -7,9 +7,11 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from vlrl.advantages import batch_norm, entropy_shaping, group, weighted
+from vlrl.advantages.grouped import group
+from vlrl.advantages.scaling import batch_norm, weighted
+from vlrl.advantages.tokens import entropy_shaping
 from vlrl.batch import columns, estimate
-from vlrl.losses import ppo_clip
+from vlrl.losses.clipped import ppo_clip
 from vlrl.types import Batch, Decision, Episode, Evaluation, Observation, Rollouts, Sample, Step, Turn
 from vlrl.weighing import constant
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from rewards.steps import advances
+from vlrl.advantages.digirl import DigiRL, best, gains, turns_left
 from vlrl.checkpoint import flatten, unflatten
 from vlrl.critics import Critic
-from vlrl.digirl import DigiRL, best, gains, turns_left
 from vlrl.types import Rollouts
 
 STILL = 1e-9  # a critic's learning rate at which every value stays 0.5

@@ -12,7 +12,11 @@ from torch import Tensor
 
 from vlrl import registry
 from vlrl.config import Config
-from vlrl.losses import clip_fraction, entropy, kl, likelihood, ppo_clip, reg_grpo
+from vlrl.losses import clip_fraction
+from vlrl.losses.clipped import ppo_clip
+from vlrl.losses.imitation import likelihood
+from vlrl.losses.regression import reg_grpo
+from vlrl.losses.regularisers import entropy, kl
 from vlrl.strict import Component
 from vlrl.types import Batch, Evaluation, UserError
 from vlrl.weighing import sequence_mean, token_mean

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlrl.mssr import BetaTracker, forgetting_rate, k3
+from vlrl.advantages.mssr import BetaTracker, forgetting_rate, k3
 from vlrl.types import Rollouts
 
 

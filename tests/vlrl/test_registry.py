@@ -7,9 +7,9 @@ import functools
 import pytest
 
 from vlrl import methods, registry
+from vlrl.advantages.digirl import DigiRL
+from vlrl.advantages.mssr import BetaTracker
 from vlrl.config import Config
-from vlrl.digirl import DigiRL
-from vlrl.mssr import BetaTracker
 from vlrl.policies.vlm import VLM
 from vlrl.strict import Component
 from vlrl.types import UserError

@@ -11,6 +11,7 @@ import torch
 from robot.serving.spec import Asked
 from vlrl import reward_model
 from vlrl.learning.reward_command import main
+from vlrl.serving.load import servable
 from vlrl.types import UserError
 
 SIZE, ROOM = 24, 20  # pixels of a picture's height, and of its width more
@@ -77,7 +78,7 @@ def test_it_tells_success_from_what_is_none(trained):
     """The robot would go on after it is done, or be rewarded for nothing."""
     report = json.loads((trained / "report.json").read_text())
     assert report["auc"] > 0.95
-    server = reward_model.servable(trained)
+    server = servable(str(trained))  # as `vlrl serve` finds it
     done = np.concatenate(server.infer([asked(1000 + n, 1.0) for n in range(20)]))
     halfway = np.concatenate(server.infer([asked(2000 + n, 0.5) for n in range(20)]))
     assert (done >= server.model.threshold).mean() > 0.8

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from vlrl import registry, selection
 from vlrl.config import Config
-from vlrl.samplers import Listed, Shuffled
+from vlrl.samplers.listed import Listed
+from vlrl.samplers.shuffled import Shuffled
 from vlrl.strict import Component
 from vlrl.types import Observation, Sample, UserError
 

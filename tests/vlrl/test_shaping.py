@@ -11,9 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlrl.advantages import group
+from vlrl.advantages.grouped import group
 from vlrl.batch import estimate, shaped
-from vlrl.shaping import brevity, dast
+from vlrl.shaping.dast import brevity, dast
 from vlrl.types import Rollouts
 
 RECORDED = json.loads((Path(__file__).parents[1] / "golden" / "gui.json").read_text(encoding="utf-8"))

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from rewards.video_r1 import temporal_bonus
 from vlrl import perturb, registry
-from vlrl.advantages import group
+from vlrl.advantages.grouped import group
 from vlrl.batch import columns, decisions_of, estimate
 from vlrl.config import Config, PolicySection
-from vlrl.losses import ppo_clip
+from vlrl.losses.clipped import ppo_clip
 from vlrl.policies.load import load
 from vlrl.strict import Component
 from vlrl.temporal import TemporalContrast

@@ -13,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from vlrl.advantages import group
+from vlrl.advantages.grouped import group
 from vlrl.batch import columns, decisions_of, estimate, mask_of, padded
-from vlrl.losses import entropy, kl, ppo_clip, reg_grpo
+from vlrl.losses.clipped import ppo_clip
+from vlrl.losses.regression import reg_grpo
+from vlrl.losses.regularisers import entropy, kl
 from vlrl.types import Decision, Episode, Evaluation, Observation, Rollouts, Sample, Step, Turn
 from vlrl.update import Updater, minibatches
 from vlrl.weighing import constant, sequence_mean, token_mean

@@ -7,7 +7,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from vlrl.losses import ppo_clip
+from vlrl.losses.clipped import ppo_clip
 from vlrl.types import Batch, Evaluation
 from vlrl.weighing import constant, sequence_mean, token_mean
 

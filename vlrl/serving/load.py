@@ -7,11 +7,11 @@ from typing import Any
 
 from robot.serving.spec import Servable
 from vlrl import config as configs
-from vlrl import registry
+from vlrl import registry, reward_model
 from vlrl.config import Config, PolicySection
 from vlrl.policies.control import ControlPolicy
 from vlrl.policies.lerobot import LerobotPolicy
-from vlrl.policies.load import load
+from vlrl.policies.load import described, load
 from vlrl.serving.lerobot import Lerobot
 from vlrl.serving.ours import Driver, Speaker, driver_spec, speaker_spec
 from vlrl.serving.weights import source_of, version_of
@@ -32,6 +32,8 @@ def servable(folder: str, config: Config | None = None, *, hz: float = 0.0, devi
     source = source_of(folder)
     found = config or _of_run(folder)
     section = found.policy if found else PolicySection()
+    if described(source).get("model_type") == reward_model.FAMILY:
+        return reward_model.servable(source)
     policy = load(section.model_copy(update={"model": source}), device=device)
     name, version = Path(folder).name, version_of(source)
     if isinstance(policy, ControlPolicy):

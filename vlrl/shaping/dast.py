@@ -1,8 +1,4 @@
-"""Reward shaping: pure functions `(rollouts, *, options) -> reward [N]`, in the YAML's order, before `advantages`.
-
-What a reward alone cannot see, because it hangs on the other completions of the prompt. The log keeps the reward as the
-task gave it; only the estimators see the shaped one.
-"""
+"""Brevity among the completions of a prompt."""
 
 from __future__ import annotations
 
