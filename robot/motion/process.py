@@ -10,7 +10,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from robot.wire import pack
 from vlrl.types import UserError
 
 KEPT = 10_000  # ticks that nobody has read
+SEEN = 100  # of them, those that keep their pictures, which would fill the memory
 FAREWELL = 10.0  # seconds for the process to leave its robot safe
 
 
@@ -53,7 +54,8 @@ class Motion:
     Attributes:
         about: what it drives.
         task: the instruction of the scene, where the robot says one.
-        lost: ticks that nobody read in time, `KEPT` of them are kept; dark: ticks whose pictures came too late.
+        lost: ticks that nobody read in time, `KEPT` of them are kept; dark: ticks whose pictures came too late, or
+            were not read within `SEEN` ticks.
 
     Raises:
         UserError: there is no such body, or it cannot be made, connected or held to these limits.
@@ -249,6 +251,9 @@ class Motion:
         self.dark += bool(fields["pictures"]) and not ticked.sensed.images
         self.lost += len(self._ticks) == KEPT
         self._ticks.append(ticked)
+        if len(self._ticks) > SEEN and (old := self._ticks[-SEEN - 1]).sensed.images:
+            self._ticks[-SEEN - 1] = replace(old, sensed=replace(old.sensed, images={}))
+            self.dark += 1
         self._timings.append(Timing(**fields["timing"]))
         self._latest, self.task = ticked, fields["task"]
         if fields["began"] > self._began:

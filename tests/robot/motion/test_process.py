@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+from robot.motion import process
 from robot.motion.limits import ChannelLimits, DeadMan, Safety, Stale
 from robot.motion.process import Motion
 from robot.motion.timeline import Plan
@@ -58,6 +59,17 @@ def test_says_what_it_drives(tabletop):
     about = tabletop.about
     assert (about.hz, about.images, len(about.names)) == (20.0, {"camera1": (24, 32)}, 12)
     assert about.controls == about.channels and about.channels[0].kind == "speed"
+
+
+def test_pictures_that_nobody_reads_do_not_fill_the_memory(tabletop, monkeypatch):
+    """Two cameras would take gigabytes while the loop is busy elsewhere."""
+    monkeypatch.setattr(process, "SEEN", 5)
+    now = tabletop.begin(3).tick
+    tabletop.ticks()
+    tabletop.wait(now + 20, 10)
+    ticks = tabletop.ticks()
+    assert [bool(each.sensed.images) for each in ticks[-5:]] == [True] * 5
+    assert not any(each.sensed.images for each in ticks[:-5]) and tabletop.dark >= len(ticks) - 5
 
 
 def test_a_plan_is_carried_out_tick_by_tick(tabletop):
