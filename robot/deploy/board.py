@@ -24,7 +24,6 @@ def told(rig: Rig, ticked: Ticked, now: float) -> dict[str, Any]:
         ("Drives", ticked.source),
         ("Age of the action", f"{1000 * ticked.age:.0f} ms"),
         ("Latency, 95 %", f"{1000 * rig.chunks.latency():.0f} ms"),
-        ("Tick", str(ticked.tick)),
         ("Policy server", rig.client.lost or "connected"),
     ]
     seen = rig.seen()
@@ -37,8 +36,13 @@ def told(rig: Rig, ticked: Ticked, now: float) -> dict[str, Any]:
         "facts": facts,
         "cameras": cameras,
         "joints": _joints(rig, ticked),
-        "events": rig.events,
+        "events": [_event(what, *rest) for what, rest in rig.events.items()],
     }
+
+
+def _event(what: str, count: int, cause: str) -> str:
+    times = f" ({count} times)" if count > 1 else ""
+    return f"{what}{times}: {cause}" if cause else f"{what}{times}"
 
 
 def _joints(rig: Rig, ticked: Ticked) -> list[tuple[str, float, str, float]]:

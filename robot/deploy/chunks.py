@@ -46,6 +46,7 @@ class Chunks:
         self._sent_at = 0  # the tick at which it was handed over
         self._numbers = itertools.count()
         self._latency: deque[float] = deque(maxlen=WINDOW)
+        self._own: set[int] = set()  # numbers of plans that are not the policy's
 
     def begin(self) -> None:
         """An episode begins: nothing is running and nothing awaited."""
@@ -107,7 +108,9 @@ class Chunks:
         """A plan that does not come from the policy: begins at once and ends after so many seconds at most."""
         now = time.monotonic()
         self.begin()
-        return Plan(next(self._numbers), None, actions, self._tick_hz, now + seconds, now)
+        plan = Plan(next(self._numbers), None, actions, self._tick_hz, now + seconds, now)
+        self._own.add(plan.seq)
+        return plan
 
     def nothing(self, actions: int) -> Plan:
         """A plan that takes the place of whatever is running and asks for nothing, so that the robot holds.
@@ -116,6 +119,10 @@ class Chunks:
             actions: numbers of an action.
         """
         return replace(self.own(np.zeros((1, actions), np.float32), 1.0), expires=0.0)
+
+    def scripted(self, seq: int) -> bool:
+        """Whether a plan was one of `own`."""
+        return seq in self._own
 
     def latency(self) -> float:
         """Seconds from an observation to its plan: the 95th percentile of the last answers; 0 before the first."""

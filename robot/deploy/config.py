@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationError
 
 from robot.motion.limits import Safety
-from vlrl.strict import Component, Count, Plugin, Rate, Section, load_as
+from vlrl.strict import Component, Count, Plugin, Rate, Section, explain, load_as
 from vlrl.types import UserError
 
 Mode = Literal["sync", "async", "blend", "rtc"]
@@ -87,7 +88,7 @@ class Stuck(Section):
 
     seconds: Rate = 2.0
     share: Rate = 0.1  # of what was commanded that must come of it
-    back_s: Rate = 2.0  # to the pose so long before
+    back_s: Rate = 2.0  # to the pose so long before, in as long
     tries: Count = 3  # in one episode; then it ends
 
 
@@ -97,6 +98,26 @@ class Practice(Section):
     hours: Rate | None = None
     reset: Reset = Reset()
     stuck: Stuck | None = Stuck()
+
+
+class OnEmulator(Section):
+    socket: str  # the control socket, as `vlrl emulate` prints it
+
+
+class Served(Section):
+    """A success classifier behind a server (`vlrl reward-model`, `vlrl serve`)."""
+
+    url: str
+    threshold: Annotated[float, Field(ge=0, le=1)]  # of the probability, from which on the job is done
+    after: Count = 3  # answers in a row
+    hz: Rate = 5.0  # questions a second, at most
+    token_file: str | None = None
+    ca: str | None = None
+
+
+SCENES: Mapping[str, type[Section]] = MappingProxyType(
+    {"operator": Section, "body": Section, "emulator": OnEmulator, "served": Served}
+)
 
 
 class Deploy(Section):
@@ -111,7 +132,7 @@ class Deploy(Section):
     seed: Annotated[int, Field(ge=0)] = 0  # of the first episode's scene; the next ones count on
     out: str | None = None  # folder for result.json and report.html; none: runs/deploy_CONFIG
     home: Annotated[Home | None, Off] = None
-    scene: Plugin = Component(name="operator")  # operator, body or emulator
+    scene: Plugin = Component(name="operator")  # one of SCENES
     safety: Safety = Safety()
     record: Annotated[Record | None, Off] = None
     teleop: Annotated[Teleop | None, Off] = None
@@ -138,8 +159,8 @@ def _problem(config: Deploy) -> str:
         return "policy: needs either url (of a server) or dir (a policy's folder)"
     if policy.url is not None and not policy.url.startswith(("ws://", "wss://")):
         return f"policy.url: {policy.url!r}: must begin with ws:// or wss://"
-    if config.scene.name not in ("operator", "body", "emulator"):
-        return f"scene: {config.scene.name!r}: must be operator, body or emulator"
+    if problem := _scene_problem(config.scene):
+        return problem
     if config.cameras_stop_s < config.cameras_stale_s:
         return "cameras_stop_s: must not be less than cameras_stale_s"
     if not config.robot.get("name"):
@@ -149,4 +170,14 @@ def _problem(config: Deploy) -> str:
         return f"cameras.{untyped[0]}.type: is required, for example opencv"
     if practice and sum((practice.reset.pose is not None, practice.reset.url is not None, practice.reset.person)) > 1:
         return "practice.reset: only one of pose, url and person"
+    return ""
+
+
+def _scene_problem(scene: Component) -> str:
+    if scene.name not in SCENES:
+        return f"scene: {scene.name!r}: must be one of {', '.join(SCENES)}"
+    try:
+        SCENES[scene.name].model_validate(scene.options)
+    except ValidationError as error:
+        return explain(error, SCENES[scene.name], prefix="scene.")
     return ""

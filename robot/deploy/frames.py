@@ -12,7 +12,7 @@ import numpy as np
 from robot.deploy.spool import picture, read
 
 REACTIONS = ("warn", "clip", "hold", "stop")
-SOURCES = ("none", "policy", "person", "hold")
+SOURCES = ("none", "policy", "person", "hold", "script")
 
 
 @dataclass(frozen=True, eq=False)

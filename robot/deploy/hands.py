@@ -1,7 +1,8 @@
 """A person's hand on the robot: lerobot's teleoperators, in a process of their own.
 
-Started as `python -m robot.deploy.hands PIPE`: is sent {"type", "options"}, and then sends {"names", "takes"} with the
-array `action` RATE times a second, or {"trouble"}. `takes`: the device itself says that a person intervenes.
+Started as `python -m robot.deploy.hands PIPE`: is sent {"type", "options", "channels"}, answers {} or {"user_error"},
+and then sends {"takes"} with the array `action` float32 [A] RATE times a second, or {"trouble"}. `takes`: the device
+itself says that a person intervenes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pkgutil import iter_modules
@@ -40,16 +42,17 @@ class Hands:
     """
 
     def __init__(self, kind: str, options: Mapping[str, Any], channels: Sequence[str]):
-        self._channels, self._lock = tuple(channels), threading.Lock()
+        self._lock = threading.Lock()
         self._action: np.ndarray | None = None
         self._at, self._takes, self.trouble = 0.0, False, "no action yet"
-        self._child = Child("robot.deploy.hands", {"type": kind, "options": dict(options)}, self._hear, self._died)
+        order = {"type": kind, "options": dict(options), "channels": list(channels)}
+        self._child = Child("robot.deploy.hands", order, self._hear, self._died)
 
     @property
-    def takes(self) -> bool:
-        """The device says that a person intervenes."""
+    def takes(self) -> bool | None:
+        """Whether the device says that a person intervenes; None where it says nothing."""
         with self._lock:
-            return self._takes and time.monotonic() - self._at < OLD_S
+            return self._takes if time.monotonic() - self._at < OLD_S else None
 
     def target(self) -> np.ndarray | None:
         """float32 [A]; None where the device says nothing."""
@@ -64,12 +67,8 @@ class Hands:
             if "trouble" in fields:
                 self.trouble = fields["trouble"]
                 return
-            said = dict(zip(fields["names"], arrays["action"], strict=True))
-            missing = [name for name in self._channels if name not in said]
-            self.trouble = f"it does not give {missing[0]}" if missing else ""
-            if not missing:
-                self._action = np.array([said[name] for name in self._channels], np.float32)
-                self._at, self._takes = time.monotonic(), fields["takes"]
+            self._action, self.trouble = arrays["action"], ""
+            self._at, self._takes = time.monotonic(), fields["takes"]
 
     def _died(self) -> None:
         self.trouble = "the teleoperator's process died"
@@ -89,9 +88,12 @@ def made(kind: str, options: Mapping[str, Any]) -> Any:
         from lerobot.utils.import_utils import register_third_party_plugins
     except ImportError as error:
         raise UserError(f"teleop: needs lerobot: pip install 'vlrl[robot]' ({str(error).splitlines()[0]})") from None
-    for module in iter_modules(lerobot.teleoperators.__path__):
+    names = [module.name for module in iter_modules(lerobot.teleoperators.__path__)]
+    for name in sorted(names, key=lambda name: -SequenceMatcher(None, kind, name).ratio()):  # all of them take seconds
+        if kind in TeleoperatorConfig.get_known_choices():
+            break
         with contextlib.suppress(Exception):  # each asks for libraries of its own
-            import_module(f"lerobot.teleoperators.{module.name}")
+            import_module(f"lerobot.teleoperators.{name}")
     register_third_party_plugins()
     try:
         config = draccus.decode(TeleoperatorConfig, {"type": kind, **options})
@@ -100,23 +102,34 @@ def made(kind: str, options: Mapping[str, Any]) -> Any:
         raise UserError(f"teleop: {' '.join(str(error).split())}") from None
 
 
-def follow(device: Any, sender: Sender) -> None:
+def check(device: Any, kind: str, channels: Sequence[str]) -> None:
+    """Raises UserError where the device does not say one of the robot's targets."""
+    known: list[str] = []
+    with contextlib.suppress(Exception):  # some cannot say it before they are connected, and then say no joints
+        known = [str(name) for name in device.action_features]
+    for name in channels:
+        if name not in known:
+            says = ", ".join(known) or "nothing of the kind"
+            raise UserError(f"teleop.type: {kind} does not say {name}, by which the robot is driven; it says {says}")
+
+
+def follow(device: Any, channels: Sequence[str], sender: Sender) -> None:
     """Connects and sends what the hand does, for ever; what goes wrong is told and tried again."""
     while True:
         try:
-            if not device.is_connected:
-                device.connect(calibrate=False)
+            device.connect(calibrate=False)
             while True:
                 began = time.monotonic()
-                action = {name: float(value) for name, value in device.get_action().items()}
-                takes = _takes(device)
-                numbers = np.array(list(action.values()), np.float32)
-                sender.send({"names": list(action), "takes": takes}, {"action": numbers})
+                action = device.get_action()
+                numbers = np.array([action[name] for name in channels], np.float32)
+                sender.send({"takes": _takes(device)}, {"action": numbers})
                 time.sleep(max(0.0, began + 1 / RATE - time.monotonic()))
         except Exception as error:  # the border to drivers, which raise what they like
             sender.send({"trouble": " ".join(str(error).split()) or type(error).__name__})
         with contextlib.suppress(Exception):
             device.disconnect()
+        with contextlib.suppress(Exception):  # a bus that cannot be told so stays open, and would never be tried again
+            device.bus.port_handler.closePort()
         time.sleep(RETRY_S)
 
 
@@ -131,11 +144,12 @@ def main(descriptor: int) -> None:
     fields, _ = unpack(pipe.recv_bytes())
     try:
         device = made(fields["type"], fields["options"])
+        check(device, fields["type"], fields["channels"])
     except UserError as error:
         sender.send({"user_error": str(error)})
         return
     sender.send({})
-    threading.Thread(target=follow, args=(device, sender), daemon=True).start()
+    threading.Thread(target=follow, args=(device, fields["channels"], sender), daemon=True).start()
     until_closed(pipe)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from robot.deploy.episode import LOST, STOPPED, Ending, Episode, row
+from robot.deploy.ending import LOST, STOPPED, Ending, row
+from robot.deploy.episode import Episode
 from robot.deploy.practice import Practising
 from robot.deploy.record import Recorder
 from robot.deploy.reset import pose_of, ramp
@@ -45,10 +46,12 @@ def _one(rig: Rig, recorder: Recorder | None, practice: Practising | None, numbe
     rig.ledger.pause()
     first = rig.motion.begin(seed)
     spool = _spool(rig, recorder, number, seed)
-    rig.say(f"episode {number}: {rig.config.task or rig.motion.task}")
+    task = rig.config.task or rig.motion.task
+    rig.say(f"episode {number}{f': {task}' if task else ''}")
     after = practice.watch if practice else lambda ticked: ""
     ending = Episode(rig, number, seconds=rig.config.seconds, spool=spool, after=after).play(first)
-    ending = _judged(rig, ending)
+    if practice is None:
+        ending = _judged(rig, ending)
     told = row(number, seed, ending, *_lasted(rig, first))
     if spool is not None:
         spool.close(**told)

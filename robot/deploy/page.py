@@ -32,8 +32,10 @@ img { width: 100%; height: auto; image-rendering: pixelated; border-radius: 6px;
 #said { font-size: 16px; } #said[data-bad] { color: var(--bad); font-weight: 600; }
 dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 8px; }
 dd { font-size: 18px; font-variant-numeric: tabular-nums; } ol { list-style: none; font-size: 13px; }
-td.bar { width: 40%; min-width: 90px; } td.bar i { display: block; height: 8px; border-radius: 4px;
- background: var(--accent); }
+.cards { align-items: start; } #said { margin-bottom: 12px; } ol li { padding: 4px 0; } .card table { width: 100%; }
+td.bar { width: 40%; min-width: 90px; } td.bar b { display: block; position: relative; height: 6px; border-radius: 3px;
+ background: var(--rule); } td.bar i { position: absolute; top: -4px; width: 6px; height: 14px; margin-left: -3px;
+ border-radius: 3px; background: var(--accent); }
 """
 PAGE = Template("""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -61,7 +63,8 @@ function element(name, text, more) {
 }
 function joint([name, value, unit, share]) {
   const row = document.createElement("tr"), bar = element("td", "", {className: "bar"});
-  const fill = document.createElement("i"); fill.style.width = 100 * share + "%"; bar.append(fill);
+  const track = element("b", ""), mark = element("i", ""); mark.style.left = 100 * share + "%";
+  track.append(mark); bar.append(track);
   row.append(element("td", name), element("td", value.toFixed(2) + " " + unit), bar); return row;
 }
 function camera([name, seq, age]) {

@@ -63,12 +63,20 @@ def _bar(count: int, index: int, most: int) -> str:
 def _axes(low: float, high: float, unit: str, most: float) -> str:
     base = HEIGHT - BOTTOM
     marks = "".join(
-        f'<text x="{LEFT + share * (WIDTH - LEFT - RIGHT):.1f}" y="{base + 16}" text-anchor="middle">'
-        f"{low + share * (high - low):.4g}</text>"
-        for share in (0, 0.25, 0.5, 0.75, 1)
+        f'<text x="{LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT):.1f}" y="{base + 16}" '
+        f'text-anchor="middle">{value:.4g}</text>'
+        for value in _round_numbers(low, high)
     )
     return (
         f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>{marks}'
         f'<text x="{LEFT - 6}" y="{TOP + 10}" text-anchor="end">{most:.4g}</text>'
         f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{unit}</text>'
     )
+
+
+def _round_numbers(low: float, high: float) -> np.ndarray:
+    """A handful from `low` to `high`, that people read easily."""
+    rough = (high - low) / 4
+    power = 10.0 ** np.floor(np.log10(rough))
+    step = power * next(each for each in (1, 2, 5, 10) if each * power >= rough * 0.8)
+    return np.arange(np.ceil(low / step - 1e-9), np.floor(high / step + 1e-9) + 1) * step + 0.0

@@ -17,7 +17,7 @@ from robot.robot import Signals
 from robot.serving.client import Client
 from vlrl.types import UserError
 
-BACK_S = 2.0  # seconds in which a stuck robot goes back
+MISSES = 3  # resets in a row that did not arrive: then a person is needed
 
 
 @dataclass(eq=False)
@@ -35,7 +35,9 @@ class Practising:
     config: Practice
     resetter: Client | None = None
     resets: int = 0
+    missed: int = 0  # resets to a pose that did not arrive
     stuck: int = 0  # in this episode
+    _in_a_row: int = field(default=0, init=False)  # of `missed`
     _jam: Jam | None = field(default=None, init=False)
 
     def __post_init__(self):
@@ -49,11 +51,11 @@ class Practising:
         if self._jam is None or not self._jam.see(ticked):
             return ""
         self.stuck += 1
-        self.rig.ledger.recoveries += 1
         if self.stuck > self.config.stuck.tries:
             return f"stuck {self.stuck} times"
+        self.rig.ledger.recoveries += 1
         self.rig.say("stuck: back to where it was free")
-        ramp(self.rig, self._jam.free(), BACK_S)
+        ramp(self.rig, self._jam.free(), self.config.stuck.back_s)
         self.rig.motion.plan(self.rig.chunks.nothing(len(self.rig.motion.about.controls)))
         return ""
 
@@ -68,11 +70,18 @@ class Practising:
             return not rig.ender.code
         if self._pose is not None:
             rig.motion.begin(seed)
-            ramp(rig, self._pose, reset.seconds)
+            self._count(ramp(rig, self._pose, reset.seconds))
             rig.motion.idle()
         if self.resetter is not None:
             self._by_policy(number, seed)
-        return rig.motion.alive and not rig.motion.latest().stopped and not rig.ender.code
+        free = self._in_a_row < MISSES and not rig.motion.latest().stopped
+        return free and rig.motion.alive and not rig.ender.code
+
+    def _count(self, arrived: bool) -> None:
+        self._in_a_row = 0 if arrived else self._in_a_row + 1
+        if not arrived:
+            self.missed += 1
+            self.rig.say("the reset pose was not reached", bad=True)
 
     def _by_policy(self, number: int, seed: int) -> None:
         rig = self.rig
@@ -81,7 +90,7 @@ class Practising:
         rig.say("the reset policy plays")
         Episode(
             rig, number, seconds=self.config.reset.seconds, client=self.resetter, chunks=chunks,
-            judge=lambda ticked: Signals(),
+            judge=lambda ticked, images: Signals(),
         ).play(first)  # fmt: skip
 
     def _renew(self) -> None:

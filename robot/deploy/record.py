@@ -8,18 +8,50 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from robot.deploy.config import Deploy, Record
 from robot.deploy.finish import fits, spools_of
 from robot.deploy.frames import features
+from robot.deploy.sight import Seen
 from robot.deploy.spool import Spool
+from robot.motion.body import Ticked
 from robot.motion.messages import About
 from vlrl.types import UserError
 
 LARGE = 128  # pixels of a picture from which on `auto` makes videos
+
+
+class Recording:
+    """One episode's ticks on their way into its spool, each picture once.
+
+    Args:
+        spool: None: nothing is kept.
+        seen: the cameras' newest pictures.
+    """
+
+    def __init__(self, spool: Spool | None, seen: Callable[[], Mapping[str, Seen]]):
+        self._spool, self._seen, self._told = spool, seen, False
+        self._kept: dict[str, int] = {}  # camera -> the last picture that was kept
+
+    def tick(self, ticked: Ticked) -> str:
+        """Why nothing more can be kept, once; else ''."""
+        if self._spool is None:
+            return ""
+        fresh = {}
+        for name, seen in self._seen().items():
+            if self._kept.get(name) != seen.seq:
+                fresh[name], self._kept[name] = seen.picture, seen.seq
+        self._spool.tick(ticked, fresh | dict(ticked.sensed.images))
+        problem = "" if self._told else self._spool.problem
+        self._told = bool(problem) or self._told
+        return problem
+
+    def note(self, text: str) -> None:
+        if self._spool is not None:
+            self._spool.note(text=text)
 
 
 class Recorder:

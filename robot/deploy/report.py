@@ -28,11 +28,11 @@ PAGE = Template("""<!doctype html>
 <title>$title</title><link rel="icon" href="data:,"><style>$style</style></head>
 <body><main><section><h1>$title</h1><p class="muted">$facts</p><p class="end">$end</p></section>
 <section><h2>Success</h2>$success</section>
-<section><h2>Episodes</h2><div class="table">$episodes</div></section>
 <section><h2>Latency</h2><div class="table">$latency</div></section>
 <section class="grid cards">$plots</section>
 <section><h2>Who drove</h2><div class="table">$sources</div></section>
-<section><h2>Events</h2><div class="table">$events</div></section>
+<section><h2>Events</h2><div class="table words">$events</div></section>
+<section><h2>Episodes</h2><div class="table words">$episodes</div></section>
 <section><details><summary>Configuration</summary><pre>$config</pre></details></section>
 </main></body></html>
 """)
@@ -40,7 +40,7 @@ STYLE = """
 .end { font-weight: 600; } .track { position: relative; height: 14px; background: var(--rule); border-radius: 7px; }
 .track i { position: absolute; top: 0; bottom: 0; border-radius: 7px; background: var(--accent); opacity: .45; }
 .track b { position: absolute; top: -3px; width: 4px; height: 20px; margin-left: -2px; background: var(--text); }
-pre { overflow-x: auto; font-size: 12.5px; } td:last-child { white-space: normal; text-align: left; }
+pre { overflow-x: auto; font-size: 12.5px; } .words :is(th, td):last-child { white-space: normal; text-align: left; }
 """
 
 
@@ -124,7 +124,7 @@ def _latency(result: Mapping[str, Any]) -> str:
 
 def _sources(result: Mapping[str, Any]) -> str:
     ticks, hands = result["ticks"], result["interventions"]
-    rows = [[name, ticks.get(name, 0)] for name in ("policy", "person", "hold", "none")]
+    rows = [[name, ticks.get(name, 0)] for name in ("policy", "person", "script", "hold", "none")]
     rows += [["without a fresh action", f"{ticks['not_fresh']:.1%}"], ["takeovers by a person", hands["takeovers"]]]
     rows += [[name.replace("_", " "), result[name]] for name in ("recoveries", "reconnects", "lost_records")]
     return _table(("Ticks", "Count"), rows)

@@ -35,7 +35,10 @@ def pose_of(pose: Mapping[str, float], channels: tuple[Channel, ...], key: str) 
 
 
 def ramp(rig: Rig, goal: np.ndarray, seconds: float) -> bool:
-    """Moves to a pose, float32 [A], at even speed -> whether the robot arrived. Needs an episode that has begun."""
+    """Moves to a pose, float32 [A], at even speed -> whether the robot arrived. Needs an episode that has begun.
+
+    What the operator presses meanwhile is lost, but for a stop.
+    """
     motion, about = rig.motion, rig.motion.about
     first = motion.latest()
     start = first.sensed.measured if first.sent is None else first.sent
@@ -43,9 +46,13 @@ def ramp(rig: Rig, goal: np.ndarray, seconds: float) -> bool:
     last, speeds = first.tick, np.array([channel.kind == "speed" for channel in about.controls])
     end, ahead = first.tick + seconds * about.hz, math.ceil(AHEAD_S * about.hz)
     far = ARRIVED * np.array([MOVED.get(channel.unit, np.inf) for channel in about.channels])
+
+    def arrived(ticked: Ticked) -> bool:
+        return bool((~(np.abs(ticked.sensed.measured - goal) > far)).all())
+
     while motion.alive and not rig.ender.code:
         now = motion.latest()
-        if now.stopped or now.tick > end + SETTLE_S * about.hz:
+        if now.stopped or now.tick > end + SETTLE_S * about.hz or (now.tick > end and arrived(now)):
             break
         if now.tick > last or now is first:
             last = now.tick
@@ -60,12 +67,12 @@ def ramp(rig: Rig, goal: np.ndarray, seconds: float) -> bool:
             motion.stop("the operator's emergency stop")
         rig.show(now)
         time.sleep(PAUSE_S)
-    off = np.abs(motion.latest().sensed.measured - goal)
-    return bool((~(off > far)).all())
+    return arrived(motion.latest())
 
 
 class Jam:
-    """Sees a robot that is sent somewhere and does not move. Only channels that are positions and measured count.
+    """Sees a robot that is sent somewhere and does not move. Only channels that are positions and measured count, and
+    no gripper (of unit %): that closes on things.
 
     Args:
         hz: ticks a second.
@@ -76,9 +83,8 @@ class Jam:
         size = round(stuck.seconds * hz)
         self._window: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=max(2, size))
         self._path: deque[np.ndarray] = deque(maxlen=max(2, size) + self._back)
-        self._far = np.array(
-            [np.inf if channel.kind == "speed" else MOVED.get(channel.unit, np.inf) for channel in channels]
-        )
+        counts = [channel.kind != "speed" and channel.unit != "%" for channel in channels]
+        self._far = np.where(counts, [MOVED.get(channel.unit, np.inf) for channel in channels], np.inf)
 
     def see(self, ticked: Ticked) -> bool:
         """Whether it is stuck as of this tick."""
@@ -90,7 +96,7 @@ class Jam:
         if len(self._window) < self._window.maxlen:
             return False
         asked, measured = (np.array(each) for each in zip(*self._window, strict=True))
-        wanted = np.abs(asked - measured).min(axis=0)  # all the time at least so far away
+        wanted = np.abs((asked - measured).mean(axis=0))  # a policy may begin each chunk anew from where the robot is
         came = np.ptp(measured, axis=0)
         return bool(((wanted > self._far) & (came < self._share * wanted)).any())
 

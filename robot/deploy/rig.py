@@ -18,10 +18,12 @@ from robot.deploy.keys import Keys
 from robot.deploy.ledger import Ledger
 from robot.deploy.scene import Scene
 from robot.deploy.sight import Eyes, Seen
+from robot.deploy.takeover import Takeover
 from robot.deploy.view import View
 from robot.deploy.watch import Lookout
 from robot.motion.body import Ticked
 from robot.motion.process import Motion
+from robot.motion.stages.bounds import bounds
 from robot.serving.client import Client
 from robot.serving.spec import Feature, Picture, Wants
 from vlrl.types import UserError
@@ -33,9 +35,10 @@ NOTHING: Mapping[str, Seen] = MappingProxyType({})
 
 
 class Ender:
-    """Why the run should end: an exit code that a signal's handler sets, or 0."""
+    """What signals' handlers set: why the run should end, an exit code or 0; whether it is an emergency stop."""
 
     code = 0
+    stopped = False
 
 
 @dataclass(eq=False)
@@ -55,7 +58,7 @@ class Rig:
     view: View | None = None
     said: str = ""  # what the run is at, in one line
     bad: bool = False
-    events: list[str] = field(default_factory=list)  # the last ones, newest first
+    events: dict[str, tuple[int, str]] = field(default_factory=dict)  # what -> how often, the last cause; newest first
     _shown: float = 0.0
 
     @property
@@ -67,6 +70,13 @@ class Rig:
         config = self.config
         return Lookout(tuple(config.cameras), self.motion.about.channels, config.cameras_stale_s, config.cameras_stop_s)
 
+    def takeover(self) -> Takeover | None:
+        """None without a teleoperator. A hand may be as far from the robot as the governor's first target may."""
+        if self.hands is None:
+            return None
+        channels, hz = self.motion.about.channels, self.motion.about.hz
+        return Takeover(self.hands, channels, bounds(channels, self.config.safety, hz).jump, hz)
+
     def seen(self) -> Mapping[str, Seen]:
         return self.eyes.latest() if self.eyes else NOTHING
 
@@ -75,14 +85,17 @@ class Rig:
         return {name: seen.picture for name, seen in self.seen().items()} | dict(ticked.sensed.images)
 
     def orders(self) -> list[str]:
-        return [*self.keys.orders(), *(self.view.orders() if self.view else [])]
+        stop = ["stop"] if self.ender.stopped else []
+        return [*stop, *self.keys.orders(), *(self.view.orders() if self.view else [])]
 
     def say(self, text: str, bad: bool = False) -> None:
         self.said, self.bad = text, bad
         print(text, file=sys.stderr, flush=True)
 
-    def event(self, text: str) -> None:
-        self.events = [text, *(each for each in self.events if each != text)][:12]
+    def event(self, what: str, cause: str = "") -> None:
+        """For the page: the last cause of each, and how often it was."""
+        count = self.events.pop(what, (0, ""))[0] + 1
+        self.events = dict([(what, (count, cause)), *list(self.events.items())[:11]])
 
     def show(self, ticked: Ticked | None) -> None:
         """To the page, now and then."""

@@ -46,9 +46,9 @@ class Eyes:
         return self._child.pid
 
     def latest(self) -> Mapping[str, Seen]:
-        """Of those cameras that have shown something, the newest picture."""
+        """Of those cameras that have shown something, the newest picture, in the order in which they are named."""
         with self._news:
-            return dict(self._seen)
+            return {name: self._seen[name] for name in self._cameras if name in self._seen}
 
     def trouble(self) -> Mapping[str, str]:
         """What is wrong with which camera; {} while all is well."""

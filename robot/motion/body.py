@@ -11,7 +11,7 @@ import numpy as np
 from robot.robot import Signals
 
 Reaction = Literal["warn", "clip", "hold", "stop"]
-Source = Literal["policy", "person", "hold", "none"]
+Source = Literal["policy", "person", "hold", "none", "script"]  # script: a motion of the deployment's own
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,9 @@ class Safety(Section):
     stale: Stale = Stale()
     sensor: Sensor = Sensor()
     # what follows the last dot of a number's name; torque: 1 on, 0 off
-    health: dict[str, Health] = {"temperature": Health(high=65.0), "torque": Health(low=0.5)}
+    health: dict[str, Health] = {  # error: 1 where the servo itself reports one
+        "temperature": Health(high=65.0), "torque": Health(low=0.5), "error": Health(high=0.5),
+    }  # fmt: skip
     react: dict[str, Reaction] = {}  # stage -> warn, clip, hold or stop; docs/safety.md has the defaults
     dead_man: DeadMan | None = None
     estop: EStop = EStop()

@@ -16,6 +16,7 @@ from robot.motion.timeline import Plan, Timeline
 from robot.motion.watch import Silence
 
 LOST_S = 0.5  # seconds without an answer after which a robot counts as lost; it is held from the first tick on
+SLOW_S = 2.0  # seconds of nothing but slow answers: its speeds are no longer what they are said to be
 STOPPED, EMERGENCY = 3, 6  # exit codes
 
 
@@ -59,7 +60,8 @@ class Loop:
         self._hand: tuple[np.ndarray, float] | None = None
         self._sensed: Sensed | None = None
         self._sent: np.ndarray | None = None
-        self._running, self._fresh, self._well = False, False, time.monotonic()
+        self._running, self._fresh = False, False
+        self._well = self._quick = time.monotonic()
         self._slow = math.inf if getattr(body, "simulated", False) else 1 / body.hz  # a simulator's time waits
 
     def begin(self, seed: int) -> None:
@@ -183,10 +185,13 @@ class Loop:
     def _count(self, events: list[Event]) -> None:
         """How long the robot has not answered, or not in time."""
         faults, now = [event for event in events if event.stage == "bus"], time.monotonic()
-        if not faults:
+        if not any(event.reaction == "hold" for event in faults):
             self._well = now
-        elif now - self._well > LOST_S:
-            raise LostError(f"the robot does not answer for {now - self._well:.1f} s: {faults[0].cause}")
+        if not faults:
+            self._quick = now
+        for since, limit in ((self._well, LOST_S), (self._quick, SLOW_S)):
+            if now - since > limit:
+                raise LostError(f"the robot does not answer in time for {now - since:.1f} s: {faults[0].cause}")
 
     def _forget(self) -> None:
         self._timeline.clear()

@@ -24,7 +24,7 @@ class Answer:
     queue_s: float  # in the server
     infer_s: float
     version: str  # of the policy's weights
-    expires_s: float  # after sent_at, from then on nothing of it should be begun
+    expires_s: float  # after sent_at, from then on all of it is late, where actions are bound to their times
 
 
 @dataclass(frozen=True)
@@ -73,15 +73,16 @@ class Ledger:
         self._open.clear()
 
     def judge(self, reply: Reply, now: float) -> Answer | None:
-        """The answer, or None for one that came too late to be used; why is counted."""
+        """The answer, or None for one that a newer one or another episode has overtaken; why is counted.
+
+        An answer older than its chunk is long is one still: what carries it out knows whether it is of use.
+        """
         at, episode = self._open.get(reply.seq, (now, self._episode))
         why = ""
         if reply.seq not in self._open:
             why = "older" if reply.seq <= self._newest else "not asked on this connection"
         elif episode != self._episode:
             why = "episode"
-        elif now - at > reply.expires_s:
-            why = "expired"
         self._newest = max(self._newest, reply.seq)
         for seq in [each for each in self._open if each <= reply.seq]:
             del self._open[seq]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import chain, starmap
 from typing import Any, Literal
 
@@ -16,8 +17,9 @@ from robot.motion.bodies.lerobot_make import drive_of, made
 from robot.motion.body import Channel, Sensed
 from vlrl.types import UserError
 
-READINGS = 30.0  # of the servos' health a second, at most one a tick
+READINGS = 40.0  # of the servos' health a second, at most one a tick
 CONNECTS = 3  # tries, where there is a port
+NEWS = 0.1  # share by which a number of a servo's health changed that is asked for again
 ENOUGH = 0.005  # seconds: below that, a tick has no room for a reading
 
 
@@ -54,6 +56,7 @@ class LerobotBody:
         self.ranges: dict[str, tuple[float, float]] = {}
         self._health: dict[str, float] = {}
         self._questions: Iterator[Any] = iter(())
+        self._torque: list[Any] = []
         self._asked_at = 0.0
 
     def connect(self) -> None:
@@ -65,6 +68,7 @@ class LerobotBody:
             self.ranges |= {f"{prefix}{motor}.pos": both for motor, both in found.items()}
         serial = [(bus, prefix) for prefix, bus in self._buses.items() if hasattr(bus, "port_handler")]
         self._questions = chain.from_iterable(zip(*starmap(lerobot_bus.readings, serial), strict=False))
+        self._torque = [partial(lerobot_bus.torque, *each) for each in serial]
 
     def _connected(self) -> bool:
         """Connects, also where one of the hundred packets of that is lost -> whether it is calibrated."""
@@ -98,14 +102,19 @@ class LerobotBody:
         return np.array([sent.get(channel.name, action[channel.name]) for channel in self.channels], np.float32)
 
     def spare(self, seconds: float) -> None:
-        """Asks after the servos' health, one reading, in what is left of a tick."""
+        """Asks which servos are under torque, and after one more number of their health, in what is left of a tick."""
         now = time.monotonic()
         if seconds < ENOUGH or now - self._asked_at < 1 / READINGS:
             return
         self._asked_at = now
-        question = next(self._questions, None)
-        if question is not None:
-            self._health |= question()
+        for question in (*self._torque, next(self._questions, dict)):
+            self._health |= self._sure(question)
+
+    def _sure(self, question: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """What is new is asked for again: a reply that came late may have answered an older question."""
+        said = question()
+        news = [abs(value - self._health.get(name, value)) > NEWS * abs(value) for name, value in said.items()]
+        return question() if any(news) or not said.keys() <= self._health.keys() else said
 
     def rest(self, how: Literal["hold", "off"]) -> list[str]:
         if self._buses:

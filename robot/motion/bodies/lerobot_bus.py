@@ -14,7 +14,6 @@ from typing import Any
 TRIES = 3  # for each servo that is to be made safe
 SPEED_MODE = 1  # Operating_Mode of wheels, with Feetech and Dynamixel
 HEALTH = {  # register -> name, and the factor to its unit
-    "Torque_Enable": ("torque", 1.0),  # 0: it has let go
     "Present_Temperature": ("temperature", 1.0),  # deg C
     "Present_Voltage": ("voltage", 0.1),  # V
     "Present_Input_Voltage": ("voltage", 0.1),
@@ -105,6 +104,12 @@ def ranges(bus: Any) -> dict[str, tuple[float, float]]:
             ends = [bus._normalize({number: limit})[number] for limit in limits]
             found[motor] = (float(min(ends)), float(max(ends)))
     return found
+
+
+def torque(bus: Any, prefix: str) -> dict[str, float]:
+    """Who is under torque, all in one exchange: `{"shoulder_pan.torque": 1.0}`. Raises ConnectionError."""
+    told = bus.sync_read("Torque_Enable", normalize=False)
+    return {f"{prefix}{motor}.torque": float(value) for motor, value in told.items()}
 
 
 def readings(bus: Any, prefix: str) -> Iterator[Callable[[], dict[str, float]]]:

@@ -1,11 +1,13 @@
 """A scripted policy behind the real server, and the pieces of a small deployment."""
 
 import contextlib
+import json
 import os
 import resource
 import subprocess
 import sys
 import time
+import urllib.request
 from argparse import Namespace
 
 import numpy as np
@@ -26,15 +28,15 @@ class Scripted:
 
     name, version = "scripted push", "1"
 
-    def __init__(self, delay: float = 0.0, pictures: tuple[Picture, ...] = (), rtc: bool = False):
+    def __init__(self, delay: float = 0.0, pictures: tuple[Picture, ...] = (), rtc: bool = False, chunk: int = CHUNK):
         action = tuple(Feature(name, "m/s") for name in ALL)
-        self.spec = Spec(tuple(Feature(name) for name in STATE), pictures, action, HZ, CHUNK, rtc)
+        self.spec = Spec(tuple(Feature(name) for name in STATE), pictures, action, HZ, chunk, rtc)
         self.delay, self.asked = delay, []
 
     def infer(self, asked):
         time.sleep(self.delay)
         self.asked += asked
-        return [np.repeat(expert("push", each.state)[None], CHUNK, 0).astype(np.float32) for each in asked]
+        return [np.repeat(expert("push", each.state)[None], self.spec.chunk, 0).astype(np.float32) for each in asked]
 
     def forget(self, session):
         pass
@@ -96,6 +98,31 @@ class Run:
         self.process.stdout.close()
         assert not any("Traceback" in line for line in self.lines), self.lines
         return self.process.wait()
+
+
+class Page:
+    """The live page as its script sees it. Args: address: what the deployment says."""
+
+    def __init__(self, address):
+        self._address = address
+        page = urllib.request.urlopen(address).read().decode()
+        self._token = {"X-Token": page.split('const token = "')[1].split('"')[0]}
+
+    def order(self, text):
+        request = urllib.request.Request(f"{self._address}order", text.encode(), self._token)
+        assert urllib.request.urlopen(request).status == 200
+
+    def state(self):
+        told = json.load(urllib.request.urlopen(urllib.request.Request(f"{self._address}state", headers=self._token)))
+        return told | {"facts": dict(told["facts"])}
+
+    def until(self, holds, seconds=30.0):
+        """The state once it holds."""
+        end = time.monotonic() + seconds
+        while not holds(told := self.state()):
+            assert time.monotonic() < end, told
+            time.sleep(0.02)
+        return told
 
 
 @contextlib.contextmanager

@@ -4,10 +4,9 @@ import json
 import os
 import signal
 import subprocess
-import urllib.request
 
 import pytest
-from small_deploy import Run, killable, written
+from small_deploy import Page, Run, killable, written
 
 from robot.deploy.finish import spools_of
 from robot.deploy.frames import load
@@ -125,10 +124,7 @@ def test_stop_button(tmp_path) -> None:
         run = Run(long_run(tmp_path, url, robot__askew=180.0, view={"port": 0}))
         address = run.until("live view").split()[-1]
         run.until("episode 1: Push")
-        page = urllib.request.urlopen(address).read().decode()
-        token = page.split('const token = "')[1].split('"')[0]
-        request = urllib.request.Request(f"{address}order", b"stop", {"X-Token": token})
-        assert urllib.request.urlopen(request).status == 200
+        Page(address).order("stop")
         assert run.end() == 6
     (take,) = takes(tmp_path)
     assert take.end["outcome"] == "stopped" and "emergency" in take.end["reason"]

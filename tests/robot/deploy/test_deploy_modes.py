@@ -31,6 +31,15 @@ def test_sync_asks_about_the_robot_at_rest(server, tmp_path) -> None:
         assert any(np.array_equal(question.state, states[i]) and driven[i] == -1 for i in range(start - 3, start))
 
 
+def test_a_policy_slower_than_its_chunk_is_long_still_drives(tmp_path) -> None:
+    """An answer that takes 120 ms for one action of 50 ms: dropped as too old, the robot would never move."""
+    with running(Scripted(delay=0.12, chunk=1)) as url:
+        record = {"out": str(tmp_path / "data"), "finish": False}
+        assert main(options(written(tmp_path, url, policy__execute=None, seconds=2, record=record))) == 0
+    driven = [fields["seq"] for fields, _ in ticks_of(tmp_path).ticks if fields["source"] == "policy"]
+    assert len(driven) >= 4 and len(driven) == len(set(driven))  # each answer is one tick's action
+
+
 @pytest.mark.parametrize("mode", ["async", "blend"])
 def test_asynchronous_targets_never_pause(server, tmp_path, mode) -> None:
     """The reason for asynchronous chunks: the robot moves on while the policy thinks."""

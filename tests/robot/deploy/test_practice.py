@@ -5,13 +5,16 @@ from argparse import Namespace
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 from small_deploy import options, written
 
 from robot.deploy.chunks import Chunks
 from robot.deploy.command import main, replay_main
 from robot.deploy.config import Policy, Stuck
-from robot.deploy.finish import finish
+from robot.deploy.finish import spools_of
+from robot.deploy.frames import features, grid, load
 from robot.deploy.reset import Jam, pose_of, ramp
 from robot.motion.body import Channel, Sensed, Ticked
 from robot.motion.limits import Safety
@@ -92,17 +95,25 @@ def test_stuck_is_sent_but_does_not_come() -> None:
     assert jam_at([i + 5.0 for i in range(40)], [float(i) for i in range(40)])[0] is None  # follows behind
     assert jam_at([1.0] * 40, [0.0] * 40)[0] is None  # hangs a little
     assert jam_at([40.0] * 40, [9.0] * 40, "person")[0] is None
+    assert jam_at([9.0 + i % 8 for i in range(40)], [9.0] * 40)[0] is not None  # each chunk begins where it is
+    assert jam_at([9.0 + 8 * (i % 3 - 1) for i in range(39)], [9.0] * 39)[0] is None  # trembles
 
 
-def test_practice_resets_and_counts(nodding, tmp_path) -> None:
-    """Nights without anybody: each episode begins where the one before it could begin."""
-    pose = {"shoulder_pan.pos": 5.0}
-    file = written(tmp_path, nodding, robot=BODY, policy__mode="async", policy__execute=None, episodes=2, seconds=1,
-                   practice={"reset": {"pose": pose, "seconds": 0.5}}, home={"pose": pose, "seconds": 0.5},
-                   safety={})  # fmt: skip
-    assert main(options(file)) == 0
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert result["practice"] == {"resets": 2, "recoveries": 0} and len(result["episodes"]) == 2
+def kept(folder):
+    """The numbers of the first recording as a data set's files have them, without lerobot."""
+    made = grid(load(next(spools_of(folder).glob("*.spool"))))
+    rows = [made.frame(index, last=False) for index in range(len(made))]
+    columns = features(made.take.header, video=False)
+    wanted = ("observation.state", "action", "scene")
+    table = {name: [row[name].tolist() for row in rows] for name in wanted[:2]}
+    table |= {"scene": [int(row["scene"][0]) for row in rows], "episode_index": [0] * len(rows),
+              "frame_index": list(range(len(rows)))}  # fmt: skip
+    for part in ("meta", "data/chunk-000"):
+        (folder / part).mkdir(parents=True)
+    info = {"fps": made.take.header["fps"], "total_episodes": 1, "features": {name: columns[name] for name in wanted}}
+    (folder / "meta" / "info.json").write_text(json.dumps(info))
+    parquet.write_table(pyarrow.table(table), folder / "data" / "chunk-000" / "file-000.parquet")
+    return len(rows)
 
 
 def test_a_recorded_episode_once_more(nodding, tmp_path, capsys) -> None:
@@ -111,7 +122,7 @@ def test_a_recorded_episode_once_more(nodding, tmp_path, capsys) -> None:
     file = written(tmp_path, nodding, robot=BODY, policy__mode="async", policy__execute=None, seconds=2, safety={},
                    record={"out": str(data), "finish": False})  # fmt: skip
     assert main(options(file)) == 0
-    assert finish(data)["frames"] > 50
+    assert kept(data) > 50
     capsys.readouterr()
     chosen = Namespace(dataset=str(data), config=str(file), changes=[], episode=0, json=True)
     assert replay_main(chosen) == 0

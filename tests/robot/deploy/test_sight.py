@@ -63,9 +63,10 @@ def until(condition, seconds=30.0):
 def test_a_camera_freezes_goes_silent_and_comes_back() -> None:
     """A policy that is shown old pictures as if they were new drives blind."""
     publisher = Publisher()
-    eyes = Eyes({"front": publisher.config()})
+    eyes = Eyes({"wrist": publisher.config(), "front": publisher.config()})
     try:
         eyes.wait(30)
+        assert list(eyes.latest()) == ["wrist", "front"]  # as named, whichever was first: policies count on the order
         first = eyes.latest()["front"]
         until(lambda: eyes.latest()["front"].seq > first.seq + 2)
         assert eyes.latest()["front"].picture.shape == (24, 32, 3) and eyes.trouble() == {}

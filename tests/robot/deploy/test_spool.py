@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robot.deploy import finish as finishing
+from robot.deploy import recorded
 from robot.deploy.finish import TAKEN, finish, fits, restore, spools_of
 from robot.deploy.frames import features, grid, load
 from robot.deploy.spool import Spool, picture, read
@@ -134,6 +135,8 @@ def test_the_data_set_loads_in_lerobot_and_grows(tmp_path) -> None:
     assert int(sum(data[i]["intervention"] for i in range(20, 40))) == 6
     driven = LeRobotDataset("local/data-corrections", root=tmp_path / "data-corrections")
     assert len(driven) == 6 and driven[5]["next.done"]
+    again = recorded.load(out, 1)  # as `vlrl replay` reads it
+    assert again.hz == 25 and np.array_equal(again.actions[3], data[23]["action"].numpy())
     assert json.loads((out / "meta" / "vlrl.json").read_text())["controls"][0] == {"name": "a.pos", "unit": "deg"}
 
 

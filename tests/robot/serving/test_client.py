@@ -180,20 +180,20 @@ def test_late_and_foreign_chunks_are_dropped_and_counted(tools, scripted):
     held = []
 
     def script(observe):
-        said = {0: [], 1: [make(observe), *held], 2: [make(observe, seq=77)], 3: [make(observe, expires_s=0.0)]}
+        said = {0: [], 1: [make(observe), *held], 2: [make(observe, seq=77)]}
         held.append(make(observe))
         return said.get(observe.seq, [make(observe)])
 
     make = Scripted(tools.SPEC, script).chunk
     with tools.client(scripted(script)) as client:
         seen = []
-        for number in range(5):
+        for number in range(4):
             client.ask(tools.asked())
             until(lambda wanted=number: client.stats.sent == wanted + 1)
-            if number in (1, 4):
+            if number in (1, 3):
                 seen.append(the_answer(client).seq)
-        assert seen == [1, 4]
-        assert client.stats.dropped == {"older": 1, "not asked on this connection": 1, "expired": 1}
+        assert seen == [1, 3]
+        assert client.stats.dropped == {"older": 1, "not asked on this connection": 1}
 
 
 def reply(seq, expires_s=100.0):
@@ -208,7 +208,7 @@ def test_the_ledger_knows_what_is_too_late():
         ledger.asked(seq, float(seq), 0)
     assert ledger.judge(reply(1), 2.0).seq == 1
     assert ledger.judge(reply(0), 2.0) is None and stats.dropped == {"older": 1}
-    assert ledger.judge(reply(2, expires_s=0.5), 2.6) is None and stats.dropped["expired"] == 1
+    assert ledger.judge(reply(2, expires_s=0.5), 2.6).seq == 2  # a slow policy's one action is still an answer
     ledger.reset(1)
     assert ledger.judge(reply(3), 4.0) is None and stats.dropped["episode"] == 1
     ledger.asked(6, 6.0, 1)
@@ -216,7 +216,7 @@ def test_the_ledger_knows_what_is_too_late():
     assert ledger.judge(reply(6), 7.0) is None and stats.dropped["not asked on this connection"] == 1
     ledger.asked(7, 7.0, 1)
     answer = ledger.judge(reply(7), 9.0)
-    assert (answer.sent_at, answer.received_at) == (7.0, 9.0) and stats.answered == 2
+    assert (answer.sent_at, answer.received_at) == (7.0, 9.0) and stats.answered == 3
 
 
 def test_a_new_episode_takes_no_answer_of_the_old(tools):
