@@ -53,7 +53,7 @@ def halted(ticked: Ticked, no_hand: str, no_server: str) -> Ending:
     if no_hand:
         return Ending("stopped", f"{cause}; the teleoperator was lost: {no_hand}", code=STOPPED)
     if no_server:
-        return Ending("stopped", f"{cause}; the policy server was lost: {no_server}", code=SERVER)
+        return Ending("stopped", f"{cause}; the policy server: {no_server}", code=SERVER)
     return Ending("stopped", cause, code=STOPPED)
 
 

@@ -102,7 +102,8 @@ class Episode:
     def _standing(self, ticked: Ticked) -> Ending | None:
         """How the episode ends with this tick, if it does."""
         if ticked.stopped:
-            return halted(ticked, self._takeover.lost if self._taken else "", self._policy.lost)
+            gone = self._policy.lost or self._policy.failure
+            return halted(ticked, self._takeover.lost if self._taken else "", gone)
         try:
             signals = self._judge(ticked, self._rig.images(ticked))
         except RobotError as error:
