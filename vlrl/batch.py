@@ -36,7 +36,9 @@ def carried(episodes: Sequence[Episode]) -> Tensor:
     return torch.arange(longest) < lengths[:, None]
 
 
-def columns(episodes: Sequence[Episode], reference: Tensor | None = None, features: Tensor | None = None) -> Rollouts:
+def columns(
+    episodes: Sequence[Episode], reference: Tensor | None = None, features: Tensor | None = None, step: int = 0
+) -> Rollouts:
     """One step's episodes as columns on the CPU, in float32."""
     decisions = decisions_of(episodes)
     owner = [i for i, episode in enumerate(episodes) for _ in episode.turns]
@@ -52,7 +54,18 @@ def columns(episodes: Sequence[Episode], reference: Tensor | None = None, featur
         weight=torch.tensor([episode.sample.weight for episode in episodes], dtype=torch.float32),
         features=features,
         buckets=tuple(episode.sample.key for episode in episodes),
+        parts=parts_of(episodes),
+        step=step,
+        correct=torch.tensor([e.score.correct if e.score else e.reward for e in episodes], dtype=torch.float32),
+        texts=tuple(action if isinstance(action := e.turns[-1].decision.action, str) else "" for e in episodes),
     )
+
+
+def parts_of(episodes: Sequence[Episode]) -> dict[str, Tensor]:
+    """Each part of the reward that every episode's score has, float32 [N]."""
+    scores = [episode.score.parts if episode.score else {} for episode in episodes]
+    shared = [name for name in scores[0] if all(name in parts for parts in scores)]
+    return {name: torch.tensor([parts[name] for parts in scores], dtype=torch.float32) for name in shared}
 
 
 def shaped(rollouts: Rollouts, shapings: Sequence) -> Rollouts:

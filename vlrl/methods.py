@@ -6,34 +6,51 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-Need = Literal["group", "reference", "features", "sequence_mean"]
+Need = Literal["group", "reference", "features", "sequence_mean", "one_forward", "one_turn", "sampled"]
 Level = Literal["sequence", "token"]
 T = TypeVar("T", bound=Callable)
 
+# what a recipe is told that does not give it: behind the method's name
 ALTERNATIVES = {
     "group": "needs several completions per prompt: set train.group_size to 2 or more, or use beta_tracker",
+    "reference": "needs log-probabilities under a frozen copy, which this policy does not keep: leave it out",
+    "features": "needs what a policy makes of its prompts, for critics, which this one does not give: "
+    "use group or beta_tracker",
     "sequence_mean": "is a loss of whole completions, which count the same: set weighing to sequence_mean",
+    "one_forward": "compares all tokens of an optimizer step: leave train.microbatch out (smaller steps: "
+    "train.minibatches)",
+    "one_turn": "compares whole completions, but episodes of this task take several turns: use ppo_clip",
+    "sampled": "needs log-probabilities of the law that sampled, which replayed episodes do not have: "
+    "use likelihood, or rollouts: plain",
 }
 
 
 @dataclass(frozen=True)
 class Method:
-    """needs: what the run must give. level: `sequence` works on one value per decision, `token` on [B, T]."""
+    """What a plug-in says of itself.
+
+    needs: what the run must give. lacks: what a rollout strategy takes from it. level: `sequence` works on one value
+    per decision, `token` on [B, T].
+    """
 
     needs: tuple[Need, ...] = ()
     level: Level = "sequence"
     source: str = ""
+    lacks: tuple[Need, ...] = ()
 
 
-def method(*, needs: tuple[Need, ...] = (), level: Level = "sequence", source: str = "") -> Callable[[T], T]:
+def method(
+    *, needs: tuple[Need, ...] = (), level: Level = "sequence", source: str = "", lacks: tuple[Need, ...] = ()
+) -> Callable[[T], T]:
     """Marks a function or class as a plug-in and states its needs and its source (paper, equation or repository)."""
 
     def mark(target: T) -> T:
-        target.method = Method(needs, level, source)
+        target.method = Method(needs, level, source, lacks)
         return target
 
     return mark
 
 
 def of(target: object) -> Method:
-    return getattr(target, "method", Method())
+    """What a plug-in declares, also with its options filled in (functools.partial)."""
+    return getattr(getattr(target, "func", target), "method", Method())

@@ -10,7 +10,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from vlrl import methods
+from vlrl import interactions, methods
 from vlrl.config import Config, DataSection
 from vlrl.strict import Component, check_options, suggest
 from vlrl.types import Data, UserError
@@ -21,7 +21,7 @@ HOMES = {
     "losses": ("vlrl.losses",),
     "weighing": ("vlrl.weighing",),
     "sampler": ("vlrl.samplers",),
-    "rollouts": ("vlrl.strategies", "vlrl.augment", "vlrl.temporal"),
+    "rollouts": ("vlrl.strategies", "vlrl.augment", "vlrl.temporal", "vlrl.filtering"),
     "shaping": ("vlrl.shaping",),
 }
 
@@ -135,12 +135,13 @@ def check(config: Config, source: str) -> None:
     try:
         _check_options("task", config.task, "task")
         _check_options("sampler", config.sampler, "sampler")
-        _check_options("rollouts", config.rollouts, "rollouts")
+        _check_needs(config, _check_options("rollouts", config.rollouts, "rollouts"), config.rollouts, "rollouts")
         _check_options("weighing", config.weighing, "weighing")
         for kind in ("shaping", "advantages", "losses"):
             for i, component in enumerate(getattr(config, kind)):
                 _check_needs(config, _check_options(kind, component, f"{kind}.{i}"), component, f"{kind}.{i}")
-        _check_order(config)
+        for problem in interactions.problems(config, find):
+            raise UserError(problem)
         if config.train.minibatches > config.train.prompts:
             raise UserError(f"train.minibatches: at most train.prompts = {config.train.prompts}, the groups of a step")
     except UserError as error:
@@ -156,24 +157,40 @@ def _check_options(kind: str, component: Component, path: str) -> Any:
 
 
 def _check_needs(config: Config, target: Any, component: Component, path: str) -> None:
-    given = {"group": config.train.group_size > 1, "sequence_mean": config.weighing.name == "sequence_mean"}
+    train = config.train
+    given = {
+        "group": train.group_size > 1,
+        "sequence_mean": config.weighing.name == "sequence_mean",
+        "one_forward": train.microbatch is None or train.microbatch * train.minibatches >= train.prompts,
+        "one_turn": not interactions.takes_turns(config, find),
+    }
     for need in methods.of(target).needs:
         if not given.get(need, True):
             raise UserError(f"{path} ({component.name}) {methods.ALTERNATIVES[need]}")
 
 
-def _check_order(config: Config) -> None:
-    """Normalising after token-level shaping would change the shaping's mean."""
-    levels = [methods.of(find("advantages", c.name)).level for c in config.advantages]
-    for i, level in enumerate(levels):
-        if level == "sequence" and "token" in levels[:i]:
-            earlier = config.advantages[levels.index("token")].name
-            raise UserError(f"advantages.{i} ({config.advantages[i].name}) must come before {earlier}")
+def check_policy(config: Config, about: Mapping[str, Any]) -> None:
+    """The model gives what the methods read; `about` is its config.json, {} where it is not at hand.
+
+    Raises:
+        UserError: it has no log-probabilities, as lerobot's policies; or no features, and a critic reads them.
+    """
+    if "type" in about and "model_type" not in about:
+        raise UserError(
+            f"policy.model: lerobot's {about['type']!r} gives no log-probabilities, which every loss needs: "
+            "train it with lerobot-train (docs/demos.md), or start from a policy that `vlrl clone` makes"
+        )
+    if about.get("model_type") != "vlrl_control":
+        return
+    for i, component in enumerate(config.advantages):
+        if "features" in methods.of(find("advantages", component.name)).needs:
+            raise UserError(f"advantages.{i} ({component.name}) {methods.ALTERNATIVES['features']}")
 
 
 def needs_reference(config: Config, estimators: list[Callable]) -> bool:
-    """Whether any loss term or estimator reads the reference's log-probabilities."""
-    declared = [methods.of(find("losses", c.name)).needs for c in config.losses]
+    """Whether any loss term, shaping or estimator reads the reference's log-probabilities."""
+    components = [("losses", c) for c in config.losses] + [("shaping", c) for c in config.shaping]
+    declared = [methods.of(find(kind, c.name)).needs for kind, c in components]
     return any("reference" in needs for needs in [*declared, *map(_needs_of, estimators)])
 
 

@@ -31,7 +31,7 @@ def plain(
     return collect(policy, task, samples, group_size, **act)
 
 
-@method(source="offline to online: DigiRL, arXiv 2406.11896")
+@method(lacks=("sampled",), source="offline to online: DigiRL, arXiv 2406.11896")
 class OfflineFirst:
     """Recorded episodes during the first steps, then plain ones.
 
@@ -71,7 +71,7 @@ class OfflineFirst:
 offline_first = OfflineFirst
 
 
-@method(source="replay of all episodes: github.com/DigiRL-agent/digirl, arXiv 2406.11896")
+@method(lacks=("group", "sampled"), source="replay of all episodes: github.com/DigiRL-agent/digirl, arXiv 2406.11896")
 class Replay:
     """New episodes, and earlier ones of the run among them: where playing is dear, each is learned from several times.
 

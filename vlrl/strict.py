@@ -165,7 +165,8 @@ def _fields(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
 
 def suggest(word: str, known: Sequence[str]) -> str:
     """'; did you mean X? (one of ...)' for an unknown word."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    begun = sorted(name for name in known if word and name.startswith(f"{word}_"))
+    close = begun or difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return hint + (f" (one of: {', '.join(sorted(known))})" if known else "")
 

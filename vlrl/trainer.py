@@ -19,6 +19,7 @@ from vlrl.advantages.mssr import k3
 from vlrl.batch import columns, decisions_of, estimate, shaped
 from vlrl.config import Config
 from vlrl.evaluate import Result, evaluate
+from vlrl.policies.load import bundled, described, newest_checkpoint
 from vlrl.policies.load import load as load_policy
 from vlrl.progress import Progress, Stopper
 from vlrl.report import write_report
@@ -44,6 +45,7 @@ class Trainer:
 
         self.config, self.out = config, Path(config.out)
         train = config.train
+        registry.check_policy(config, described(newest_checkpoint(bundled(config.policy.model))))
         torch.manual_seed(config.seed)
         self.task = registry.make_task(config)
         self.samples = self.task.samples("train")
@@ -59,8 +61,12 @@ class Trainer:
         self.sampler = registry.make("sampler", config.sampler, "sampler", len(self.samples), config.seed)
         if hasattr(self.sampler, "check"):
             self.sampler.check(self.samples)  # a list made for other data shows before anything is written
+        if hasattr(self.sampler, "follow"):
+            self.sampler.follow(self.samples, self.estimators)  # draws by what an estimator knows of each prompt
         given = (self.policy, self.task, config.seed)
         self.rollouts = registry.make("rollouts", config.rollouts, "rollouts", *given)
+        if hasattr(self.rollouts, "pool"):
+            self.rollouts.pool = [self.samples[i] for i in self.sampler.positions]
         place = ProjectConfiguration(project_dir=self.out, logging_dir=self.out / "tensorboard")
         self.accelerator = Accelerator(log_with=config.log.trackers or None, project_config=place)
         learned = [p for p in self.policy.model.parameters() if p.requires_grad]
@@ -123,18 +129,20 @@ class Trainer:
             self.policy, self.task, chosen, train.group_size, self.step, keep=self._keeps_prefill()
         )
         decisions, collected = decisions_of(episodes), clock()
+        for estimator in self._revisiting():
+            estimator.revisit(self.policy, episodes)  # scores what was answered earlier
         reference = self.policy.reference(decisions).cpu() if self.reference else None
         features = self.policy.features(decisions).cpu() if self.features else None
-        rollouts = columns(episodes, reference, features)
+        rollouts = columns(episodes, reference, features, self.step)
         advantage = estimate(shaped(rollouts, self.shaping), self.estimators)
         for setting in self.optimizer.param_groups:
             setting["lr"] = self._lr()
         estimated = clock()
         totals = self.updater.step(decisions, rollouts, advantage, (self.config.seed, self.step))
         self.step += 1
-        self._count(totals, len(episodes))
+        self._count(totals, getattr(self.rollouts, "played", len(episodes)))  # a strategy may leave out some
         row = {"step": self.step, **describe(episodes, rollouts, advantage, totals), "lr": self._lr(-1)}
-        for part in (self.rollouts, *self.estimators):
+        for part in (self.rollouts, *self.shaping, *self.estimators):
             row |= getattr(part, "metrics", {})
         timing = {"step": self.step, "seconds": clock() - start, "rollout": collected - start,
                   "estimate": estimated - collected, "update": clock() - estimated}  # fmt: skip
@@ -155,7 +163,11 @@ class Trainer:
         train = self.config.train
         whole = train.minibatches == train.epochs == 1 and not train.microbatch
         plain = self.accelerator.num_processes == 1 and not self.config.policy.gradient_checkpointing
-        return train.shared_prefix and whole and plain and getattr(self.task, "at_once", None) is None
+        alone = plain and not self._revisiting()  # another evaluation would come first
+        return train.shared_prefix and whole and alone and getattr(self.task, "at_once", None) is None
+
+    def _revisiting(self) -> list[Any]:
+        return [estimator for estimator in self.estimators if hasattr(estimator, "revisit")]
 
     def _lr(self, offset: int = 0) -> float:
         """The learning rate of the present step: warm-up, then constant or linear to `lr_end`."""
@@ -288,7 +300,7 @@ class Trainer:
         return True
 
     def _stateful(self) -> list[Any]:
-        return [part for part in (self.rollouts, *self.estimators) if hasattr(part, "state_dict")]
+        return [part for part in (self.rollouts, *self.shaping, *self.estimators) if hasattr(part, "state_dict")]
 
     @contextlib.contextmanager
     def _clock(self) -> Iterator[None]:

@@ -279,7 +279,8 @@ class Task(Protocol):
 class Policy(Protocol):
     """A model that acts and can say how likely its actions were.
 
-    For methods with critics also `features(decisions) -> Tensor [B, H]`, see `vlrl.policies.vlm.VLM.features`. To be
+    For methods with critics also `features(decisions) -> Tensor [B, H]`, see `vlrl.policies.vlm.VLM.features`; for
+    those that score earlier actions again `decide`, and `ids` where a text can be written in several ways. To be
     trained it is `Trainable`. `act` also takes `greedy` (the likeliest action) and `keep` (see `VLM.act`).
     """
 
@@ -326,6 +327,10 @@ class Rollouts:
     weight: Tensor | None = None  # float32 [N], how much each sample counts; None: all the same
     features: Tensor | None = None  # float32 [B, H], what the policy makes of each decision's prompt, for critics
     buckets: tuple[str, ...] = ()  # [N], what baselines are kept for (`Sample.key`); (): sample_ids
+    correct: Tensor | None = None  # float32 [N] in [0, 1], as accuracy counts it; None: the reward
+    texts: tuple[str, ...] = ()  # [N], the last action of each episode where it is text
+    parts: Mapping[str, Tensor] = field(default_factory=dict)  # float32 [N] each, the reward's parts, unweighted
+    step: int = 0  # training steps done, for what changes with time
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -213,6 +213,10 @@ def test_the_configs_we_ship_load(path):
         from robot.deploy.config import load
 
         assert load(str(path)).safety
+    elif path.parent.name == "compare":  # for `vlrl compare`
+        from vlrl.compare.config import Comparison
+
+        assert strict.load_as(Comparison, path).recipes
     elif path.stem.startswith("learn"):  # for `vlrl learn`
         from vlrl.learning.config import LearnConfig
 

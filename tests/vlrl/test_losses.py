@@ -28,6 +28,8 @@ TERMS = {
     "kl k2": functools.partial(kl, kind="k2"),
     "reg_grpo scaled": functools.partial(reg_grpo, eps=0.5, scale=2.0, ddof=0),
 }
+# hold a part of themselves fixed, so that their value has another slope: tests/vlrl/test_group_losses.py
+STOPPED = {"cispo", "dhpo_entropy", "gspo_token", "trust_region"}
 TINY = 1e-9  # so small an eps of `reg_grpo` that it does not show
 
 
@@ -98,7 +100,7 @@ def test_a_full_mssr_step_equals_the_worked_example_with_its_gradient(golden, ne
     near(new.grad, outputs["grad"])
 
 
-@pytest.mark.parametrize("name", TERMS)
+@pytest.mark.parametrize("name", [name for name in TERMS if name not in STOPPED])
 @pytest.mark.parametrize("seed", range(3))
 def test_gradients_equal_finite_differences(name, seed):
     """A wrong gradient trains towards something else while the logged loss looks right."""

@@ -20,10 +20,11 @@ RECIPES = sorted(file for file in FOLDER.glob("*.yaml") if file.stem not in APAR
 HELPER = Path(__file__).with_name("run_cli.py")
 PATIENCE = 300  # seconds until a run counts as stuck
 SMALL = (
-    *("train.steps=2", "train.prompts=2", "train.minibatches=1", "train.epochs=1", "policy.max_tokens=6"),
+    *("train.steps=2", "train.prompts=2", "train.minibatches=1", "train.epochs=1", "policy.max_tokens=10"),
     *("eval.samples=2", "eval.batch=2", "log.trackers=[]", "log.rollouts=1"),
 )
 FEW = {"pool": 4, "held_out": 2}  # samples, of tasks that are drawn
+MORE = {"dapo": ("policy.max_tokens=12",)}  # its length penalty begins later
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def test_a_recipe_trains(recipe, processes, tmp_path):
     assert own.policy.model == "embedded" and own.out == f"runs/{recipe.stem}"
     output = tuple(str(tmp_path / name) for name in ("out", "err"))
     few = [f"task.{key}={n}" for key, n in FEW.items() if key in options_of(find("task", own.task.name))]
-    changes = [f"out={tmp_path / 'run'}", f"train.group_size={size}", *SMALL, *few]
+    changes = [f"out={tmp_path / 'run'}", f"train.group_size={size}", *SMALL, *few, *MORE.get(recipe.stem, ())]
     request = {"arguments": ["train", str(recipe), *changes], "folder": str(tmp_path), "output": output,
                "largest_file": None}  # fmt: skip
     process = processes.Process(target=runpy.run_path, args=(str(HELPER), {"REQUEST": request}, "__main__"))

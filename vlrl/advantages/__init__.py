@@ -2,6 +2,9 @@
 
 The list starts from the reward of each decision, [B]. Estimators keep [B] until one works token by token, [B, T]. Those
 with a state are classes. Written with tensor methods only, so that reading a configuration needs no torch.
+
+One with `start` responses per prompt is given their rewards before the first step, by `begin(key, rewards)`; one with
+`revisit(policy, episodes)` is called in each step before it estimates, under the weights that played the episodes.
 """
 
 from vlrl.advantages.statistics import group_deviations, group_means

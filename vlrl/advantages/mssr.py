@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Eta = Literal["paper", "monotone", "fixed"]
+Outcome = Literal["binary", "fractional", "unbounded"]
 
 
 def forgetting_rate(kl: float | None, mode: Eta, low: float = 0.875, high: float = 0.96, target: float = 0.01) -> float:
@@ -42,7 +43,8 @@ class BetaTracker:
 
     Args:
         eta: rule for the forgetting rate; all but `fixed` need the reference's log-probabilities.
-        outcome: `binary` counts rewards above `threshold`; `fractional` takes the reward itself, clipped to [0, 1].
+        outcome: `binary` counts rewards above `threshold`; `fractional` takes the reward itself, clipped to [0, 1];
+            `unbounded` takes it as it is: v is then a running mean, `v += (r - v) / (eta (a + b) + 1)`.
         scale: the reward that counts as a full success; rewards are divided by it before all else.
         unseen: v of a prompt without history.
         start: prior responses per prompt, sampled before the first step (0: none).
@@ -59,7 +61,7 @@ class BetaTracker:
         high: float = 0.96,
         target_kl: float = 0.01,
         kl_window: int = 20,
-        outcome: Literal["binary", "fractional"] = "binary",
+        outcome: Outcome = "binary",
         threshold: float = 0.5,
         scale: float = 1.0,
         unseen: float = 0.5,
@@ -81,6 +83,10 @@ class BetaTracker:
         a, b = self.counts.get(sample_id, (0.0, 0.0))
         return a / (a + b) if a + b > 0 else self.unseen
 
+    def weight(self, sample_id: str) -> float:
+        """Observations that a prompt's value rests on; that of its start where it has no history."""
+        return sum(self.counts.get(sample_id, (self.start_weight, 0.0)))
+
     def rate(self) -> float:
         kl = sum(self.kl) / len(self.kl) if self.kl else None
         return forgetting_rate(kl, self.eta, self.low, self.high, self.target_kl)
@@ -99,15 +105,21 @@ class BetaTracker:
             self.kl.append(k3(rollouts.logprobs, rollouts.reference, rollouts.mask))
         eta = self.rate()
         for sample_id, r in zip(rollouts.keys, rollouts.reward.tolist(), strict=True):
-            a, b = self.counts.get(sample_id, (0.0, 0.0))
-            if a + b == 0.0:
-                a, b = self.start_weight * self.unseen, self.start_weight * (1 - self.unseen)
-            good = self._outcome(r)
-            self.counts[sample_id] = (eta * a + good, eta * b + 1 - good)
+            self.update(sample_id, r, eta)
         return (reward - values)[rollouts.episode]
+
+    def update(self, sample_id: str, reward: float, eta: float) -> None:
+        """One more outcome of a prompt, after the share `eta` of its past is kept."""
+        a, b = self.counts.get(sample_id, (0.0, 0.0))
+        if a + b == 0.0:
+            a, b = self.start_weight * self.unseen, self.start_weight * (1 - self.unseen)
+        good = self._outcome(reward)
+        self.counts[sample_id] = (eta * a + good, eta * b + 1 - good)
 
     def _outcome(self, reward: float) -> float:
         reward = reward / self.scale
+        if self.outcome == "unbounded":
+            return reward
         return float(reward > self.threshold) if self.outcome == "binary" else min(max(reward, 0.0), 1.0)
 
     def state_dict(self) -> dict[str, Any]:

@@ -23,3 +23,14 @@ def group_deviations(values: Tensor, group: Tensor) -> Tensor:
     high = values.new_full((len(sizes),), float("-inf")).scatter_reduce(0, index, values, "amax")
     variance = values.new_zeros(len(sizes)).index_add(0, index, squares) / (sizes - 1).clamp(min=1)
     return variance.sqrt().masked_fill(low == high, 0.0)[index]
+
+
+def group_sizes(group: Tensor) -> Tensor:
+    """How many members each member's group has, int64 [N]."""
+    _, index, sizes = group.unique(return_inverse=True, return_counts=True)
+    return sizes[index]
+
+
+def group_centred(values: Tensor, group: Tensor) -> Tensor:
+    """Each member [N] minus its group's mean; exactly 0 where all members are equal, whatever the mean's rounding."""
+    return (values - group_means(values, group)).masked_fill(group_deviations(values, group) == 0, 0.0)

@@ -30,6 +30,6 @@ def entropy_shaping(
         [B, T]
     """
     advantage = advantage[:, None] * rollouts.mask if advantage.ndim == 1 else advantage
-    sampled = -rollouts.logprobs.exp() * rollouts.logprobs
-    measure = (sampled if entropy == "sampled_plogp" else rollouts.entropy).to(advantage.dtype)
+    logprobs = rollouts.logprobs.masked_fill(~rollouts.mask, 0.0)
+    measure = (-logprobs.exp() * logprobs if entropy == "sampled_plogp" else rollouts.entropy).to(advantage.dtype)
     return advantage + (alpha * measure).minimum(advantage.abs() / kappa) * rollouts.mask

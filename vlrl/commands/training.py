@@ -29,6 +29,12 @@ def add(commands: Commands) -> None:
     warm.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
     warm.set_defaults(run=_warmstart)
 
+    compare = commands.add_parser("compare", help="several recipes over one task at equal cost, with a test")
+    compare.add_argument("config", help="for example configs/compare/single_vs_group.yaml")
+    compare.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    compare.add_argument("--plan", action="store_true", help="only say what is equal and what is not")
+    compare.set_defaults(run=_compare)
+
     show = commands.add_parser("show", help="the fully resolved config")
     show.add_argument("config")
     show.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
@@ -90,6 +96,19 @@ def _warmstart(options: argparse.Namespace) -> int:
     from vlrl.warmstart import main as warmstart
 
     return warmstart(options.config, options.changes)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from vlrl.compare.plan import plan
+
+    planned = plan(options.config, options.changes)
+    print(planned.text(), flush=True)
+    if not options.plan:
+        quiet()
+        from vlrl.compare.command import compare
+
+        compare(planned)
+    return 0
 
 
 def _show(options: argparse.Namespace) -> int:

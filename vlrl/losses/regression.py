@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-@method(needs=("group", "sequence_mean"), source="Reg-GRPO: DeepVideo-R1, arXiv 2506.07464 (text); scale is our own")
+@method(
+    needs=("group", "sequence_mean", "one_turn"),
+    source="Reg-GRPO: DeepVideo-R1, arXiv 2506.07464 (text); scale is our own",
+)
 def reg_grpo(
     now: Evaluation, batch: Batch, *, eps: Rate = 0.1, scale: Rate = 1.0, ddof: Literal[0, 1] = 1, coef: float = 1.0
 ) -> Tensor:

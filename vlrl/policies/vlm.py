@@ -194,11 +194,21 @@ class VLM:
         first = members.get(episode.group, [i])[0]
         return episode.group if observations[i].content == observations[first].content else (i,)
 
-    def decide(self, observation: Observation, text: str, key: str | None = None) -> Decision:
-        """A given text as a decision of this policy: for supervised training and offline scoring."""
-        prompt, tokens = self.prompt(observation, key), tuple(self.codec.tokens(text))
+    def decide(
+        self, observation: Observation, text: str, key: str | None = None, ids: Sequence[int] | None = None
+    ) -> Decision:
+        """A given text as a decision of this policy: for supervised training and offline scoring.
+
+        Args:
+            ids: the tokens that wrote it, where they are known (`ids`).
+        """
+        prompt, tokens = self.prompt(observation, key), tuple(self.codec.tokens(text) if ids is None else ids)
         nothing = torch.zeros(len(tokens))
         return Decision(text, nothing, nothing, False, prompt.frames, Reply(prompt, tokens))
+
+    def ids(self, decision: Decision) -> list[int]:
+        """The tokens that the policy wrote: its text, read anew, may fall into others, or gain a stop token."""
+        return list(decision.inputs.tokens)
 
     def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
         """Log-probabilities and entropies [B, T] under the present weights, with gradient."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vlrl.methods import method
+from vlrl.shaping.outcomes import lengths, members
 from vlrl.types import Rollouts
 
 if TYPE_CHECKING:
@@ -26,16 +27,14 @@ def dast(rollouts: Rollouts, *, full: float = 3.0, slope: float = -0.5, offset: 
         [N]
     """
     reward = rollouts.reward
-    tokens = rollouts.group.new_zeros(len(reward)).index_add(0, rollouts.episode, rollouts.mask.sum(1))
-    shaped = reward.clone()
-    for number in rollouts.group.unique():
-        members = (rollouts.group == number).nonzero().flatten()
-        right = (reward[members] >= full).tolist()
-        shaped[members] += reward.new_tensor(brevity(right, tokens[members].tolist(), slope=slope, offset=offset))
+    tokens, shaped = lengths(rollouts), reward.clone()
+    for chosen in members(rollouts):
+        right = (reward[chosen] >= full).tolist()
+        shaped[chosen] += reward.new_tensor(brevity(right, tokens[chosen].tolist(), slope=slope, offset=offset))
     return shaped
 
 
-def brevity(right: Sequence[bool], lengths: Sequence[int], slope: float = -0.5, offset: float = 0.5) -> list[float]:
+def brevity(right: Sequence[bool], tokens: Sequence[int], slope: float = -0.5, offset: float = 0.5) -> list[float]:
     """What each completion of a group gains for brevity: 0.1 to 1 if it is `right`, else -1 to -0.1.
 
     The budget mixes the mean length of the right ones and the longest: the more are right, the shorter. With
@@ -44,13 +43,13 @@ def brevity(right: Sequence[bool], lengths: Sequence[int], slope: float = -0.5, 
     Raises:
         ValueError: no completion, or another number of lengths.
     """
-    if not right or len(right) != len(lengths):
-        raise ValueError(f"{len(right)} completions, {len(lengths)} lengths: one length each, at least one")
-    own = [length for good, length in zip(right, lengths, strict=True) if good]
+    if not right or len(right) != len(tokens):
+        raise ValueError(f"{len(right)} completions, {len(tokens)} lengths: one length each, at least one")
+    own = [length for good, length in zip(right, tokens, strict=True) if good]
     share = len(own) / len(right)
-    budget = (share * sum(own) / len(own) if own else 0.0) + (1 - share) * max(lengths)
+    budget = (share * sum(own) / len(own) if own else 0.0) + (1 - share) * max(tokens)
     terms = []
-    for good, length in zip(right, lengths, strict=True):
+    for good, length in zip(right, tokens, strict=True):
         over = (length - budget) / budget if budget > 0 else 0.0
         term = max(slope * over + offset, 0.1) if good else min(0.9 * over - 0.1, -0.1)
         terms.append(min(max(term, -1.0), 1.0))
