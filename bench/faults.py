@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import json
 import platform
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -42,7 +43,7 @@ def line(row: Mapping[str, Any]) -> str:
     else:
         until = f"{row['after']} ticks" if "after" in row else "never unsafe"
     limit = "" if row["limit"] is None or held is None else f" (limit {row['limit']})"
-    why = f": {row['why']}" if row.get("why") else ""
+    why = re.sub(r"/tmp/\S+/", "", f": {row['why']}") if row.get("why") else ""
     cells = [row["kind"], row["name"], row["cause"], row["did"] + why.replace("|", "/"), until + limit,
              "goes on" if row["code"] is None else row["code"], row["lost"]]  # fmt: skip
     return f"| {' | '.join(map(str, cells))} |" + ("" if row["passed"] else " FAILED")

@@ -124,7 +124,7 @@ class Deploy(Section):
     robot: dict[str, Any]
     cameras: dict[str, Options] = {}  # name -> lerobot's camera config, `type` included
     cameras_stale_s: Rate = 0.5  # without a new picture: nothing is asked for, the robot holds
-    cameras_stop_s: Rate = 3.0  # and then it stops
+    cameras_stop_s: Rate = 10.0  # and then it stops: a camera process that died is back in about 6 s
     policy: Policy = Policy()
     task: str = ""
     episodes: Count = 10
