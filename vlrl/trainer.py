@@ -122,7 +122,7 @@ class Trainer:
     def _step(self) -> dict[str, Any]:
         """Collect, score, estimate, update: one step of every method."""
         train, clock = self.config.train, time.perf_counter
-        start = clock()
+        start, cpu = clock(), self._cpu_s()
         self._tell_step()
         chosen = [self.samples[i] for i in self.sampler.draw(train.prompts)]
         episodes = self.rollouts(
@@ -145,7 +145,8 @@ class Trainer:
         for part in (self.rollouts, *self.shaping, *self.estimators):
             row |= getattr(part, "metrics", {})
         timing = {"step": self.step, "seconds": clock() - start, "rollout": collected - start,
-                  "estimate": estimated - collected, "update": clock() - estimated}  # fmt: skip
+                  "estimate": estimated - collected, "update": clock() - estimated,
+                  "cpu": self._cpu_s() - cpu}  # fmt: skip
         self._log(row, timing)
         if self.step == 1 or self.step % self.config.log.rollouts_every == 0:
             kept = spread(len(episodes), self.config.log.rollouts)

@@ -17,7 +17,7 @@ ROOT = Path(vlrl.__file__).parents[1]
 GROUNDING = str(ROOT / "configs" / "gui_grounding.yaml")
 RECIPE = str(ROOT / "configs" / "recipes" / "mssr.yaml")
 COMMANDS = ("train", "eval", "select", "score", "list", "show", "doctor", "warmstart", "clone", "demos", "simulate",
-            "demo")  # fmt: skip
+            "demo", "compare", "serve", "deploy", "replay", "emulate", "trial", "learn", "reward-model")  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +42,13 @@ def test_every_command_explains_itself(command, capsys):
     code, output, _ = asked(capsys, command, "--help")
     assert code == 0
     assert output.startswith(f"usage: vlrl {command}")
+
+
+def test_the_demo_finds_its_config_from_anywhere(capsys, tmp_path, monkeypatch):
+    """The README's first command would end in an error."""
+    monkeypatch.chdir(tmp_path)
+    code, _, errors = asked(capsys, "demo", "train.setps=1")
+    assert code == 2 and "train.setps: unknown key" in errors
 
 
 def test_help_names_every_command(capsys):

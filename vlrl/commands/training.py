@@ -121,7 +121,7 @@ def _show(options: argparse.Namespace) -> int:
 def _demo(options: argparse.Namespace) -> int:
     from vlrl import config as configs
 
-    folder = Path(__file__).parents[1] / "configs"
+    folder = Path(__file__).parents[2] / "configs"
     return _run(configs.load(folder / "gui_grounding.yaml", ["out=runs/demo", *options.changes]))
 
 
