@@ -114,15 +114,21 @@ class Counter:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)  # wakes whoever accepts, which closing does not
         self._listening.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listening.accept()
-                far = socket.create_connection(self._to)
-                for source, drain, name in ((near, far, "sent"), (far, near, "received")):
-                    threading.Thread(target=self._pass, args=(source, drain, name), daemon=True).start()
+                threading.Thread(target=self._serve, args=(near,), daemon=True).start()
+
+    def _serve(self, near: socket.socket) -> None:
+        with near, socket.create_connection(self._to) as far:
+            back = threading.Thread(target=self._pass, args=(far, near, "received"), daemon=True)
+            back.start()
+            self._pass(near, far, "sent")
+            back.join()
 
     def _pass(self, source: socket.socket, drain: socket.socket, name: str) -> None:
         with contextlib.suppress(OSError):

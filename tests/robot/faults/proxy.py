@@ -33,7 +33,10 @@ class Proxy:
                 robot.sendall(data)
 
     def close(self):
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)  # wakes whoever accepts, which closing does not
         self._listening.close()
+        self.stalled = False
         self.cut()
 
     def _accept(self):
