@@ -24,7 +24,7 @@ KINDS = ("network", "server", "policy", "bus", "servo", "camera", "operator", "p
 
 
 class Rows:
-    """A plugin of pytest that keeps what tests tell by `faults.tell`."""
+    """A plugin of pytest that keeps what tests tell by `scenario.tell`."""
 
     def __init__(self):
         self.rows: list[dict[str, Any]] = []

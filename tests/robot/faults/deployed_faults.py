@@ -5,7 +5,7 @@ import signal
 import time
 
 from deployed import HOLD_S
-from faults import Fault
+from scenario import Fault
 
 HZ = 30
 STALE = round(HOLD_S * HZ) + 1  # ticks

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from arm import Arm
-from faults import Fault, check, ids, tell
+from scenario import Fault, check, ids, tell
 from ticks import Safe, eventually, safe
 
 from robot.deploy.spool import read

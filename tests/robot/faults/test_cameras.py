@@ -7,7 +7,7 @@ import time
 import pytest
 from arm import hardware
 from deployed import Deployed
-from faults import Fault, check, ids, tell
+from scenario import Fault, check, ids, tell
 from ticks import safe
 
 from robot.emulator.client import Emulator

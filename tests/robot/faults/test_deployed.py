@@ -8,7 +8,7 @@ import time
 import pytest
 from deployed import Deployed
 from deployed_faults import ENDS, GOES_ON, HZ
-from faults import LOCAL, check, ids, tell
+from scenario import LOCAL, check, ids, tell
 from ticks import largest_steps, safe
 
 from robot.deploy.frames import grid, load

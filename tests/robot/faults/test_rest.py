@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from arm import DRIVER, Arm, hardware
 from deployed import Deployed, environment
-from faults import Fault, check, tell
+from scenario import Fault, check, tell
 from ticks import Safe, eventually
 
 from robot.deploy.finish import finish
