@@ -8,9 +8,10 @@ largest T is decided, and the smaller family that is left is tested (step-down).
 
 Ours: the exchange is among all arms of a family at once, and a smaller family is tested afresh at the earlier looks
 too. For two arms both are the paper's test. For more, as we understand the paper, it exchanges two arms' places for all
-pairs: our implementation of that, measured with 8 equal arms, 28 pairs, 5 seeds, 2,000 repetitions, errs in 7.4 % at a level of 5 %. Exchanged jointly
-the level holds exactly while no arm differs; where some do, tests/vlrl/compare/test_adastop.py measures it. The
-published package (adastop 0.1.3) compares |T| with a bound on the signed T: 9.7 % at 5 % with two equal arms.
+pairs: our implementation of that errs in 7.4 % at a level of 5 % (8 equal arms, 28 pairs, 5 seeds, 2,000 repetitions).
+Exchanged jointly the level holds exactly while no arm differs; where some do, tests/vlrl/compare/test_adastop.py
+measures it. The published package (adastop 0.1.3) compares |T| with a bound on the signed T: 9.7 % at 5 %
+with two equal arms.
 """
 
 from __future__ import annotations
