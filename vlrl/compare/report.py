@@ -16,6 +16,7 @@ from vlrl.compare.curves import AXES, LABELS
 from vlrl.compare.drawing import Line, chart, legend
 from vlrl.compare.table import rows
 from vlrl.report.header import duration, interval
+from vlrl.report.table import table
 
 PAGE = Template("""<!doctype html>
 <html lang="en">
@@ -81,15 +82,15 @@ def page(result: Mapping[str, Any]) -> str:
         facts="".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts(result).items()),
         notes="".join(f'<p class="note">{escape(note)}</p>' for note in result["notes"]),
         finals=finals(result),
-        measured=table(text.measured(result)),
+        measured=table(*text.measured(result)),
         test=escape(told(result["test"])),
-        decisions=table(text.decisions(result)),
+        decisions=table(*text.decisions(result)),
         legend=legend(names),
         learning="".join(chart(lines(result, axis), LABELS[axis], "held-out accuracy") for axis in AXES),
         entropy=chart(entropies(result), "rollouts", "entropy, nats a token") + passes(result),
         reach="".join(map(reached, result["reach"])),
-        equal=table(rows(result["equal"])),
-        seeds=table(text.seeds(result)),
+        equal=table(*rows(result["equal"])),
+        seeds=table(*text.seeds(result)),
         config=escape(yaml.safe_dump(result["config"], sort_keys=False)),
     )
 
@@ -144,12 +145,4 @@ def _line(name: str, x: Sequence[float], points: Sequence[Mapping[str, float]]) 
 
 def reached(target: Mapping[str, Any]) -> str:
     head = f"To reach {escape(target['label'])}"
-    return f'<section><h2>{head}</h2><div class="table">{table(text.reach(target))}</div></section>'
-
-
-def table(cells: Sequence[Sequence[str]]) -> str:
-    def line(row: Sequence[str], kind: str) -> str:
-        return "<tr>" + "".join(f"<{kind}>{escape(cell)}</{kind}>" for cell in row) + "</tr>"
-
-    head, *body = cells
-    return f"<table><thead>{line(head, 'th')}</thead><tbody>{''.join(line(row, 'td') for row in body)}</tbody></table>"
+    return f'<section><h2>{head}</h2><div class="table">{table(*text.reach(target))}</div></section>'

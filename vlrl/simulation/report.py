@@ -12,6 +12,7 @@ import yaml
 
 from vlrl import report
 from vlrl.report.header import interval
+from vlrl.report.table import table
 from vlrl.simulation.films import Filmed, embedded
 from vlrl.simulation.solved import COLORS, solved
 from vlrl.simulation.table import PAIRS, arms, pair
@@ -66,15 +67,14 @@ th:first-child, td:first-child { text-align: left; font-weight: 600; }
 
 def page(result: Mapping[str, Any], films: Sequence[Filmed]) -> str:
     """The whole page; all values escaped."""
-    head, *body = arms(result["arms"])
-    pairs = table(PAIRS, [pair(each) for each in result["pairs"]]) if result["pairs"] else ""
+    pairs = table(PAIRS, *map(pair, result["pairs"])) if result["pairs"] else ""
     return PAGE.substitute(
         title=escape(result["task"]),
         style=(Path(report.__file__).parent / "page.css").read_text(encoding="utf-8") + STYLE,
         facts="".join(f"<div><dt>{escape(k)}</dt><dd>{escape(str(v))}</dd></div>" for k, v in facts(result).items()),
         notes="".join(f'<p class="note">{escape(note)}</p>' for note in result["notes"]),
         success="".join(interval(escape(arm["name"]), arm["success"], 0.0, 1.0) for arm in result["arms"]),
-        arms=table(head, body),
+        arms=table(*arms(result["arms"])),
         solved=solved(result),
         pairs=f'<section><h2>Pairs</h2><div class="table">{pairs}</div></section>' if pairs else "",
         films=shown(films),
@@ -92,13 +92,6 @@ def facts(result: Mapping[str, Any]) -> dict[str, str]:
         **{f"Arm {arm['name']}": arm["source"] for arm in result["arms"] if arm["source"]},
         "vlrl": f"{versions['vlrl']} ({versions['commit']})",
     }
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    def line(cells: Sequence[str], kind: str) -> str:
-        return "<tr>" + "".join(f"<{kind}>{escape(cell)}</{kind}>" for cell in cells) + "</tr>"
-
-    return f"<table><thead>{line(head, 'th')}</thead><tbody>{''.join(line(row, 'td') for row in rows)}</tbody></table>"
 
 
 def shown(films: Sequence[Filmed]) -> str:
