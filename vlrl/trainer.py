@@ -102,8 +102,8 @@ class Trainer:
         with Stopper() as stopper, Progress(train.steps, self.step) as progress, self._clock():
             if not self.resumed:
                 self._evaluate("before", progress)
-                for number, estimator in enumerate(self.estimators):
-                    self._start(estimator, number, progress)
+                for estimator in self.estimators:
+                    self._start(estimator, progress)
             while self.step < train.steps:
                 row = self._step()
                 progress.show(self.step, row)
@@ -201,7 +201,7 @@ class Trainer:
 
     # -- before, during, after -----------------------------------------------------------------------------------
 
-    def _start(self, estimator: Any, number: int, progress: Progress) -> None:
+    def _start(self, estimator: Any, progress: Progress) -> None:
         """The first responses that a stateful estimator wants per prompt, sampled from the initial policy."""
         wanted = getattr(estimator, "start", 0)
         if not wanted:
@@ -209,7 +209,7 @@ class Trainer:
         of_key: dict[str, list[int]] = {}
         for i in self.sampler.positions:
             of_key.setdefault(self.samples[i].key, []).append(i)
-        order = list(of_key)
+        order, cpu = list(of_key), self._cpu_s()
         for begin in range(0, len(order), self.config.train.prompts):
             keys = order[begin : begin + self.config.train.prompts]
             # a bucket's responses are to several of its samples
@@ -219,6 +219,7 @@ class Trainer:
                 estimator.begin(key, rewards[i * wanted : (i + 1) * wanted])
             self.counts["rollouts"] += len(rewards)
             progress.note(f"first responses {begin + len(keys)}/{len(order)}")
+        log.append_row(self.out / "timings.jsonl", {"step": 0, "cpu": self._cpu_s() - cpu})
 
     def _evaluate(self, when: str, progress: Progress) -> Result:
         settings = self.config.eval

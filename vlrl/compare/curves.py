@@ -34,15 +34,13 @@ class Curves:
 def read(run: Run) -> Curves:
     """The curves of a finished run.
 
-    CPU seconds are the processor's where timings hold them. Otherwise they are the steps' seconds, times the share of
-    its time that the run had the processor, and first responses count as so many rollouts of the first step. What
-    evaluations take is left out: they are the comparison's cost and not the method's.
+    What evaluations take is left out of the CPU seconds: they are the comparison's cost and not the method's.
     """
     metrics, timings = (rows(run.folder / name) for name in ("metrics.jsonl", "timings.jsonl"))
     summary = json.loads((run.folder / "summary.json").read_text())
     trained = [row for row in metrics if "eval/accuracy" not in row]
     looked = {row["step"]: row["eval/accuracy"] for row in metrics if "eval/accuracy" in row}
-    x = _axes(run, trained, timings, summary)
+    x = _axes(run, trained, timings)
     at = sorted(looked)
     entropy = np.array([row["entropy"] for row in trained])
     return Curves(
@@ -52,22 +50,18 @@ def read(run: Run) -> Curves:
     )  # fmt: skip
 
 
-def _axes(run: Run, trained: list[dict], timings: list[dict], summary: dict) -> dict[str, np.ndarray]:
+def _axes(run: Run, trained: list[dict], timings: list[dict]) -> dict[str, np.ndarray]:
     """Axis -> its value after each step [steps + 1]. Before the first step stand the first responses."""
     train, first = run.arm.config.train, run.arm.first
     a_step = train.prompts * train.group_size
     played = np.array([a_step * row.get("filter/played", 1.0) for row in trained])
     length = np.array([row["length"] for row in trained])
-    timed = [row for row in timings if row["step"] > 0]
-    share = summary["cpu_s"] / summary["wall_s"] if summary["wall_s"] else 1.0
-    cpu = np.array([row.get("cpu", row["seconds"] * share) for row in timed])
-    begun = sum(row.get("cpu", 0.0) for row in timings if row["step"] == 0)
-    begun = begun or first * timed[0].get("rollout", 0.0) * share / a_step
+    begun = sum(row["cpu"] for row in timings if row["step"] == 0)
     return {
         "steps": np.arange(len(trained) + 1.0),
         "rollouts": _summed(first, played),
         "tokens": _summed(first * length[0], played * length),
-        "cpu_s": _summed(begun, cpu),
+        "cpu_s": _summed(begun, np.array([row["cpu"] for row in timings if row["step"]])),
     }
 
 

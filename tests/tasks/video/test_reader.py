@@ -147,13 +147,13 @@ def test_a_truncated_stream_is_refused(film, codec):
 
 @pytest.mark.parametrize("codec", ["h264", "vp9"])
 @shared
-@given(data=st.data())
-def test_damage_never_ends_in_a_traceback(film, codec, data):
+@given(share=st.floats(0, 1), damage=st.binary(min_size=20, max_size=20))
+def test_damage_never_ends_in_a_traceback(film, codec, share, damage):
     """One damaged file of a large set would end the run without saying which."""
-    file = film(30, codec)
+    file = film(30, codec)  # an encoder does not promise files of one length
     whole = bytearray(file.read_bytes())
-    at = data.draw(st.integers(0, len(whole) - 20))
-    whole[at : at + 20] = data.draw(st.binary(min_size=20, max_size=20))
+    at = int(share * (len(whole) - 20))
+    whole[at : at + 20] = damage
     file.write_bytes(bytes(whole))
     with contextlib.suppress(BadVideoError):
         assert isinstance(read(file, ALL), Video)
