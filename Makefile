@@ -14,7 +14,7 @@ demo: setup  ## train a tiny model on this machine and report
 	.venv/bin/vlrl demo
 
 test: setup system  ## run the tests; ARGS="-k jigsaw" to choose
-	.venv/bin/python -m pytest $(ARGS)
+	@scripts/test.sh $(ARGS)
 
 lint: setup  ## check style
 	.venv/bin/ruff check .

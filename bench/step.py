@@ -37,19 +37,25 @@ from vlrl.types import Episode, Observation, Sample, Step, Turn
 
 PATCH = {"qwen2_5_vl": 14, "qwen3_vl": 16}  # pixels, as published; 2 x 2 patches make one token
 ARMS = {"naive": False, "shared": True}
+SIZES = {  # layers and widths of randomly initialised models of about 1.7, 6 and 20 million parameters
+    "tiny": {"hidden": 160, "layers": 4, "vision_hidden": 96, "vision_layers": 3},
+    "small": {"hidden": 256, "layers": 6, "vision_hidden": 160, "vision_layers": 5},
+    "mid": {"hidden": 512, "layers": 6, "vision_hidden": 256, "vision_layers": 6},
+}
 TEXT = (  # as `gui_grounding` asks with `template: guided` and `thinking: true`
     "Click the red square. Give the point to click as <answer>[x, y]</answer>. "
     "First think inside <think> </think>, then answer inside <answer> </answer>."
 )
 
 
-def policy_of(family: str, tokens: int, shared: bool) -> VLM:
-    """A model of about 1.7 million parameters that never stops early. Both arms get the same weights."""
-    tokenizer = embedded.tokenizer_from([TEXT])
-    model, processor = embedded.build(
-        tokenizer, family=family, hidden=160, layers=4, vision_hidden=96, vision_layers=3, patch=PATCH[family]
-    )
-    policy = VLM(model, processor, max_tokens=tokens, shared_prefix=shared)
+def model_of(family: str, size: str = "tiny") -> tuple:
+    """(model, processor) with random weights, always the same."""
+    return embedded.build(embedded.tokenizer_from([TEXT]), family=family, patch=PATCH[family], **SIZES[size])
+
+
+def policy_of(family: str, tokens: int, shared: bool, size: str = "tiny") -> VLM:
+    """A policy that never stops early. Both arms get the same weights."""
+    policy = VLM(*model_of(family, size), max_tokens=tokens, shared_prefix=shared)
     policy.codec.stop_ids = ()
     return policy
 

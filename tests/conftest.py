@@ -13,6 +13,9 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "2")  # tiny models: more threads only wait for one another
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# a process has one server that forks, so these are there before any test starts it
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 settings.register_profile("calm", deadline=None)  # a busy machine is no fault of the code
 settings.load_profile("calm")
 

@@ -29,6 +29,10 @@ class PolicySection(Section):
     max_tokens: Count = 64  # of a completion
     max_prompt: Count | None = None  # default: what the model takes
     temperature: Rate = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0  # of what is drawn; log-probabilities are those of the whole law
+    top_k: Count | None = None
+    stop: list[Annotated[str, Field(min_length=1)]] = []  # texts that end a completion and belong to it
+    slots: Count | None = None  # completions written at once; default: all of a step
     min_pixels: Count | None = None  # of an image as shown; default: the processor's
     max_pixels: Count | None = None
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 compute on a GPU, float32 on a CPU
@@ -48,7 +52,9 @@ class TrainSection(Section):
     epochs: Count = 1  # passes over a step's rollouts
     microbatch: Count | None = None  # prompts in one forward; default: the whole minibatch
     shared_prefix: bool = True  # a prompt is forwarded once per group
-    optimizer: Literal["adamw", "muon"] = "adamw"  # muon: for models trained whole (vlrl/optimizers.py)
+    skip_zero: bool = True  # groups without advantages are left out of updates that they would not change
+    # muon: for models trained whole; 8 bit: states of a quarter of the size (vlrl/optimizers.py)
+    optimizer: Literal["adamw", "muon", "adamw_8bit", "paged_adamw_8bit"] = "adamw"
     lr: Rate = 1e-6
     lr_end: Annotated[float, Field(ge=0)] | None = None  # linear from lr to here; default: constant
     warmup: Annotated[int, Field(ge=0)] = 0  # steps of linear rise

@@ -30,22 +30,25 @@ class Method:
     """What a plug-in says of itself.
 
     needs: what the run must give. lacks: what a rollout strategy takes from it. level: `sequence` works on one value
-    per decision, `token` on [B, T].
+    per decision, `token` on [B, T]. vanishes: of a loss, that a decision whose advantages are all 0 has the value 0
+    and no gradient, and that what the others have does not depend on it (tests/vlrl/test_losses.py holds it to that).
     """
 
     needs: tuple[Need, ...] = ()
     level: Level = "sequence"
     source: str = ""
     lacks: tuple[Need, ...] = ()
+    vanishes: bool = False
 
 
 def method(
-    *, needs: tuple[Need, ...] = (), level: Level = "sequence", source: str = "", lacks: tuple[Need, ...] = ()
-) -> Callable[[T], T]:
+    *, needs: tuple[Need, ...] = (), level: Level = "sequence", source: str = "", lacks: tuple[Need, ...] = (),
+    vanishes: bool = False,
+) -> Callable[[T], T]:  # fmt: skip
     """Marks a function or class as a plug-in and states its needs and its source (paper, equation or repository)."""
 
     def mark(target: T) -> T:
-        target.method = Method(needs, level, source, lacks)
+        target.method = Method(needs, level, source, lacks, vanishes)
         return target
 
     return mark

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from vlrl.types import Environment, Episode, Observation, Policy, Sample, Turn, UserError
+from vlrl.work import timed
 
 TRIES = 3  # of an episode whose environment fails
 
@@ -30,9 +31,10 @@ def collect(policy: Policy, task: Any, samples: Sequence[Sample], group_size: in
     at_once = getattr(task, "at_once", None)
     with _Stepper(at_once) as stepper:
         _play(policy, task, episodes, at_once or len(episodes), stepper, act)
-    for episode in episodes:
-        episode.score = task.score(episode)
-        episode.reward = task.reward(episode.score)
+    with timed(policy, "reward"):
+        for episode in episodes:
+            episode.score = task.score(episode)
+            episode.reward = task.reward(episode.score)
     return episodes
 
 
@@ -46,13 +48,15 @@ def _play(
     try:
         while True:
             started = [waiting.popleft() for _ in range(min(len(waiting), at_once - len(opened)))]
-            opened.update((i, task.environment(episodes[i].sample)) for i in started)
-            shown.update(zip(started, stepper.map(lambda i: opened[i].reset(), started), strict=True))
+            with timed(policy, "environment"):
+                opened.update((i, task.environment(episodes[i].sample)) for i in started)
+                shown.update(zip(started, stepper.map(lambda i: opened[i].reset(), started), strict=True))
             if not opened:
                 return
             active = list(opened)
             decisions = policy.act([episodes[i] for i in active], [shown[i] for i in active], **act)
-            steps = stepper.map(lambda i, d: opened[i].step(d.action, d.frames), active, decisions)
+            with timed(policy, "environment"):
+                steps = stepper.map(lambda i, d: opened[i].step(d.action, d.frames), active, decisions)
             for i, decision, step in zip(active, decisions, steps, strict=True):
                 episodes[i].turns.append(Turn(shown[i], decision, step))
                 shown[i] = step.observation

@@ -24,8 +24,9 @@ from vlrl.policies.load import load as load_policy
 from vlrl.progress import Progress, Stopper
 from vlrl.report import write_report
 from vlrl.rollout import collect
-from vlrl.types import Episode, Rollouts, UserError
+from vlrl.types import Decision, Episode, Rollouts, UserError
 from vlrl.update import Totals, Updater
+from vlrl.work import mfu
 
 
 class StoppedError(UserError):
@@ -81,6 +82,7 @@ class Trainer:
             backward=self.accelerator.backward,
             clip=functools.partial(self.accelerator.clip_grad_norm_, learned, train.max_grad_norm),
             parts=train.minibatches, epochs=train.epochs, micro=train.microbatch, clip_range=clip_range,
+            skip=train.skip_zero and self.accelerator.num_processes == 1,
         )  # fmt: skip
         # What a checkpoint holds beside weights, optimizer and generators.
         self.step = 0
@@ -123,6 +125,7 @@ class Trainer:
         """Collect, score, estimate, update: one step of every method."""
         train, clock = self.config.train, time.perf_counter
         start, cpu = clock(), self._cpu_s()
+        self._work(decisions=[], seconds=0)  # an evaluation's is not the step's
         self._tell_step()
         chosen = [self.samples[i] for i in self.sampler.draw(train.prompts)]
         episodes = self.rollouts(
@@ -146,13 +149,24 @@ class Trainer:
             row |= getattr(part, "metrics", {})
         timing = {"step": self.step, "seconds": clock() - start, "rollout": collected - start,
                   "estimate": estimated - collected, "update": clock() - estimated,
-                  "cpu": self._cpu_s() - cpu}  # fmt: skip
+                  "cpu": self._cpu_s() - cpu, **self._work(decisions, clock() - start)}  # fmt: skip
         self._log(row, timing)
         if self.step == 1 or self.step % self.config.log.rollouts_every == 0:
             kept = spread(len(episodes), self.config.log.rollouts)
             shown = [episodes[i] for i in kept]
             log.save_rollouts(self.out, self.step, shown, mean_advantage(rollouts, advantage)[kept])
         return row | {"seconds": timing["seconds"]}
+
+    def _work(self, decisions: list[Decision], seconds: float) -> dict[str, float]:
+        """What the policy forwarded since the last call, and the seconds of its parts, where it counts them."""
+        if not hasattr(self.policy, "work"):
+            return {}
+        row = self.policy.work.taken()
+        if decisions:
+            kept, epochs = self._keeps_prefill(), self.config.train.epochs
+            row["flops"] = self.policy.effort(decisions, passes=int(self.reference), epochs=epochs, kept=kept)
+            row["mfu"] = mfu(row["flops"], seconds, self.policy.work.device)
+        return {name if name.endswith("_s") else f"work/{name}": v for name, v in row.items() if v is not None}
 
     def _tell_step(self) -> None:
         """Rewards that grow stricter hang on the step alone, so that a resumed run goes on with them."""
@@ -163,8 +177,8 @@ class Trainer:
         """Whether one update sees all of a step's rollouts under the weights that made them."""
         train = self.config.train
         whole = train.minibatches == train.epochs == 1 and not train.microbatch
-        plain = self.accelerator.num_processes == 1 and not self.config.policy.gradient_checkpointing
-        alone = plain and not self._revisiting()  # another evaluation would come first
+        # more processes wrap the forward pass; an estimator that revisits would evaluate first
+        alone = self.accelerator.num_processes == 1 and not self._revisiting()
         return train.shared_prefix and whole and alone and getattr(self.task, "at_once", None) is None
 
     def _revisiting(self) -> list[Any]:
@@ -355,7 +369,8 @@ def describe(episodes: list[Episode], rollouts: Rollouts, advantage: torch.Tenso
         "cut": sum(turn.decision.cut for e in episodes for turn in e.turns) / len(mask),
         "zero_advantage": float(silent.float().mean()),
         "loss": totals.loss, "grad_norm": totals.grad_norm, "clip_fraction": totals.clip_fraction,
-        "logprob_gap": totals.gap, "skipped": totals.skipped, "repeated": sum(len(e.faults) for e in episodes),
+        "logprob_gap": totals.gap, "skipped": totals.skipped, "left_out": totals.left_out,
+        "repeated": sum(len(e.faults) for e in episodes),
         **{f"parse_fail/{reason}": count / n for reason, count in sorted(reasons.items())},
         **{f"fault/{why}": count for why, count in sorted(Counter(w for e in episodes for w in e.faults).items())},
     }  # fmt: skip

@@ -12,8 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vlrl import methods
 from vlrl.losses import clip_fraction, log_ratio
 from vlrl.types import Batch, Decision, Evaluation, Policy, Rollouts
+from vlrl.work import timed
 
 
 @dataclass
@@ -22,11 +24,25 @@ class Totals:
 
     loss: float = 0.0
     grad_norm: float = 0.0
-    clip_fraction: float = 0.0
+    clip_fraction: float = 0.0  # of the units that were evaluated
     gap: float = 0.0  # mean |log p now - log p sampled| before the first update: how far engine and trainer differ
+    left_out: float = 0.0  # share of rows that had no gradient to give and were not evaluated
     updates: int = 0
+    measured: int = 0  # updates that evaluated anything
     skipped: int = 0  # non-finite updates
     skipped_ids: list[str] = field(default_factory=list)
+
+    def count(self, loss: float, norm: float, clip_fraction: float | None, gap: float | None) -> None:
+        """One more update into the means; None: nothing was evaluated."""
+        first = self.updates + self.skipped == 0
+        self.updates += 1
+        self.loss += (loss - self.loss) / self.updates
+        self.grad_norm += (norm - self.grad_norm) / self.updates
+        if clip_fraction is None:
+            return
+        self.measured += 1
+        self.clip_fraction += (clip_fraction - self.clip_fraction) / self.measured
+        self.gap = gap if first else self.gap
 
 
 def minibatches(groups: int, parts: int, epochs: int, key: Sequence[int]) -> Iterator[list[int]]:
@@ -44,16 +60,21 @@ class Updater:
         weigh: mask [B, T] -> weights [B, T] that sum to 1 over one optimizer step.
         backward: what takes a loss to gradients (accelerate's, so that every kind of parallelism works).
         clip: gradient clipping, returning the norm before it.
+        skip: leave out groups whose advantages are all 0, where every term vanishes with them (`methods.Method`): they
+            have no gradient. Weights and optimizer steps stay the same. A parameter that the others do not reach gets a
+            gradient of 0, as those left out would have given it: right where every minibatch reaches every parameter.
+            For one process: others would wait for the pass that is left out.
     """
 
     def __init__(
         self, policy: Policy, optimizer: torch.optim.Optimizer, terms: Sequence[Callable], weigh: Callable, *,
         backward: Callable[[Tensor], None], clip: Callable[[], Tensor], parts: int, epochs: int, micro: int | None,
-        clip_range: tuple[float, float],
+        clip_range: tuple[float, float], skip: bool = False,
     ):  # fmt: skip
         self.policy, self.optimizer, self.terms, self.weigh = policy, optimizer, terms, weigh
         self.backward, self.clip = backward, clip
         self.parts, self.epochs, self.micro, self.clip_range = parts, epochs, micro, clip_range
+        self.skip = skip and all(methods.of(term).vanishes for term in terms)
 
     def step(self, decisions: Sequence[Decision], rollouts: Rollouts, advantage: Tensor, key: Sequence[int]) -> Totals:
         """All epochs and minibatches of one step. Decisions are the rows of the columns."""
@@ -63,18 +84,25 @@ class Updater:
         for row, group in enumerate(group_of):
             rows_of.setdefault(group, []).append(row)
         groups = list(rows_of.values())
+        teaches = ((advantage != 0) & rollouts.mask).any(1).tolist()
+        idle = {g for g, rows in enumerate(groups) if self.skip and not any(teaches[row] for row in rows)}
+        totals.left_out = sum(len(groups[g]) for g in idle) / len(group_of)
         for chosen in minibatches(len(groups), self.parts, self.epochs, key):
-            self._minibatch([groups[g] for g in chosen], decisions, rollouts, advantage, totals)
+            rows = [row for g in chosen for row in groups[g]]
+            weight = dict(zip(rows, self.weigh(rollouts.mask[rows]), strict=True))
+            self._minibatch(
+                [groups[g] for g in chosen if g not in idle], weight, decisions, rollouts, advantage, totals
+            )
         return totals
 
-    def _minibatch(self, groups: list[list[int]], decisions, rollouts: Rollouts, advantage: Tensor, totals: Totals):
-        """One optimizer step, its groups forwarded `micro` at a time."""
+    def _minibatch(
+        self, groups: list[list[int]], weight: dict[int, Tensor], decisions, rollouts: Rollouts, advantage: Tensor,
+        totals: Totals,
+    ):  # fmt: skip
+        """One optimizer step, its groups forwarded `micro` at a time. `weight` is of all its rows, left out or not."""
         rows = [row for group in groups for row in group]
-        mask = rollouts.mask[rows]
-        weight = dict(zip(rows, self.weigh(mask), strict=True))
         self.optimizer.zero_grad(set_to_none=True)
-        size, loss, first = self.micro or len(groups), 0.0, totals.updates + totals.skipped == 0
-        clipped = gap = 0.0
+        size, loss, clipped, gap = self.micro or max(1, len(groups)), 0.0, 0.0, 0.0
         for start in range(0, len(groups), size):
             part = [row for group in groups[start : start + size] for row in group]
             now = self.policy.evaluate([decisions[row] for row in part])
@@ -83,20 +111,28 @@ class Updater:
             objective = (sum(term(now, batch) for term in self.terms) * weights).sum()
             if not torch.isfinite(objective):
                 return self._skip(rows, rollouts, totals)
-            self.backward(objective)
+            with timed(self.policy, "backward"):
+                self.backward(objective)
             loss += objective.item()
             clipped += clip_fraction(now, batch, *self.clip_range) * int(batch.mask.sum())
             gap += float(log_ratio(now, batch).detach().abs()[batch.mask].sum())
-        norm = self.clip()
+        if len(rows) < len(weight):
+            self._fill_gradients()
+        with timed(self.policy, "optimizer"):
+            norm = self.clip()
         if not torch.isfinite(norm):
             return self._skip(rows, rollouts, totals)
-        self.optimizer.step()
-        tokens = float(mask.sum())
-        totals.updates += 1
-        totals.loss += (loss - totals.loss) / totals.updates
-        totals.grad_norm += (float(norm) - totals.grad_norm) / totals.updates
-        totals.clip_fraction += (clipped / tokens - totals.clip_fraction) / totals.updates
-        totals.gap = gap / tokens if first else totals.gap
+        with timed(self.policy, "optimizer"):
+            self.optimizer.step()
+        tokens = float(rollouts.mask[rows].sum())
+        totals.count(loss, float(norm), clipped / tokens if rows else None, gap / tokens if rows else None)
+
+    def _fill_gradients(self) -> None:
+        """Zeros where there is none: momentum and weight decay move a parameter only if it has a gradient."""
+        for settings in self.optimizer.param_groups:
+            for parameter in settings["params"]:
+                if parameter.grad is None and parameter.requires_grad:
+                    parameter.grad = torch.zeros_like(parameter)
 
     def _skip(self, rows: list[int], rollouts: Rollouts, totals: Totals) -> None:
         """A non-finite loss or gradient moves nothing; it is counted with the samples it came from."""

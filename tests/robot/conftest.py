@@ -9,6 +9,14 @@ import pytest
 FOLDER = str(Path(__file__).parent)
 if FOLDER not in sys.path:
     sys.path.insert(0, FOLDER)  # workers get this process' path
+TIMED = [Path(FOLDER) / name for name in ("deploy", "emulator", "faults", "motion", "serving", "test_bridge.py")]
+
+
+def pytest_collection_modifyitems(items):
+    """What runs at a robot's rate would miss its deadlines beside other tests."""
+    for item in items:
+        if any(item.path.is_relative_to(path) for path in TIMED):
+            item.add_marker(pytest.mark.alone)
 
 
 @pytest.fixture(scope="session")

@@ -158,7 +158,7 @@ def test_a_resumed_run_goes_on_exactly(policy, task):
 def test_a_hint_that_no_longer_fits_is_left_out(policy, task, monkeypatch):
     """A run would stop at the first hard question of full length."""
     monkeypatch.setattr(policy.codec, "max_prompt", len(policy.prompt(task.samples("train")[0].prompt).ids))
-    policy._prompts.clear()
+    policy._prompts.forget()
     strategy = Augment(policy, task, 0)
     strategy.recent = [9.0]
     episodes = stepped(strategy, policy, task, count=1)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from vlrl import registry
+from vlrl import methods, registry
 from vlrl.config import Config
 from vlrl.losses import clip_fraction
 from vlrl.losses.clipped import ppo_clip
@@ -30,7 +33,12 @@ TERMS = {
 }
 # hold a part of themselves fixed, so that their value has another slope: tests/vlrl/test_group_losses.py
 STOPPED = {"cispo", "dhpo_entropy", "gspo_token", "trust_region"}
+VANISHING = {name: term for name, term in TERMS.items() if methods.of(term).vanishes}
 TINY = 1e-9  # so small an eps of `reg_grpo` that it does not show
+
+_spec = importlib.util.spec_from_file_location("laws", Path(__file__).with_name("laws.py"))
+laws = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(laws)
 
 
 def columns(inputs: dict, *names: str) -> list[Tensor]:
@@ -332,3 +340,41 @@ def test_reg_grpo_takes_no_eps_of_zero():
     for option in ("eps", "scale"):
         with pytest.raises(UserError, match=rf"losses\.0\.{option}"):
             registry.make("losses", Component(name="reg_grpo", **{option: 0.0}), "losses.0")
+
+
+def gradients(loss: Tensor, weights: Tensor, now: Evaluation) -> list[Tensor]:
+    """Of the weighted loss, with respect to log-probabilities and entropies."""
+    wanted = (now.logprobs, now.entropy)
+    if not loss.requires_grad:
+        return [torch.zeros_like(column) for column in wanted]
+    found = torch.autograd.grad((loss * weights).sum(), wanted, allow_unused=True)
+    return [torch.zeros_like(c) if grad is None else grad for c, grad in zip(wanted, found, strict=True)]
+
+
+def vanishes(term, seed: int, spread: float) -> bool:
+    """Whether decisions without an advantage count for nothing, in values and gradients, at one random minibatch."""
+    now, batch = laws.micro(seed, groups=4, spread=spread)
+    zero = torch.rand(len(batch.mask), generator=torch.Generator().manual_seed(seed)) < 0.4
+    zero |= batch.group == seed % 4  # a whole group, as they are left out, and some of others, not all
+    zero[4 * (seed + 1) % 16] = False
+    batch = replace(batch, advantage=batch.advantage.masked_fill(zero[:, None], 0.0))
+    weights, rest = token_mean(batch.mask), (~zero).nonzero().flatten()
+    loss, alone = term(now, batch), term(*laws.some(now, batch, rest))
+    with_, without = gradients(loss, weights, now), gradients(alone, weights[rest], now)
+    apart = [(a - b).abs().max() for a, b in zip(with_, without, strict=True)]
+    value, own = (loss * batch.mask).detach(), (alone * batch.mask[rest]).detach()
+    return float(max(*apart, (value[rest] - own).abs().max(), value[zero].abs().max())) < 1e-9
+
+
+@pytest.mark.parametrize("name", VANISHING)
+@pytest.mark.parametrize("spread", [0.0, 0.4, 3.0])
+@given(seed=st.integers(0, 9999))
+def test_a_loss_with_the_mark_vanishes_with_the_advantage(name, spread, seed):
+    """Groups would be left out of an update that they belong to: the policy would learn something else."""
+    assert vanishes(VANISHING[name], seed, spread)
+
+
+@pytest.mark.parametrize("name", sorted(TERMS.keys() - VANISHING.keys()))
+def test_a_loss_without_the_mark_does_not_vanish(name):
+    """Nobody would notice a forgotten mark: the step would only be slower than it need be."""
+    assert not all(vanishes(TERMS[name], seed, 0.4) for seed in range(60))

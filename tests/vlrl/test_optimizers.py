@@ -1,11 +1,21 @@
-"""Muon and AdamW side by side behave as one optimizer."""
+"""Every optimizer reaches every parameter, follows the learning rate and goes on from a checkpoint as it was."""
 
 from __future__ import annotations
 
-import torch
-from torch import nn
+import importlib.util
+import sys
+from pathlib import Path
 
-from vlrl import optimizers
+import pytest
+import torch
+from torch import Tensor, nn
+
+from vlrl import checkpoint, optimizers
+from vlrl.types import UserError
+
+EIGHT = ("adamw_8bit", "paged_adamw_8bit")
+needs_bitsandbytes = pytest.mark.skipif(not importlib.util.find_spec("bitsandbytes"), reason="the extra lowbit")
+on_cpu = pytest.mark.filterwarnings("ignore:Paged optimizers are not supported on CPU:UserWarning")
 
 
 def model() -> nn.Module:
@@ -44,3 +54,103 @@ def test_a_restored_state_goes_on_exactly():
         group["lr"] = 5e-3
     update(net, straight, 2), update(other, resumed, 2)
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), other.parameters(), strict=True))
+
+
+# -- states of 8 bits ------------------------------------------------------------------------------------------------
+
+
+class Reader(nn.Module):
+    """Embeddings, two matrices of more than 1e5 numbers, which are paged, and a norm below the size that is reduced."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed_tokens = nn.Embedding(100, 256)
+        self.layers = nn.Sequential(nn.Linear(256, 512), nn.LayerNorm(512), nn.GELU(), nn.Linear(512, 256))
+
+    def learn(self, optimizer: torch.optim.Optimizer, keys: range) -> None:
+        device = self.embed_tokens.weight.device
+        for key in keys:
+            tokens = torch.randint(100, (16,), generator=torch.Generator().manual_seed(key)).to(device)
+            optimizer.zero_grad()
+            self.layers(self.embed_tokens(tokens)).square().mean().backward()
+            optimizer.step()
+
+
+def state_of(optimizer: torch.optim.Optimizer) -> dict[int, list[Tensor]]:
+    """The tensors that the optimizer keeps for each parameter, by its size."""
+    parts = optimizer.parts if isinstance(optimizer, optimizers.Together) else [optimizer]
+    states = [getattr(part, "inner", part).state for part in parts]
+    return {p.numel(): [v for v in kept.values() if torch.is_tensor(v)] for s in states for p, kept in s.items()}
+
+
+def resumed(kind: str, folder: Path, device: str) -> tuple[nn.Module, nn.Module, torch.optim.Optimizer]:
+    """A model after an unbroken run and after one that was stopped and went on from a checkpoint's files."""
+    straight, stopped = Reader().to(device), Reader().to(device)
+    one, first = (optimizers.build(net, kind, lr=1e-2, weight_decay=0.1) for net in (straight, stopped))
+    straight.learn(one, range(3)), stopped.learn(first, range(3))
+    checkpoint.save(folder / "step_3", {"optimizer": first.state_dict()}, lambda _: None)
+    second = optimizers.build(stopped, kind, lr=1e-2, weight_decay=0.1)
+    second.load_state_dict(checkpoint.load_state(folder / "step_3")["optimizer"])
+    for settings in (*one.param_groups, *second.param_groups):
+        settings["lr"] = 5e-3
+    straight.learn(one, range(3, 6)), stopped.learn(second, range(3, 6))
+    return straight, stopped, second
+
+
+@needs_bitsandbytes
+@on_cpu
+@pytest.mark.parametrize("kind", EIGHT)
+def test_a_state_of_8_bits_goes_on_from_a_file_exactly(kind, tmp_path):
+    """A resumed run would be another run, or could not be saved: bitsandbytes shares tables between parameters."""
+    straight, stopped, _ = resumed(kind, tmp_path, "cpu")
+    assert all(torch.equal(a, b) for a, b in zip(straight.parameters(), stopped.parameters(), strict=True))
+
+
+@needs_bitsandbytes
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="paged memory is a GPU's")
+def test_a_paged_state_is_paged_again_after_a_resume(tmp_path):
+    """The run that fitted because its state was paged would not fit after a resume."""
+    straight, stopped, optimizer = resumed("paged_adamw_8bit", tmp_path, "cuda")
+    assert all(torch.equal(a, b) for a, b in zip(straight.parameters(), stopped.parameters(), strict=True))
+    large = state_of(optimizer)[256 * 512]
+    assert [getattr(values, "is_paged", False) for values in large if values.dtype == torch.uint8] == [True] * 2
+
+
+@needs_bitsandbytes
+@on_cpu
+@pytest.mark.parametrize("kind", EIGHT)
+def test_8_bits_take_a_quarter_of_the_memory(kind):
+    """The optimizer that was asked for to save memory would save none; what is small or an embedding stays exact."""
+    kept = {}
+    for chosen in ("adamw", kind):
+        net = Reader()
+        optimizer = optimizers.build(net, chosen, lr=1e-3)
+        net.learn(optimizer, range(1))
+        kept[chosen] = {n: sum(v.nbytes for v in values) / n for n, values in state_of(optimizer).items()}
+    for size in (256 * 512, 100 * 256, 512):
+        assert kept["adamw"][size] == pytest.approx(8, abs=0.01)
+    assert kept[kind][256 * 512] < 2.05
+    assert kept[kind][100 * 256] == kept[kind][512] == 8
+
+
+@needs_bitsandbytes
+@on_cpu
+@pytest.mark.parametrize("kind", EIGHT)
+def test_8_bits_go_where_adamw_goes(kind):
+    """Options would not arrive, or the state be too coarse to learn with."""
+    start, moved = Reader().state_dict(), {}
+    for chosen in ("adamw", kind):
+        net = Reader()
+        net.learn(optimizers.build(net, chosen, lr=1e-3, betas=(0.8, 0.95), weight_decay=0.5), range(20))
+        moved[chosen] = torch.cat([(net.state_dict()[name] - value).flatten() for name, value in start.items()])
+    apart = (moved[kind] - moved["adamw"]).norm() / moved["adamw"].norm()
+    assert 0 < apart < 0.05
+
+
+def test_without_bitsandbytes_the_extra_is_named(monkeypatch):
+    """A user would see a traceback of an import."""
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    with pytest.raises(UserError, match=r"train\.optimizer: adamw_8bit needs .*'vlrl\[lowbit\]'"):
+        optimizers.build(model(), "adamw_8bit", lr=1e-3)

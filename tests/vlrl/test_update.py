@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from vlrl.advantages.grouped import group
 from vlrl.batch import columns, decisions_of, estimate, mask_of, padded
 from vlrl.losses.clipped import ppo_clip
+from vlrl.losses.imitation import likelihood
 from vlrl.losses.regression import reg_grpo
 from vlrl.losses.regularisers import entropy, kl
 from vlrl.types import Decision, Episode, Evaluation, Observation, Rollouts, Sample, Step, Turn
@@ -254,3 +255,142 @@ def test_only_the_minibatch_with_the_broken_sample_is_skipped():
     assert torch.equal(policy.prompt[1], Bigrams(0).prompt[1])
     assert all(not torch.equal(policy.prompt[i], Bigrams(0).prompt[i]) for i in range(PROMPTS) if i != 1)
     assert all(torch.isfinite(p).all() for p in policy.parameters())
+
+
+# -- groups without a difference -------------------------------------------------------------------------------------
+
+
+class Watched(Bigrams):
+    """The policy, telling which prompts it evaluated."""
+
+    def __init__(self, seed: int):
+        super().__init__(seed)
+        self.seen: list[list[int]] = []
+
+    def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
+        self.seen.append([decision.inputs[0] for decision in decisions])
+        return super().evaluate(decisions)
+
+
+class Separate(Watched):
+    """The same with a parameter per prompt, which nothing but its own group reaches."""
+
+    def __init__(self, seed: int):
+        super().__init__(seed)
+        rows = self.prompt.detach().clone()
+        del self.prompt
+        self.prompt = nn.ParameterList(map(nn.Parameter, rows))
+
+
+def quiet(advantage: Tensor, prompts: set[int]) -> Tensor:
+    """The advantages with some prompts' groups at 0."""
+    zero = torch.tensor([row // GROUP in prompts for row in range(PROMPTS * GROUP)])
+    return advantage.masked_fill(zero[:, None], 0.0)
+
+
+def trained(skip: bool, zero: list[set[int]], terms=TERMS[:1], made=Watched, **options) -> tuple[Watched, list]:
+    """A policy after one AdamW step of the loop for each set of prompts without advantages, and what it reported."""
+    policy, totals = made(0), []
+    decisions, rollouts, advantage = step_of(Bigrams(0))
+    updater = updater_of(policy, terms=terms, skip=skip, **options)
+    updater.optimizer = torch.optim.AdamW(policy.parameters(), lr=0.05, weight_decay=0.1)
+    for number, prompts in enumerate(zero):
+        totals.append(updater.step(decisions, rollouts, quiet(advantage, prompts), (0, number)))
+    return policy, totals
+
+
+SOME = [{1, 2}, {0, 4, 5}, {3}]
+ALL = set(range(PROMPTS))
+
+
+@pytest.mark.parametrize("zero", [SOME, [{1}, ALL, {0, 2}], [ALL, {1, 3}, ALL]])
+@pytest.mark.parametrize(
+    "options",
+    [{"made": Separate}, {"micro": 1}, {"parts": 3, "micro": 2, "epochs": 2}, {"weigh": sequence_mean}],
+)
+def test_leaving_out_groups_without_advantages_changes_no_weight(zero, options):
+    """The fast path would train another policy: weights of the rest, momentum or weight decay would differ."""
+    (plain, told), (fast, said) = (trained(skip, zero, **options) for skip in (False, True))
+    starts = options.get("made", Watched)(0).parameters()
+    for one, other, start in zip(plain.parameters(), fast.parameters(), starts, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-6, atol=1e-9)
+        assert (one - start).abs().max() > 1e-3
+    for one, other in zip(told, said, strict=True):
+        assert (one.updates, one.skipped) == (other.updates, other.skipped)
+        assert other.loss == pytest.approx(one.loss, rel=1e-5, abs=1e-7)
+        assert other.grad_norm == pytest.approx(one.grad_norm, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("micro", [None, 1, 2])
+def test_groups_without_advantages_are_not_forwarded(micro):
+    """The step would cost what it cost before, or train its groups in another order."""
+    policy, totals = trained(True, SOME, micro=micro)
+    size = micro or PROMPTS
+    kept = [[p for p in range(PROMPTS) if p not in prompts] for prompts in SOME]
+    wanted = [step[i : i + size] for step in kept for i in range(0, len(step), size)]
+    assert policy.seen == [[p for p in part for _ in range(GROUP)] for part in wanted]
+    assert [total.left_out for total in totals] == pytest.approx([2 / 6, 3 / 6, 1 / 6])
+
+
+def test_a_step_without_any_advantage_forwards_nothing():
+    """When all prompts are solved or none is, a step would cost a whole update for a gradient of 0."""
+    policy, (total,) = trained(True, [ALL], parts=2)
+    assert policy.seen == []
+    assert (total.updates, total.skipped, total.left_out, total.loss, total.grad_norm) == (2, 0, 1.0, 0.0, 0.0)
+    assert (total.clip_fraction, total.gap) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("terms", [TERMS, [ppo_clip, kl], [reg_grpo], [lambda now, batch: -now.logprobs]])
+def test_all_is_forwarded_where_a_term_does_not_vanish(terms):
+    """Groups that everybody solves would be held by no KL to the reference, and a term of a user's own be ignored."""
+    policy, totals = trained(True, SOME, terms=terms, weigh=sequence_mean)
+    assert [len(prompts) for prompts in policy.seen] == [PROMPTS * GROUP] * 3
+    assert [total.left_out for total in totals] == [0.0] * 3
+
+
+def test_without_the_switch_all_is_forwarded():
+    """Nobody could compare with the plain path."""
+    policy, totals = trained(False, SOME)
+    assert [len(prompts) for prompts in policy.seen] == [PROMPTS * GROUP] * 3
+    assert [total.left_out for total in totals] == [0.0] * 3
+
+
+def test_one_advantage_is_enough_to_keep_a_group():
+    """The only completion that differs would be lost; what was not carried out is no reason to keep its group."""
+    policy = Watched(0)
+    decisions, rollouts, advantage = step_of(Bigrams(0))
+    advantage, mask = torch.zeros_like(advantage), rollouts.mask.clone()
+    advantage[GROUP, 0] = -0.5  # one token of a completion of prompt 1
+    mask[3 * GROUP] = False
+    advantage[3 * GROUP] = float("nan")
+    updater = updater_of(policy, terms=[likelihood], skip=True)
+    totals = updater.step(decisions, replace(rollouts, mask=mask), advantage, (0, 0))
+    assert policy.seen == [[1] * GROUP] and totals.skipped == 0
+
+
+def test_statistics_are_of_what_was_evaluated():
+    """Left-out rows would count as rows that never clip and never differ, and hide a gap between the engines."""
+    decisions, rollouts, advantage = step_of(Bigrams(0))
+    zero = set(range(2, PROMPTS))
+    gap = Bigrams(0).evaluate(decisions).logprobs.detach() - rollouts.logprobs
+    outside = ((gap.exp() < 0.8) | (gap.exp() > 1.3)).float()
+    kept = rollouts.mask.clone()
+    kept[2 * GROUP :] = False
+    _, (total,) = trained(True, [zero])
+    assert total.gap == pytest.approx(float(gap[kept].abs().mean()), rel=1e-4)
+    assert total.clip_fraction == pytest.approx(float(outside[kept].mean()), abs=1e-6) and total.clip_fraction > 0
+    still = updater_of(Bigrams(0), terms=TERMS[:1], lr=0.0, parts=PROMPTS, skip=True)  # one prompt an update
+    split = still.step(decisions, rollouts, quiet(advantage, zero), (0, 0))
+    each = [float(outside[rows][rollouts.mask[rows]].mean()) for rows in torch.arange(2 * GROUP).split(GROUP)]
+    assert split.updates == PROMPTS
+    assert split.clip_fraction == pytest.approx(sum(each) / 2, abs=1e-6)
+
+
+def test_a_broken_update_names_no_sample_that_was_left_out():
+    """A user would look for the broken sample among those that were never forwarded."""
+    policy = Watched(0)
+    decisions, rollouts, advantage = step_of(Bigrams(0))
+    advantage = quiet(advantage, {0, 2, 3, 5})
+    advantage[GROUP] = float("inf")
+    totals = updater_of(policy, terms=[ppo_clip], skip=True).step(decisions, rollouts, advantage, (0, 0))
+    assert (totals.updates, totals.skipped, totals.skipped_ids) == (0, 1, ["prompt/1", "prompt/4"])

@@ -13,6 +13,7 @@ from vlrl.compare.plan import Plan
 from vlrl.compare.result import result_of
 from vlrl.compare.runs import Crew, run_of, sampled
 from vlrl.config import dump
+from vlrl.locks import alone
 from vlrl.log import write_text
 
 
@@ -22,8 +23,13 @@ def compare(plan: Plan) -> dict[str, Any]:
     After every look `out` holds result.json, report.html and curves.png.
 
     Raises:
-        UserError: a run failed, or earlier runs in `out` were made with other settings.
+        UserError: a run failed, earlier runs in `out` were made with other settings, or another comparison is there.
     """
+    with alone(Path(plan.comparison.out), "comparison"):
+        return _compare(plan)
+
+
+def _compare(plan: Plan) -> dict[str, Any]:
     seeds = plan.comparison.seeds
     test = AdaStop(plan.comparison.compared, seeds.each, seeds.looks, seeds.level)
     counts, result = {arm.name: 0 for arm in plan.arms}, {}

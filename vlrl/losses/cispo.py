@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-@method(level="token", source="CISPO: MiniMax-M1, arXiv 2506.13585, Eq. 4-5")
+@method(level="token", source="CISPO: MiniMax-M1, arXiv 2506.13585, Eq. 4-5", vanishes=True)
 def cispo(now: Evaluation, batch: Batch, *, low: Rate = 1.0, high: Rate = 4.0, coef: float = 1.0) -> Tensor:
     """`-sg(clip(r, 1 - low, 1 + high)) A log p` per token: REINFORCE with a clipped importance weight.
 

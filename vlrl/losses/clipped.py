@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-@method(level="token", source="PPO, arXiv 1707.06347; clip-higher: DAPO, 2503.14476; dual clip: 1912.09729")
+@method(
+    level="token", source="PPO, arXiv 1707.06347; clip-higher: DAPO, 2503.14476; dual clip: 1912.09729", vanishes=True
+)
 def ppo_clip(
     now: Evaluation, batch: Batch, *, low: float = 0.2, high: float = 0.2, dual: float | None = None, coef: float = 1.0
 ) -> Tensor:

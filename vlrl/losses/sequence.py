@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-@method(needs=("sequence_mean",), source="GSPO, arXiv 2507.18071, Eq. 5-7")
+@method(needs=("sequence_mean",), source="GSPO, arXiv 2507.18071, Eq. 5-7", vanishes=True)
 def gspo(now: Evaluation, batch: Batch, *, low: Rate = 3e-4, high: Rate = 4e-4, coef: float = 1.0) -> Tensor:
     """`max(-A s, -A clip(s, 1 - low, 1 + high))` per completion, s = exp(mean_t log(p_now / p_old)).
 
@@ -34,7 +34,7 @@ def gspo(now: Evaluation, batch: Batch, *, low: Rate = 3e-4, high: Rate = 4e-4, 
     return coef * (gain * ratio).maximum(gain * ratio.clamp(1 - low, 1 + high))[:, None] * batch.mask
 
 
-@method(needs=("sequence_mean",), level="token", source="GSPO-token, arXiv 2507.18071, Eq. 13-15")
+@method(needs=("sequence_mean",), level="token", source="GSPO-token, arXiv 2507.18071, Eq. 13-15", vanishes=True)
 def gspo_token(now: Evaluation, batch: Batch, *, low: Rate = 3e-4, high: Rate = 4e-4, coef: float = 1.0) -> Tensor:
     """GSPO for advantages that differ from token to token: `sg(s) p_t / sg(p_t)` takes the place of s.
 
@@ -51,7 +51,11 @@ def gspo_token(now: Evaluation, batch: Batch, *, low: Rate = 3e-4, high: Rate = 
     return coef * (-batch.advantage * ratio).maximum(-batch.advantage * ratio.clamp(1 - low, 1 + high)) * batch.mask
 
 
-@method(level="token", source="DHPO, arXiv 2601.05607; code unreleased: weights and ranges are our reconstruction")
+@method(
+    level="token",
+    source="DHPO, arXiv 2601.05607; code unreleased: weights and ranges are our reconstruction",
+    vanishes=True,
+)
 def dhpo(
     now: Evaluation, batch: Batch, *, share: Share = 0.5, low: Rate = 0.2, high: Rate = 0.2,
     sequence_low: Rate = 3e-4, sequence_high: Rate = 4e-4, coef: float = 1.0,

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-@method(level="token", source="StableReinforce: R1-Reward, arXiv 2505.02835; github.com/yfzhang114/r1_reward")
+@method(
+    level="token", source="StableReinforce: R1-Reward, arXiv 2505.02835; github.com/yfzhang114/r1_reward", vanishes=True
+)
 def stable_clip(
     now: Evaluation,
     batch: Batch,

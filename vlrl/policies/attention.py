@@ -1,6 +1,8 @@
-"""Attention over rows that share a prompt: causal over the prompt, masked over what follows it."""
+"""Attention over rows that share a prompt: causal over the prompt, masked or apart over what follows it."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +13,27 @@ from transformers.masking_utils import sdpa_mask
 NAME = "shared_prefix"
 
 
-def shared_prefix(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options
-) -> tuple[Tensor, None]:
-    """`sdpa`, except that a mask may cover the last S of L queries alone; those before it are plainly causal.
+@dataclass(frozen=True, eq=False)
+class Apart:
+    """Keys, or values, of R prompts and of what each of their w completions has written so far.
 
-    The causal kernel skips half of the work and stays the fast one, and no L x L mask of a long prompt is held.
+    prompt: [R, key heads, P, D]; own: [R, key heads, w, T, D]; hidden: bool [R, 1, 1, 1, P + T], True where a row holds
+    nothing, or None.
+    """
+
+    prompt: Tensor
+    own: Tensor
+    hidden: Tensor | None = None
+
+
+def shared_prefix(
+    module: nn.Module, query: Tensor, key: Tensor | Apart, value: Tensor | Apart, attention_mask: Tensor | None,
+    scaling: float | None = None, **options,
+) -> tuple[Tensor, None]:  # fmt: skip
+    """`sdpa`, except that a mask may cover the last S of L queries alone, and that keys may lie apart (`one_token`).
+
+    The queries before the mask are plainly causal: that kernel skips half of the work, and no L x L mask of a long
+    prompt is held.
 
     Args:
         query: [R, heads, L, D]; key, value: [R, key heads, L or more, D]
@@ -25,6 +42,9 @@ def shared_prefix(
     Returns:
         ([R, L, heads, D], None)
     """
+    if isinstance(key, Apart):
+        return one_token(query, key, value, scaling), None
+    options["scaling"] = scaling
     causal = 0 if attention_mask is None else query.shape[2] - attention_mask.shape[2]
     if causal == 0:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
@@ -35,8 +55,33 @@ def shared_prefix(
     return torch.cat([first, rest], 1), None
 
 
+def one_token(query: Tensor, key: Apart, value: Apart, scaling: float) -> Tensor:
+    """The next token of each of w completions of R prompts: a prompt's keys and values are read once for them all.
+
+    Args:
+        query: [R, heads, w, D]
+
+    Returns:
+        [R, w, heads, D]
+    """
+    R, heads, w, D = query.shape
+    kv, (P, T) = key.prompt.shape[1], (key.prompt.shape[2], key.own.shape[3])
+    # the query heads of a key head beside each other, [R, key heads, w, heads / key heads, D]
+    grouped = (query * scaling).view(R, kv, -1, w, D).transpose(2, 3).contiguous()
+    to_prompt = (grouped.view(R, kv, -1, D) @ key.prompt.mT).view(R, kv, w, -1, P)
+    scores = torch.cat([to_prompt, grouped @ key.own.mT], -1)
+    if key.hidden is not None:
+        scores = scores.masked_fill(key.hidden, float("-inf"))
+    of_prompt, of_own = scores.softmax(-1, dtype=torch.float32).to(value.own.dtype).split([P, T], -1)
+    out = (of_prompt.reshape(R, kv, -1, P) @ value.prompt).view(grouped.shape) + of_own @ value.own
+    return out.transpose(1, 2).reshape(R, w, heads, D)
+
+
 def use(model: nn.Module) -> None:
     """Makes the language model of a vision-language model attend this way."""
     AttentionInterface.register(NAME, shared_prefix)
     AttentionMaskInterface.register(NAME, sdpa_mask)  # for masks that transformers makes itself
-    model.model.language_model.set_attn_implementation(NAME)
+    language = model.model.language_model
+    language.set_attn_implementation(NAME)
+    for layer in language.layers:
+        layer._can_checkpoint_with_cache = True  # our caches give a layer's second pass the same keys and values

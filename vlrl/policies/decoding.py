@@ -1,24 +1,38 @@
-"""Token by token sampling from one prefill per prompt, with the log-probabilities and entropies that it yields."""
+"""Completions token by token, from one prefill per prompt, with the log-probabilities and entropies that they yield.
+
+A row is a prompt with its completions. Its keys and values are kept once, those of each completion beside them, in
+buffers that grow by doubling. Rows whose completions have all ended leave the batch, and waiting ones enter it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from vlrl.policies.codecs import Prompt
-from vlrl.policies.packing import pack
+from vlrl.policies.forward import Prefill
+from vlrl.policies.rows import Rows, begun
+from vlrl.policies.sampling import EVERY, Nucleus, draw, entropy_of, law
+
+LOOK = {"cpu": 1}  # tokens between two looks at what has ended; elsewhere 16, as a look waits for the device
+SHRINK = 0.75  # a batch is made anew when it would have at most this share of its places
 
 
-@dataclass(frozen=True, eq=False)
-class Prefill:
-    """Prompts forwarded once, with their graph, for the update that follows: hidden states and the cache's layers."""
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are chosen. `ended`: whether a completion's tokens end in a stop string; None: there are none."""
 
-    prompts: tuple[Prompt, ...]
-    hidden: Tensor  # [R, P, hidden size], right-padded
-    layers: tuple[tuple[Tensor, Tensor], ...]  # keys and values [R, key heads, P, D]
+    max_tokens: int
+    temperature: float  # 0 is greedy
+    banned_ids: Sequence[int]
+    stop_ids: Sequence[int]
+    pad_id: int
+    nucleus: Nucleus = EVERY
+    ended: Callable[[list[int]], bool] | None = None
+    slots: int | None = None  # completions under way at once; default: all
 
 
 @dataclass(frozen=True)
@@ -29,97 +43,111 @@ class Sampled:
     logprobs: list[Tensor]
     entropy: list[Tensor]
     cut: list[bool]
-    prefill: Prefill | None
+    forwarded: int  # tokens that went through the layers one at a time, those of ended completions included
 
 
-def law(logits: Tensor, temperature: float, banned: Tensor) -> Tensor:
-    """Log-probabilities [..., V] in float32 of the law that samples: banned tokens out, then temperature."""
-    logits = logits.float().index_fill(-1, banned, float("-inf"))
-    return (logits if temperature in (0.0, 1.0) else logits / temperature).log_softmax(-1)
+class Writer:
+    """Completions as they grow: what has been drawn for each, and which go on."""
 
+    def __init__(self, count: int, sampling: Sampling, generator: torch.Generator | None, device: torch.device):
+        shape = (count, sampling.max_tokens)
+        self.sampling = sampling
+        # drawn beforehand, so that no completion's draws hang on how the others are batched
+        self.uniform = torch.rand(shape, generator=generator, device=device) if sampling.temperature else None
+        self.tokens = torch.zeros(shape, dtype=torch.int64, device=device)
+        self.logprobs, self.entropy = (torch.zeros(shape, device=device) for _ in range(2))
+        self.lengths = torch.zeros(count, dtype=torch.int64, device=device)
+        self.running = torch.ones(count, dtype=torch.bool, device=device)
+        self.banned = torch.tensor(sampling.banned_ids, dtype=torch.int64, device=device)
+        self.stops = torch.tensor(sampling.stop_ids, dtype=torch.int64, device=device)
 
-def entropy_of(logprobs: Tensor) -> Tensor:
-    """Entropy [...] in nats of log-probabilities [..., V] that may hold -inf."""
-    return -(logprobs.exp() * logprobs.clamp(min=-1e9)).sum(-1)
+    def write(self, who: Tensor, logits: Tensor) -> Tensor:
+        """Draws the next token [n] of completions `who` [n] from their logits [n, V]; ended ones stay as they are.
+
+        Nothing here waits for the device, unless there are stop strings.
+        """
+        going, last = self.running[who], self.sampling.max_tokens - 1
+        place = (who, self.lengths[who].clamp(max=last))
+        logprobs = law(logits, self.sampling.temperature, self.banned)
+        if self.uniform is None:
+            token = logprobs.argmax(-1)
+        else:
+            token = draw(self.sampling.nucleus.of(logprobs.exp()), self.uniform[place])
+        chosen = logprobs.gather(-1, token[:, None])[:, 0]
+        for kept, new in ((self.tokens, token), (self.logprobs, chosen), (self.entropy, entropy_of(logprobs))):
+            kept[place] = torch.where(going, new, kept[place])
+        self.lengths[who] += going
+        self.running[who] = going & ~torch.isin(token, self.stops) & (place[1] < last)
+        if self.sampling.ended:
+            self._end_strings(who[going])
+        return token
+
+    def _end_strings(self, who: Tensor) -> None:
+        tokens, lengths = self.tokens[who].tolist(), self.lengths[who].tolist()
+        ended = [self.sampling.ended(row[:n]) for row, n in zip(tokens, lengths, strict=True)]
+        self.running[who] &= ~torch.tensor(ended, dtype=torch.bool, device=who.device)
+
+    def sampled(self, forwarded: int) -> Sampled:
+        lengths, tokens, stops = self.lengths.tolist(), self.tokens.tolist(), set(self.sampling.stop_ids)
+        tokens = [row[:n] for row, n in zip(tokens, lengths, strict=True)]
+        ended = self.sampling.ended or (lambda ids: False)
+        split = (
+            [row[:n].clone() for row, n in zip(v.cpu(), lengths, strict=True)] for v in (self.logprobs, self.entropy)
+        )
+        return Sampled(tokens, *split, [ids[-1] not in stops and not ended(ids) for ids in tokens], forwarded)
 
 
 @torch.no_grad()
-def sample(
-    model,
-    prompts: Sequence[Prompt],
-    counts: Sequence[int],
-    *,
-    max_tokens: int,
-    temperature: float,
-    banned_ids: Sequence[int],
-    stop_ids: Sequence[int],
-    pad_id: int,
-    generator: torch.Generator | None,
-    keep: bool = False,
+def write(
+    base: nn.Module, prefill: Prefill, counts: Sequence[int], sampling: Sampling, generator: torch.Generator | None
 ) -> Sampled:
-    """`counts[i]` completions of prompt i, prompt by prompt. Temperature 0 is greedy.
+    """`counts[i]` completions of the prefill's prompt i, prompt by prompt."""
+    writer = Writer(sum(counts), sampling, generator, base.device)
+    numbers = torch.arange(sum(counts)).split(list(counts))
+    waiting = deque(i for i, count in enumerate(counts) if count)
+    every, rows, step, forwarded = LOOK.get(base.device.type, 16), None, 0, 0
+    while True:
+        if waiting and step % every == 0:
+            rows = _enter(rows, waiting, prefill, numbers, sampling)
+        place = rows.places
+        token = torch.full_like(rows.who, sampling.pad_id)
+        token[place] = writer.write(rows.who[place], base.lm_head(rows.last[place]))
+        step += 1
+        full = not waiting and rows.age + 1 == sampling.max_tokens  # the last token that anybody may write
+        if full or step % every == 0:
+            rows, token = _leave(rows, token, writer.running)
+            if rows is None and not waiting:
+                return writer.sampled(forwarded)
+        if rows is not None:
+            rows.forward(base, token)
+            forwarded += token.numel()
 
-    Each prompt is encoded and prefilled once, and its keys and values are kept once, whatever its count: a row of the
-    cache is `prompt | first token of each of its completions | second token of each | ...`. With `keep` the prompts are
-    forwarded with gradient and returned, so that an update under the same weights does not forward them again.
-    """
-    device = model.device
-    packed = pack([(prompt, []) for prompt in prompts], pad_id).to(device)
-    with torch.set_grad_enabled(keep):
-        out = model.model(
-            input_ids=packed.ids, position_ids=packed.positions, mm_token_type_ids=packed.types,
-            pixel_values=packed.pixels, image_grid_thw=packed.grid, use_cache=True,
-        )  # fmt: skip
-    cache, width = out.past_key_values, max(counts)
-    layers = tuple((layer.keys, layer.values) for layer in cache.layers)
-    prefill = Prefill(tuple(prompts), out.last_hidden_state, layers) if keep else None
-    row = torch.arange(len(prompts)).repeat_interleave(torch.tensor(counts)).to(device)  # of each completion
-    column = torch.cat([torch.arange(n) for n in counts]).to(device)
-    lengths = torch.tensor([len(p.ids) for p in prompts], device=device)
-    last = out.last_hidden_state[row, lengths[row] - 1]
-    position = torch.tensor([int(p.positions.max()) + 1 for p in prompts], device=device)[:, None]
-    seen = _visible(lengths, packed.ids.shape[1], width)
-    own = torch.eye(width, dtype=torch.bool, device=device).expand(len(prompts), 1, -1, -1)
-    banned, stops = torch.tensor(banned_ids, device=device), torch.tensor(stop_ids, device=device)
 
-    running = torch.ones(len(last), dtype=torch.bool, device=device)
-    columns: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []  # token, log-probability, entropy, still running
-    for step in range(max_tokens):
-        logprobs = law(model.lm_head(last), temperature, banned)
-        greedy = temperature == 0.0
-        token = logprobs.argmax(-1) if greedy else torch.multinomial(logprobs.exp(), 1, generator=generator)[:, 0]
-        chosen = logprobs.gather(-1, token[:, None])[:, 0]
-        columns.append((token, chosen, entropy_of(logprobs), running))
-        running = running & ~torch.isin(token, stops)
-        if step + 1 == max_tokens or not bool(running.any()):
+def _enter(
+    rows: Rows | None, waiting: deque[int], prefill: Prefill, numbers: Sequence[Tensor], sampling: Sampling
+) -> Rows | None:
+    """The rows with as many of the waiting prompts as there are slots for, and with one at least."""
+    busy = 0 if rows is None else int((rows.who >= 0).sum())
+    chosen: list[int] = []
+    while waiting:
+        more = len(numbers[waiting[0]])
+        if busy and sampling.slots and busy + more > sampling.slots:
             break
-        ids = torch.full((len(prompts), width), pad_id, device=device).index_put((row, column), token)
-        seen = None if seen is None else torch.cat([seen, own], -1)
-        out = model.model.language_model(
-            inputs_embeds=model.get_input_embeddings()(ids), position_ids=(position + step).expand(3, -1, width),
-            attention_mask=seen, past_key_values=cache, use_cache=True,
-        )  # fmt: skip
-        last = out.last_hidden_state[row, column]
-    return _rows(columns, running, prefill)
+        chosen.append(waiting.popleft())
+        busy += more
+    if not chosen:
+        return rows
+    new = begun(prefill, numbers, chosen, sampling.max_tokens)
+    return new if rows is None else rows.joined(new)
 
 
-def _visible(lengths: Tensor, longest: int, width: int) -> Tensor | None:
-    """Which cached columns the next tokens may look at, [R, 1, width, longest]; None: all of them.
-
-    A row's right padding stays unseen; where a row has several completions, each will see its own tokens only.
-    """
-    seen = torch.arange(longest, device=lengths.device) < lengths[:, None]
-    return None if width == 1 and bool(seen.all()) else seen[:, None, None].expand(-1, 1, width, -1)
-
-
-def _rows(columns: list[tuple[Tensor, Tensor, Tensor, Tensor]], running: Tensor, prefill: Prefill | None) -> Sampled:
-    """Columns of one token per completion -> completions cut after their stop token."""
-    tokens, logprobs, entropy, alive = (torch.stack(column, 1).cpu() for column in zip(*columns, strict=True))
-    lengths = alive.sum(1).tolist()
-    return Sampled(
-        [row[:n].tolist() for row, n in zip(tokens, lengths, strict=True)],
-        [row[:n].clone() for row, n in zip(logprobs, lengths, strict=True)],
-        [row[:n].clone() for row, n in zip(entropy, lengths, strict=True)],
-        running.cpu().tolist(),
-        prefill,
-    )
+def _leave(rows: Rows, token: Tensor, running: Tensor) -> tuple[Rows | None, Tensor]:
+    """The rows, and their next tokens [R, w], without those that have ended, where that is worth a copy."""
+    alive = running[rows.who] & (rows.who >= 0)
+    left, places = alive.any(1).nonzero()[:, 0], int(alive.sum(1).max())
+    if places == 0:
+        return None, token
+    if len(left) * places > SHRINK * alive.numel():
+        return rows, token
+    kept = alive[left].int().argsort(dim=1, descending=True, stable=True)[:, :places]
+    return rows.take(left, kept), token[left[:, None], kept]

@@ -12,12 +12,20 @@ from torch import nn
 from vlrl.config import PolicySection
 from vlrl.policies import control, lerobot_files
 from vlrl.policies.codecs import CODECS
-from vlrl.policies.vlm import VLM, bare
+from vlrl.policies.sampling import Nucleus
+from vlrl.policies.scorer import bare
+from vlrl.policies.vlm import VLM
 from vlrl.strict import suggest
 from vlrl.types import Policy, UserError
 
 ASSETS = Path(__file__).parents[1] / "assets"
 EMBEDDED = ASSETS / "tiny"
+# names of a part's layers, none of which gets an adapter where the part is frozen
+FROZEN = {
+    "vision": r".*\bvisual\.(?!.*merger).*",
+    "projector": r".*merger.*",
+    "language": r".*language_model.*|lm_head",
+}
 
 
 def load(section: PolicySection, *, shared_prefix: bool = True, seed: int = 0, device: str | None = None) -> Policy:
@@ -40,10 +48,13 @@ def load(section: PolicySection, *, shared_prefix: bool = True, seed: int = 0, d
     model, processor = _pretrained(source)
     _limit_pixels(processor, section)
     model = _trainable(model.to(device), section)
+    if mixed:
+        _narrow(model)
     if section.gradient_checkpointing:
-        bare(model).gradient_checkpointing_enable({"use_reentrant": False})
+        bare(model).activation_checkpointing_enable({"use_reentrant": False})
     return VLM(
         model, processor, max_tokens=section.max_tokens, temperature=section.temperature, max_prompt=section.max_prompt,
+        nucleus=Nucleus(section.top_p, section.top_k), stop=section.stop, slots=section.slots,
         shared_prefix=shared_prefix, seed=seed, autocast=torch.bfloat16 if mixed else None,
     )  # fmt: skip
 
@@ -139,7 +150,11 @@ def _trainable(model: nn.Module, section: PolicySection) -> nn.Module:
         from peft import LoraConfig, get_peft_model
 
         settings = LoraConfig(
-            r=section.lora.rank, lora_alpha=section.lora.alpha, target_modules=section.lora.targets, lora_dropout=0.0
+            r=section.lora.rank,
+            lora_alpha=section.lora.alpha,
+            target_modules=section.lora.targets,
+            lora_dropout=0.0,
+            exclude_modules="|".join(FROZEN[part] for part in section.freeze) or None,
         )
         model = get_peft_model(model, settings)
     parts = {"vision": ("visual",), "projector": ("merger",), "language": ("language_model", "lm_head")}
@@ -151,6 +166,13 @@ def _trainable(model: nn.Module, section: PolicySection) -> nn.Module:
         if frozen:
             parameter.requires_grad_(False)
     return model
+
+
+def _narrow(model: nn.Module) -> None:
+    """Weights that do not train in bfloat16: autocast would convert them anew at every use."""
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            parameter.data = parameter.data.to(torch.bfloat16)
 
 
 def _first_line(error: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import hashlib
+import sys
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,19 +12,22 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
-from transformers import DynamicCache
 
 from vlrl.policies import attention
 from vlrl.policies.codecs import Prompt, codec_for
-from vlrl.policies.decoding import Prefill, entropy_of, law
-from vlrl.policies.decoding import sample as decode
-from vlrl.policies.packing import Packed, pack, pack_replies
-from vlrl.types import Decision, Episode, Evaluation, Observation, Sample, UserError, Video
+from vlrl.policies.decoding import Sampling, write
+from vlrl.policies.effort import needed
+from vlrl.policies.forward import Prefill, Seen, hidden_states, plain_states, prefilled
+from vlrl.policies.packing import Packed, alone, grouped, long, pack, pack_replies, spread
+from vlrl.policies.prompts import Features, Prompts
+from vlrl.policies.sampling import EVERY, Nucleus
+from vlrl.policies.scorer import Scorer, bare
+from vlrl.types import Decision, Episode, Evaluation, Observation, Sample, UserError
+from vlrl.work import Work
 
-CHUNK = 2**25  # logits held at once while scoring: tokens times vocabulary
 TOKENS = 2**14  # of prompts that are forwarded at once for their features
-CACHED = 2**32  # bytes of prompts that are kept for when they come again
+TOLERANCE, TOLERANCE_BF16 = 1e-3, 0.5  # nats a token, between two ways to compute the same
+WORTH = 2 / 3  # of a kept prefill's tokens, from which on its backward pass costs less than making a part anew
 
 
 @dataclass(frozen=True)
@@ -35,61 +38,18 @@ class Reply:
     tokens: tuple[int, ...]
 
 
-class Scorer(nn.Module):
-    """Log-probabilities and entropies of packed completions. The one forward that is trained and may be wrapped."""
+def part_of(kept: Prefill, prompts: Sequence[Prompt]) -> Prefill | None:
+    """Of a kept prefill what belongs to these prompts; None where they were not in it, or are so few that making them
+    anew is cheaper.
 
-    def __init__(self, model: nn.Module, temperature: float, banned_ids: Sequence[int], chunk: int = CHUNK):
-        super().__init__()
-        self.model, self.temperature, self.chunk = model, temperature, chunk
-        self.register_buffer("banned", torch.tensor(banned_ids, dtype=torch.int64), persistent=False)
-
-    def forward(self, packed: Packed, prefill: Prefill | None = None) -> tuple[Tensor, Tensor]:
-        """-> log-probabilities [n] of the targets and entropies [n], float32. With a prefill, `packed` are replies."""
-        base = bare(self.model)
-        if prefill is None:
-            hidden = base.model(
-                input_ids=packed.ids, position_ids=packed.positions, attention_mask=packed.mask,
-                mm_token_type_ids=packed.types, pixel_values=packed.pixels, image_grid_thw=packed.grid, use_cache=False,
-            ).last_hidden_state  # fmt: skip
-        else:
-            replies = base.model.language_model(
-                inputs_embeds=base.get_input_embeddings()(packed.ids), position_ids=packed.positions,
-                attention_mask=packed.mask, past_key_values=DynamicCache(ddp_cache_data=prefill.layers), use_cache=True,
-            ).last_hidden_state  # fmt: skip
-            hidden = torch.cat([prefill.hidden, replies], 1)
-        chosen = hidden.flatten(0, 1)[packed.source]
-        size = max(1, self.chunk // base.lm_head.out_features)
-        if len(chosen) <= size:
-            return self.score(chosen, packed.target)
-        parts = [  # the logits of a chunk are recomputed in the backward pass instead of kept
-            checkpoint(self.score, h, t, use_reentrant=False)
-            for h, t in zip(chosen.split(size), packed.target.split(size), strict=True)
-        ]
-        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
-
-    def score(self, hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        logprobs = law(bare(self.model).lm_head(hidden), self.temperature, self.banned)
-        return logprobs.gather(-1, target[:, None])[:, 0], entropy_of(logprobs)
-
-
-def bare(model: nn.Module) -> nn.Module:
-    """The Hugging Face model inside a peft wrapper (whose layers carry the adapter), or the model itself."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def digest(observation: Observation) -> bytes:
-    """The same for observations that a model sees alike."""
-    hashed = hashlib.blake2b(digest_size=16)
-    for part in observation.content:
-        if isinstance(part, str):
-            told, held = part, b""
-        elif isinstance(part, Video):
-            told, held = f"{part.times} {part.size}", part.frames.tobytes()
-        else:
-            told, held = f"{part.mode} {part.size}", part.tobytes()
-        hashed.update(f"{len(told)} {told}".encode())
-        hashed.update(held)
-    return hashed.digest()
+    The backward pass goes through all that was forwarded together, whatever part of it is asked for.
+    """
+    number = {id(prompt): row for row, prompt in enumerate(kept.prompts)}
+    rows = [number.get(id(prompt)) for prompt in prompts]
+    asked, held = (sum(len(prompt.ids) for prompt in some) for some in (prompts, kept.prompts))
+    if None in rows or asked < WORTH * held:
+        return None
+    return kept if rows == list(range(len(kept.prompts))) else kept.of(rows)
 
 
 class VLM:
@@ -102,6 +62,9 @@ class VLM:
         *,
         max_tokens: int = 64,
         temperature: float = 1.0,
+        nucleus: Nucleus = EVERY,
+        stop: Sequence[str] = (),
+        slots: int | None = None,
         shared_prefix: bool = True,
         max_prompt: int | None = None,
         seed: int = 0,
@@ -112,14 +75,18 @@ class VLM:
         attention.use(bare(model))
         self.codec = codec_for(processor, bare(model), max_prompt)
         self.max_tokens, self.temperature, self.shared_prefix = max_tokens, temperature, shared_prefix
-        self.scorer = Scorer(model, temperature, self.codec.banned_ids).to(bare(model).device)
+        self.nucleus, self.stop, self.slots = nucleus, tuple(stop), slots
+        hidden = hidden_states if shared_prefix else plain_states
+        self.scorer = self._scorer = Scorer(model, temperature, self.codec.banned_ids, hidden).to(bare(model).device)
         self.generator = torch.Generator(device=self.device).manual_seed(seed)
         self.autocast = autocast
+        self.work = Work(self.device)
+        self._prompts = Prompts(self.codec, self.work, cached_prompts)
+        self._seen = Features(bare(model), self.work)
         self._frozen: nn.Module | None = None
+        self._frozen_seen: Features | None = None
         self._kept: Prefill | None = None
-        self._prompts: OrderedDict[bytes, Prompt] = OrderedDict()
-        self._held = 0  # bytes of them
-        self._cached_prompts = cached_prompts
+        self._verified = not shared_prefix
 
     @property
     def device(self) -> torch.device:
@@ -133,20 +100,7 @@ class VLM:
 
     def prompt(self, observation: Observation, key: str | None = None) -> Prompt:
         """The observation preprocessed; with a key, which errors name, once while it is among the recently used."""
-        if key is None:
-            return self.codec.encode(observation)
-        content = digest(observation)  # not the key: two tasks may number their samples alike
-        if content in self._prompts:
-            self._prompts.move_to_end(content)
-            return self._prompts[content]
-        try:
-            made = self._prompts[content] = self.codec.encode(observation)
-        except UserError as error:
-            raise UserError(f"sample {key}: {error}") from None
-        self._held += made.nbytes
-        while len(self._prompts) > 1 and (len(self._prompts) > self._cached_prompts or self._held > CACHED):
-            self._held -= self._prompts.popitem(last=False)[1].nbytes
-        return made
+        return self._prompts.of(observation, key)
 
     def check(self, sample: Sample) -> None:
         """UserError where the sample's prompt is longer than the model takes."""
@@ -160,22 +114,22 @@ class VLM:
         With `keep`, the prompts' forward pass is kept with its graph for the next `evaluate`, which must come before
         any change of the weights and cover all these decisions at once: else it is dropped.
         """
+        self._kept = None  # before another graph grows beside it
         members: OrderedDict[object, list[int]] = OrderedDict()  # prompt -> the episodes that start from it
-        for i, episode in enumerate(episodes):
-            members.setdefault(self._start(episode, observations, members, i), []).append(i)
-        prompts = []
-        for first, *_ in members.values():
-            sample = episodes[first].sample
-            key = sample.id if observations[first] is sample.prompt else None  # an environment may show another start
-            prompts.append(self.prompt(observations[first], key))
-        self.model.eval()
-        with self.precision():
-            made = decode(
-                bare(self.model), prompts, [len(m) for m in members.values()], max_tokens=self.max_tokens,
-                temperature=0.0 if greedy else self.temperature, banned_ids=self.codec.banned_ids,
-                stop_ids=self.codec.stop_ids, pad_id=self.codec.pad_id, generator=self.generator, keep=keep,
-            )  # fmt: skip
-        self._kept = made.prefill
+        with self.work.timed("media"):
+            for i, episode in enumerate(episodes):
+                members.setdefault(self._start(episode, observations, members, i), []).append(i)
+            prompts = []
+            for first, *_ in members.values():
+                sample = episodes[first].sample
+                key = sample.id if observations[first] is sample.prompt else None  # an environment may show another
+                prompts.append(self.prompt(observations[first], key))
+        prefill = self._prefill(prompts, keep)
+        with self.work.timed("decode"), self.precision():
+            counts = [len(m) for m in members.values()]
+            made = write(bare(self.model), prefill, counts, self._sampling(greedy), self.generator)
+        self.work.add(tokens=made.forwarded, tokens_distinct=sum(map(len, made.tokens)))
+        self._kept = prefill if keep else None
         order = [(i, prompt) for prompt, m in zip(prompts, members.values(), strict=True) for i in m]
         decisions = {
             i: Decision(self.codec.decode(tokens), logprobs, entropy, cut, prompt.frames, Reply(prompt, tuple(tokens)))
@@ -184,6 +138,31 @@ class VLM:
             )
         }
         return [decisions[i] for i in range(len(episodes))]
+
+    def _sampling(self, greedy: bool) -> Sampling:
+        last = max(map(len, self.stop), default=0) + 4  # tokens; a character may be several
+
+        def ended(tokens: list[int]) -> bool:
+            return any(stop in self.codec.decode(tokens[-last:]) for stop in self.stop)
+
+        return Sampling(
+            self.max_tokens, 0.0 if greedy else self.temperature, self.codec.banned_ids, self.codec.stop_ids,
+            self.codec.pad_id, self.nucleus, ended if self.stop else None, self.slots,
+        )  # fmt: skip
+
+    def _prefill(self, prompts: Sequence[Prompt], keep: bool) -> Prefill:
+        """All prompts forwarded once; with `keep` with their graph."""
+        self.model.train(keep)  # gradient checkpointing works in this mode only; the families use no dropout
+        packed = pack([(prompt, []) for prompt in prompts], self.codec.pad_id).to(self.device)
+        with self.work.timed("prefill"), self.precision(), torch.set_grad_enabled(keep):
+            made = prefilled(bare(self.model), prompts, packed, self._see(self._seen, prompts))
+        self.model.eval()
+        distinct = list(dict.fromkeys(prompts))
+        self.work.add(
+            tokens_distinct=sum(len(prompt.ids) for prompt in distinct),
+            patches_distinct=sum(len(prompt.pixels) for prompt in distinct if prompt.pixels is not None),
+        )
+        return made
 
     def _start(
         self, episode: Episode, observations: Sequence[Observation], members: Mapping[object, list[int]], i: int
@@ -212,16 +191,41 @@ class VLM:
 
     def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
         """Log-probabilities and entropies [B, T] under the present weights, with gradient."""
-        self.model.train()  # gradient checkpointing works in this mode only; the families use no dropout
         kept, self._kept = self._kept, None  # a graph serves one backward pass
-        return self._evaluate(self.scorer, decisions, kept)
+        if not self._verified:
+            self._verify(decisions)
+        self.model.train()  # gradient checkpointing works in this mode only; the families use no dropout
+        with self.work.timed("forward"):
+            return self._evaluate(self.scorer, decisions, self._seen, kept if self.shared_prefix else None)
+
+    @torch.no_grad()
+    def _verify(self, decisions: Sequence[Decision]) -> None:
+        """Before the first update: a few log-probabilities beside those of the model's own plain forward pass."""
+        self._verified, few = True, [decisions[0], *decisions[1:2], decisions[-1]]
+        self.model.eval()
+        shared = self._evaluate(self._scorer, few, self._seen)
+        self.shared_prefix, self._scorer.hidden = False, plain_states
+        plain = self._evaluate(self._scorer, few, self._seen)
+        gap = float((shared.logprobs - plain.logprobs).abs().max())
+        if gap <= (TOLERANCE if self.autocast is None else TOLERANCE_BF16):
+            self.shared_prefix, self._scorer.hidden = True, hidden_states
+        else:
+            print(
+                f"\nvlrl: log-probabilities of the shared forward pass are off by up to {gap:.2g} from those of the "
+                "plain one, so train.shared_prefix is false from here on; please report the model and the versions",
+                file=sys.stderr,
+            )
+
+    def effort(self, decisions: Sequence[Decision], *, passes: int, epochs: int, kept: bool) -> float:
+        """FLOPs that a step with these decisions cannot do without (`vlrl.policies.effort`)."""
+        replies = [(d.inputs.prompt, d.inputs.tokens) for d in decisions]
+        return needed(self.model, replies, passes=passes, epochs=epochs, kept=kept)
 
     @torch.no_grad()
     def features(self, decisions: Sequence[Decision]) -> Tensor:
         """The last hidden state at the end of each decision's prompt, float32 [B, H]: what a critic can read."""
         prompts = list({id(d.inputs.prompt): d.inputs.prompt for d in decisions}.values())
         size = max(1, TOKENS // max(len(prompt.ids) for prompt in prompts))
-        self.model.eval()
         with self.precision():
             parts = [self._ends(prompts[start : start + size]) for start in range(0, len(prompts), size)]
         row = {id(prompt): i for i, prompt in enumerate(prompts)}
@@ -229,50 +233,55 @@ class VLM:
 
     def _ends(self, prompts: Sequence[Prompt]) -> Tensor:
         """The hidden state [prompts, H] behind each prompt's last token."""
-        packed = pack([(prompt, []) for prompt in prompts], self.codec.pad_id).to(self.device)
-        hidden = bare(self.model).model(
-            input_ids=packed.ids, position_ids=packed.positions, mm_token_type_ids=packed.types,
-            pixel_values=packed.pixels, image_grid_thw=packed.grid, use_cache=False,
-        ).last_hidden_state  # fmt: skip
+        hidden = self._prefill(prompts, keep=False).hidden
         last = torch.tensor([len(prompt.ids) - 1 for prompt in prompts], device=self.device)
         return hidden[torch.arange(len(prompts), device=self.device), last].float()
 
     @torch.no_grad()
     def reference(self, decisions: Sequence[Decision]) -> Tensor:
         """Log-probabilities [B, T] under the frozen start: the adapter switched off, or a copy of the weights."""
-        if hasattr(self.model, "disable_adapter"):
-            with self.model.disable_adapter():
-                return self._evaluate(self.scorer, decisions).logprobs
-        if self._frozen is None:
-            raise RuntimeError("call freeze_reference() before the first update")
-        return self._evaluate(self._frozen, decisions).logprobs
+        with self.work.timed("logprob"):
+            if hasattr(self.model, "disable_adapter"):
+                with self.model.disable_adapter():
+                    return self._evaluate(self.scorer, decisions, self._seen).logprobs
+            if self._frozen is None:
+                raise RuntimeError("call freeze_reference() before the first update")
+            return self._evaluate(self._frozen, decisions, self._frozen_seen).logprobs
 
     def freeze_reference(self) -> None:
         """Remembers the present weights as the reference (LoRA needs no copy)."""
         if not hasattr(self.model, "disable_adapter"):
             self._frozen = copy.deepcopy(self.scorer).requires_grad_(False).eval()
+            self._frozen_seen = Features(bare(self._frozen.model), self.work)
 
-    def _evaluate(self, scorer: nn.Module, decisions: Sequence[Decision], kept: Prefill | None = None) -> Evaluation:
-        replies = [d.inputs for d in decisions]
-        rows: OrderedDict[int, tuple[Prompt, list[int]]] = OrderedDict()
-        for b, reply in enumerate(replies):
-            key = id(reply.prompt) if self.shared_prefix else b
-            rows.setdefault(key, (reply.prompt, []))[1].append(b)
-        texts = [(prompt, [replies[b].tokens for b in members]) for prompt, members in rows.values()]
-        if kept and [id(prompt) for prompt, _ in texts] == [id(prompt) for prompt in kept.prompts]:
-            packed = pack_replies(texts, self.codec.pad_id, kept.hidden.shape[1])
+    def _evaluate(
+        self, scorer: nn.Module, decisions: Sequence[Decision], features: Features, kept: Prefill | None = None
+    ) -> Evaluation:
+        texts, order = grouped([(d.inputs.prompt, d.inputs.tokens) for d in decisions], self.shared_prefix)
+        prompts, pad = [prompt for prompt, _ in texts], self.codec.pad_id
+        before: Prefill | Packed | None = kept and part_of(kept, prompts)
+        seen = None if before else self._see(features, prompts)
+        rows, behind = alone(texts) if long(texts) else (texts, range(len(texts)))
+        if before is None and rows is not texts:
+            before = pack([(prompt, []) for prompt in prompts], pad).to(self.device)
+        if before is None:
+            packed = pack(texts, pad)
         else:
-            packed, kept = pack(texts, self.codec.pad_id), None
+            shape = (before.ids if isinstance(before, Packed) else before.hidden).shape[:2]
+            packed = pack_replies(rows, behind, pad, shape)
+        self.work.add(tokens=len(packed.target))
         with self.precision():
-            flat_logprobs, flat_entropy = scorer(packed.to(self.device), kept)
-        order = [b for _, members in rows.values() for b in members]
-        lengths = torch.tensor([len(reply.tokens) for reply in replies])
-        mask = (torch.arange(int(lengths.max())) < lengths[:, None]).to(self.device)
-        row = torch.cat([torch.full((len(replies[b].tokens),), b) for b in order])
-        column = torch.cat([torch.arange(len(replies[b].tokens)) for b in order])
-        place = (row.to(self.device), column.to(self.device))
-        empty = flat_logprobs.new_zeros(mask.shape)
-        return Evaluation(empty.index_put(place, flat_logprobs), empty.index_put(place, flat_entropy), mask)
+            flat = scorer(packed.to(self.device), seen, before)
+        return spread(*flat, order, [len(d.inputs.tokens) for d in decisions])
+
+    def _see(self, features: Features, prompts: Sequence[Prompt]) -> Seen | None:
+        """What a frozen tower has made of prompts that are to be forwarded, which are counted."""
+        seen = features.of(prompts) if self.shared_prefix else None
+        self.work.add(tokens=sum(len(prompt.ids) for prompt in prompts))
+        patches = sum(len(prompt.pixels) for prompt in prompts if prompt.pixels is not None)
+        if patches and seen is None:
+            self.work.add(tower_calls=1, patches=patches)
+        return seen
 
     def save(self, folder: Path) -> None:
         """Weights (safetensors) and processor in Hugging Face layout; under LoRA the adapter alone."""
@@ -296,6 +305,7 @@ class VLM:
         if different or len(saved) != len(own):
             raise UserError(f"{folder} holds the weights of another architecture: {different[:1] or 'other keys'}")
         self.model.load_state_dict(saved)
+        self._seen.forget()
 
     def state_dict(self) -> dict:
         return {"generator": self.generator.get_state()}

@@ -30,7 +30,11 @@ LEARNING = (
     Panel("Entropy", {"entropy": "entropy"}),
     Panel("KL", {"kl": "KL"}, note="to the reference"),
     Panel("Clip share", {"clip_fraction": "share"}, note="units whose ratio was clipped"),
-    Panel("Zero-advantage share", {"zero_advantage": "share"}, note="rollouts that teach nothing"),
+    Panel(
+        "Zero-advantage share",
+        {"zero_advantage": "share", "left_out": "left out of the update"},
+        note="rollouts that teach nothing",
+    ),
     Panel("Completion length", {"length": "units"}),
 )
 OPTIMISATION = (
@@ -41,6 +45,11 @@ OPTIMISATION = (
     Panel("Cut completions", {"cut": "share"}, note="stopped by the length limit"),
     Panel("Parse failures", prefix="parse_fail/", note="by reason"),
     Panel("Skipped updates", {"skipped": "skipped"}),
+)
+WORK = (  # the same things forwarded twice show as two curves apart
+    Panel("Tokens forwarded", {"work/tokens": "all", "work/tokens_distinct": "different ones"}),
+    Panel("Patches forwarded", {"work/patches": "all", "work/patches_distinct": "different ones"}),
+    Panel("MFU", {"work/mfu": "share"}, note="of the device's peak, without repeated work"),
 )
 HELD_OUT = ("eval/accuracy", "eval/low", "eval/high", "eval/n")
 
@@ -54,8 +63,10 @@ def sections(metrics: list[Row], timings: list[Row]) -> list[dict[str, Any]]:
     optimisation = [chart for panel in OPTIMISATION if (chart := draw(panel, curves, used))]
     other = [draw(Panel(key, {key: "value"}), curves, used) for key in sorted(curves) if key not in used]
     seconds = columns(timings)
-    time = draw(Panel("Seconds a step", {key: key.replace("seconds", "whole step") for key in seconds}), seconds, set())
-    named = {"Learning": learning, "Optimisation": optimisation, "Time": [time] if time else [], "Other": other}
+    parts = {key: key.replace("seconds", "whole step") for key in seconds if not key.startswith("work/")}
+    panels = (Panel("Seconds a step", parts), *WORK)
+    time = [chart for panel in panels if (chart := draw(panel, seconds, set()))]
+    named = {"Learning": learning, "Optimisation": optimisation, "Time": time, "Other": other}
     return [{"title": title, "charts": charts} for title, charts in named.items() if charts]
 
 

@@ -53,6 +53,10 @@ def compared(tmp_path_factory):
     while not (folder / "out" / "grpo" / "seed_0" / "metrics.jsonl").exists():
         assert running.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
+    second = call(folder)
+    assert (
+        second.returncode == 2 and "another comparison is at work" in second.stderr
+    )  # they would train over each other
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=PATIENCE)
     assert running.returncode == 130

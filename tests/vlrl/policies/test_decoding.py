@@ -6,8 +6,10 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from vlrl.policies.decoding import entropy_of, law
+from vlrl.policies.sampling import Nucleus, draw, entropy_of, law
 
 
 def test_law_leaves_out_banned_tokens_before_it_normalises():
@@ -111,6 +113,88 @@ def test_the_length_limit_marks_a_completion_as_cut(make, act):
     policy = make(max_tokens=2)
     policy.codec.stop_ids = (policy.codec.tokenizer.vocab_size + 1,)
     assert all(d.cut and len(d.logprobs) == 2 for d in act(policy))
+
+
+@pytest.mark.parametrize("slots", [1, 3, 5, 100])
+def test_how_many_are_written_at_once_changes_nothing(make, act, slots):
+    """A smaller GPU would train on other completions."""
+    results = []
+    for limit in (None, slots):
+        policy = make(max_tokens=40, seed=6, slots=limit)
+        policy.codec.stop_ids = tuple(range(20, 36))  # about one token in twenty
+        results.append(act(policy, [5, 2, 4]))
+    assert len({len(d.inputs.tokens) for d in results[0]}) > 4
+    for one, other in zip(*results, strict=True):
+        assert one.inputs.tokens == other.inputs.tokens and one.cut == other.cut
+        torch.testing.assert_close(one.logprobs, other.logprobs, rtol=0, atol=1e-5)
+        torch.testing.assert_close(one.entropy, other.entropy, rtol=0, atol=1e-5)
+
+
+def test_what_has_ended_leaves_the_batch(make, act):
+    """A batch would go on at full size until its longest completion ends."""
+    policy = make(max_tokens=64, seed=6)
+    policy.codec.stop_ids = tuple(range(20, 60))
+    policy.work.taken()
+    decisions = act(policy, [16, 16, 16])
+    written, longest = sum(len(d.inputs.tokens) for d in decisions), max(len(d.inputs.tokens) for d in decisions)
+    prompts = sum(len(p.ids) for p in {id(d.inputs.prompt): d.inputs.prompt for d in decisions}.values())
+    forwarded = policy.work.taken()["tokens"] - prompts
+    assert written - 48 <= forwarded < 0.6 * 48 * longest
+
+
+def test_a_long_completion_is_evaluated_as_it_was_sampled(make, act):
+    """Buffers that grow while writing would lose what came before."""
+    policy = make(max_tokens=3 * 32 + 5)
+    policy.codec.stop_ids = (10**6,)
+    decisions = act(policy, [2, 1, 2])
+    now = policy.evaluate(decisions)
+    for row, decision in zip(now.logprobs, decisions, strict=True):
+        torch.testing.assert_close(row, decision.logprobs, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(("nucleus", "allowed"), [(Nucleus(top_k=2), 2), (Nucleus(top_p=0.6), 2), (Nucleus(), 4)])
+def test_only_the_likely_tokens_are_drawn(nucleus, allowed):
+    """An option that does nothing, or cuts the likeliest."""
+    probs = torch.tensor([0.1, 0.4, 0.2, 0.3]).expand(4000, 4)
+    tokens = draw(nucleus.of(probs), torch.rand(4000, generator=torch.Generator().manual_seed(0)))
+    share = tokens.bincount(minlength=4) / 4000
+    kept = probs[0].topk(allowed).indices
+    expected = torch.zeros(4).scatter(0, kept, probs[0, kept] / probs[0, kept].sum())
+    assert (share - expected).abs().max() < 0.04 and int((share > 0).sum()) == allowed
+
+
+@given(
+    weights=st.lists(st.sampled_from([0.0, 1e-30, 1e-8, 0.3, 1.0]), min_size=1, max_size=8).filter(any),
+    uniform=st.sampled_from([0.0, 1e-7, 0.5, 1 - 2**-24]),
+)
+def test_a_token_without_probability_is_never_drawn(weights, uniform):
+    """Rounding at either end would draw a placeholder, and its update would be NaN."""
+    probs = torch.tensor([weights])
+    assert probs[0, draw(probs, torch.tensor([uniform]))].item() > 0
+
+
+def test_log_probabilities_are_those_of_the_whole_law(make, act):
+    """An update computes them over all tokens: the ratio would start off 1."""
+    policy = make(nucleus=Nucleus(0.5, 3), seed=2)
+    decisions = act(policy)
+    now = policy.evaluate(decisions)
+    for row, decision in zip(now.logprobs, decisions, strict=True):
+        torch.testing.assert_close(row[: len(decision.logprobs)], decision.logprobs, rtol=0, atol=1e-5)
+
+
+def test_a_stop_string_ends_the_completion_and_belongs_to_it(make, act):
+    """A model that does not know its stop token would write to the limit."""
+    free = act(make(max_tokens=30, seed=8), [4, 4, 4])
+    texts = [d.action for d in free]
+    stop = next(c for c in "aeious " if sum(c in t for t in texts) > 2)
+    for whole, ended in zip(free, act(make(max_tokens=30, seed=8, stop=[stop]), [4, 4, 4]), strict=True):
+        assert whole.inputs.tokens[: len(ended.inputs.tokens)] == ended.inputs.tokens
+        if stop in whole.action:
+            assert stop in ended.action and not ended.cut
+            *before, _ = ended.inputs.tokens
+            assert stop not in make().codec.decode(before)
+        else:
+            assert ended.inputs.tokens == whole.inputs.tokens and ended.cut == whole.cut
 
 
 def test_samples_follow_the_law(make, act, episodes):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vlrl.policies import vlm
+from vlrl.policies import prompts
 from vlrl.policies.codecs import codec_for
 from vlrl.policies.packing import pack
 from vlrl.policies.vlm import VLM
@@ -139,6 +139,7 @@ def test_a_kept_prefill_changes_neither_values_nor_gradients(make, asked, counts
 def test_a_video_is_prefilled_once_per_group(make, asked):
     """A video is most of a step's work; every completion of a group would do it again."""
     policy, played, seen = make(), episodes(asked, [4, 0, 0]), []
+    policy.evaluate(policy.act(played, [e.sample.prompt for e in played]))  # the first also looks the plain way
     policy.model.model.visual.register_forward_hook(lambda module, given, out: seen.append(given))
     decisions = policy.act(played, [e.sample.prompt for e in played], keep=True)
     policy.evaluate(decisions)
@@ -253,9 +254,9 @@ def test_kept_prompts_are_bounded_in_memory(make, monkeypatch):
     """Thousands of videos as patches would fill the machine's memory."""
     policy = make()
     size = policy.prompt(Observation((clip(seed=9), ASK))).nbytes
-    monkeypatch.setattr(vlm, "CACHED", 2 * size)
+    monkeypatch.setattr(prompts, "CACHED", 2 * size)
     questions = [Observation((clip(seed=seed), ASK)) for seed in range(3)]
     made = [policy.prompt(question, "q") for question in questions]
     assert policy.prompt(questions[2], "q") is made[2] and policy.prompt(questions[1], "q") is made[1]
     assert policy.prompt(questions[0], "q") is not made[0]
-    assert policy._held == 2 * size == sum(prompt.nbytes for prompt in policy._prompts.values())
+    assert policy._prompts.held == 2 * size

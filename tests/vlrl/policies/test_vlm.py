@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from vlrl.config import PolicySection
-from vlrl.policies import vlm
+from vlrl.policies import forward, prompts, scorer, vlm
 from vlrl.policies.load import load
 from vlrl.policies.vlm import VLM, bare
 from vlrl.types import UserError
 
-# peft and older transformers use the former name of activation checkpointing
+# peft uses the former name of activation checkpointing
 pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
 
 
@@ -81,6 +81,36 @@ def test_sharing_the_prefix_changes_neither_values_nor_gradients(make, questions
         policy = make(shared_prefix=shared, temperature=0.8)
         results.append(weighted(policy, replies_of(policy, questions, TEXTS)))
     assert_same(*results)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("counts", [[3, 1, 4], [5, 5, 5]])
+def test_long_completions_change_neither_values_nor_gradients(make, act, counts, kept, monkeypatch):
+    """What forwards long completions apart from their prompt would train something else than what was asked for."""
+    results = []
+    for far in (True, False):
+        monkeypatch.setattr(vlm, "long", lambda rows, far=far: far)
+        policy = make(seed=5, temperature=0.8, max_tokens=9, shared_prefix=far or kept)
+        results.append(weighted(policy, act(policy, counts, keep=kept)))
+    assert_same(*results)
+
+
+def test_a_part_of_a_kept_prefill_serves_the_part_of_the_groups_that_teach(make, act):
+    """Groups that are left out of an update would cost their backward pass, or the others lose what was kept."""
+    results = []
+    for keep in (True, False):
+        policy = make(seed=5)
+        decisions = act(policy, [3, 2, 2], keep=keep)
+        policy._verified, forwarded = True, policy.work.taken()["tokens"]
+        results.append(weighted(policy, decisions[:5]))
+        forwarded = policy.work.taken()["tokens"]
+        assert (forwarded == sum(len(d.inputs.tokens) for d in decisions[:5])) == keep
+    assert_same(*results)
+    policy = make(seed=5)
+    decisions = act(policy, [2, 2, 2], keep=True)
+    policy._verified = True
+    results = [weighted(policy, decisions[:2]), weighted(make(seed=5, shared_prefix=False), decisions[:2])]
+    assert_same(*results)  # one prompt of three is cheaper forwarded anew
 
 
 @pytest.mark.parametrize("counts", [[3, 1, 4], [1, 1, 1]])
@@ -200,11 +230,118 @@ def test_gradient_checkpointing_saves_memory_and_keeps_the_gradients(folder, act
 def test_scoring_in_chunks_keeps_values_and_gradients(make, questions):
     """Otherwise large vocabularies train differently from small ones."""
     results = []
-    for chunk in (vlm.CHUNK, 1024):
+    for chunk in (scorer.CHUNK, 1024):
         policy = make()
         policy.scorer.chunk = chunk
         results.append(weighted(policy, replies_of(policy, questions, TEXTS)))
     assert_same(*results)
+
+
+def test_checkpointing_keeps_the_prefill_too(folder, act):
+    """With long prompts, which need checkpoints most, a step would forward them once more."""
+    results, kept = [], []
+    for saving in (False, True):
+        policy = load(PolicySection(model=str(folder), max_tokens=6, gradient_checkpointing=saving), device="cpu")
+        sizes: dict[int, int] = {}
+
+        def note(tensor, sizes=sizes):
+            sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            decisions = act(policy, keep=True)
+        policy._verified = True
+        policy.work.taken()
+        results.append(weighted(policy, decisions))
+        assert policy.work.taken()["tokens"] == sum(len(d.inputs.tokens) for d in decisions)
+        kept.append(sum(sizes.values()))
+    assert_same(*results)
+    assert kept[1] < 0.6 * kept[0]
+
+
+FROZEN = {"lora": {"rank": 4, "alpha": 8, "targets": r".*language_model.*_proj"}}
+
+
+def test_a_frozen_tower_sees_each_prompt_once(folder, act, monkeypatch):
+    """Half of a step's work would be encoding the same pictures again for update, reference and the next epoch."""
+    policies = []
+    for shared in (True, False):
+        torch.manual_seed(0)  # of the adapters
+        section = PolicySection(model=str(folder), max_tokens=6, **FROZEN)
+        policies.append(load(section, device="cpu", shared_prefix=shared))
+    policy, plain = policies
+    seen: list[int] = []
+    bare(policy.model).model.visual.register_forward_hook(lambda module, given, out: seen.append(len(given[0])))
+    decisions = act(policy)
+    policy._verified = True
+    first, reference = weighted(policy, decisions), policy.reference(decisions)
+    assert len(seen) == 1 and policy.work.taken()["patches"] == seen[0]
+    assert_same(first, weighted(plain, decisions))
+    torch.testing.assert_close(reference, plain.reference(decisions), rtol=0, atol=1e-5)
+    act(policy)  # the next epoch
+    assert len(seen) == 1
+    policy._seen.forget()
+    monkeypatch.setattr(prompts, "FEATURES", 1)  # no room: seen anew each time, and right all the same
+    assert_same(weighted(policy, decisions), first, tolerance=1e-6)
+    assert len(seen) == 2
+
+
+def test_a_tower_that_trains_is_never_remembered(make, act):
+    """The update would be one of features that the weights no longer make."""
+    policy = make()
+    decisions = act(policy)
+    before = policy.evaluate(decisions).logprobs.detach()
+    with torch.no_grad():
+        for parameter in policy.model.model.visual.parameters():
+            parameter.mul_(1.1)
+    assert (policy.evaluate(decisions).logprobs - before).abs().max() > 1e-3
+
+
+def test_a_shared_pass_that_is_wrong_is_switched_off(make, act, monkeypatch, capsys):
+    """A model whose layers work otherwise would be trained on nonsense, without a word."""
+    policy = make()
+    decisions = act(policy)
+    policy._scorer.hidden = lambda *given: 1.1 * forward.hidden_states(*given)
+    monkeypatch.setattr(vlm, "hidden_states", policy._scorer.hidden)
+    now = policy.evaluate(decisions).logprobs
+    assert "train.shared_prefix is false from here on" in capsys.readouterr().err and not policy.shared_prefix
+    torch.testing.assert_close(now, make(shared_prefix=False).evaluate(decisions).logprobs, rtol=0, atol=1e-6)
+    act(policy, keep=True)
+    policy.evaluate(decisions)
+    assert not capsys.readouterr().err  # once
+
+
+def test_weights_that_do_not_train_are_narrow_in_mixed_precision(folder, act):
+    """Every use of a frozen float32 weight would be a conversion: decoding reads four times the bytes."""
+    policy = load(PolicySection(model=str(folder), max_tokens=6, dtype="bfloat16", **FROZEN), device="cpu")
+    kinds = {p.requires_grad: p.dtype for p in policy.model.parameters()}
+    assert kinds == {True: torch.float32, False: torch.bfloat16}
+    decisions = act(policy, keep=True)
+    now, gradients = weighted(policy, decisions)
+    exact = load(PolicySection(model=str(folder), max_tokens=6, **FROZEN), device="cpu")
+    assert (now.logprobs - exact.evaluate(decisions).logprobs)[now.mask].abs().mean() < 0.1
+    assert policy.shared_prefix and gradients and all(torch.isfinite(g).all() for g in gradients.values())
+
+
+def test_the_work_is_counted(make, act, questions):
+    """Nobody would see what a step does twice."""
+    policy = make(max_tokens=4)
+    policy.codec.stop_ids = (10**6,)
+    encoded = [policy.prompt(question) for question in questions]
+    ids, patches = sum(len(p.ids) for p in encoded), sum(len(p.pixels) for p in encoded if p.pixels is not None)
+    policy.work.taken()
+    decisions = act(policy, [4, 4, 4], keep=True)
+    row = policy.work.taken()
+    assert row["tokens"] == ids + 3 * 12 and row["tokens_distinct"] == ids + 4 * 12
+    assert row["patches"] == row["patches_distinct"] == patches
+    assert row["tower_calls"] == 1 and row["processor_calls"] == 3
+    assert {"media_s", "prefill_s", "decode_s"} <= row.keys()
+    policy._verified = True
+    policy.evaluate(decisions)
+    row = policy.work.taken()
+    assert row["tokens"] == 4 * 12 and "patches" not in row  # the kept prefill
+    policy.evaluate(decisions)
+    assert policy.work.taken()["patches"] == patches
 
 
 def moved(policy, decisions) -> torch.Tensor:

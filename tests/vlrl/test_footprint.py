@@ -1,0 +1,233 @@
+"""Memory: against the tensors that steps on tiny models hold and keep."""
+
+from __future__ import annotations
+
+import importlib.util
+import weakref
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary
+
+from vlrl import footprint
+from vlrl.config import Lora
+from vlrl.cost import Group, Update
+from vlrl.plan.activations import Run, prompts, replies
+from vlrl.plan.published import MODELS
+from vlrl.policies import rows, scorer
+
+_spec = importlib.util.spec_from_file_location("tiny_steps", Path(__file__).with_name("tiny_steps.py"))
+tiny_steps = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(tiny_steps)
+Tiny = tiny_steps.Tiny
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")  # peft asks for it
+BF16 = torch.bfloat16
+
+
+class Saved:
+    """The tensors that graphs made inside keep, each memory once; parameters aside."""
+
+    def __init__(self, model: nn.Module):
+        self._known = {p.untyped_storage().data_ptr() for p in model.parameters()}
+        self._held: dict[int, torch.UntypedStorage] = {}  # by address: alive, so that none is given twice
+
+    def __enter__(self) -> Saved:
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._keep, lambda tensor: tensor)
+        self._hooks.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._hooks.__exit__(*error)
+
+    def _keep(self, tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in self._known:
+            self._held[storage.data_ptr()] = storage
+        return tensor
+
+    @property
+    def bytes(self) -> int:
+        return sum(storage.nbytes() for storage in self._held.values())
+
+
+class Living(TorchDispatchMode):
+    """The memory of all tensors that are alive, and the most that there has been."""
+
+    def __init__(self, tensors: Iterable[torch.Tensor]):
+        super().__init__()
+        self.now = self.most = 0
+        self._known = WeakIdKeyDictionary()
+        for tensor in tensors:
+            self._see(tensor)
+
+    def _see(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        if storage not in self._known:
+            self._known[storage] = size = storage.nbytes()
+            self.now += size
+            self.most = max(self.most, self.now)
+            weakref.finalize(storage, self._gone, size)
+
+    def _gone(self, size: int) -> None:
+        self.now -= size
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        out = function(*arguments, **(options or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor):
+                self._see(leaf)
+        return out
+
+
+def kept_by(tiny: Tiny) -> tuple[int, Run]:
+    """Bytes that a step's graphs keep, and the run as the model takes it."""
+    tiny.step()  # the first one checks itself
+    with Saved(tiny.policy.model) as saved:
+        decisions = tiny.act()
+        tiny.policy.evaluate(decisions)
+    return saved.bytes, tiny.run(decisions[0].inputs.prompt)
+
+
+def told(run: Run) -> float:
+    """What the graphs keep, all told: scores with three tensors of the logits' size."""
+    scored = run.micro * run.group.members * run.group.completion
+    graphs = 2 if run.update.mode == "kept" else 1
+    sent = run.micro * (run.group.members if run.update.mode == "naive" else 1)
+    logits = 3 * 4 * scored * run.geometry.language.vocabulary
+    return prompts(run, sent) + replies(run) + footprint._products(run, graphs) + logits
+
+
+@pytest.mark.parametrize(
+    ("family", "mode", "autocast"),
+    [
+        ("qwen2_5_vl", "kept", None),
+        ("qwen2_5_vl", "kept", BF16),
+        ("qwen2_5_vl", "shared", BF16),
+        ("qwen2_5_vl", "naive", None),
+        ("qwen3_vl", "kept", None),
+        ("qwen3_vl", "kept", BF16),
+        ("qwen3_vl", "shared", None),
+    ],
+)
+def test_graphs_keep_what_is_told(family, mode, autocast):
+    """A plan would send people to cards that are too small, or to knobs that they need not turn."""
+    measured, run = kept_by(Tiny(family, mode, autocast=autocast))
+    assert told(run) == pytest.approx(measured, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("family", "mode", "sizes"),
+    [
+        ("qwen2_5_vl", "shared", {"autocast": BF16}),
+        ("qwen2_5_vl", "kept", {"hidden": 512, "layers": 7, "prompts": 1}),
+        ("qwen3_vl", "kept", {"autocast": BF16}),
+        ("qwen3_vl", "shared", {}),
+    ],
+)
+def test_the_peak_of_a_step_is_told(family, mode, sizes):
+    """The number that is held against a card's memory."""
+    tiny = Tiny(family, mode, **sizes)
+    tiny.step()
+    parameters = list(tiny.policy.model.parameters())
+    states = [state[name] for state in tiny.optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
+    with Living([*parameters, *(p.grad for p in parameters if p.grad is not None), *states]) as living:
+        prompt = tiny.step()
+    _, parts = footprint.peak(tiny.run(prompt))
+    assert sum(parts.values()) == pytest.approx(living.most, rel=0.15)
+
+
+LESS = [
+    {"lora": Lora(rank=4)},
+    {"lora": Lora(rank=4), "freeze": ["vision"]},
+    {"freeze": ["vision"]},
+    {"freeze": ["vision", "projector"]},
+    {"freeze": ["language"]},
+    {"gradient_checkpointing": True},
+]
+
+
+@pytest.mark.parametrize(("family", "policy"), [*(("qwen2_5_vl", p) for p in LESS), ("qwen3_vl", LESS[0])])
+def test_knobs_leave_what_is_told(family, policy):
+    """What a plan recommends would give less than it says."""
+    measured, run = kept_by(Tiny(family, "kept", **policy))
+    assert told(run) == pytest.approx(measured, rel=0.2)
+
+
+def test_a_larger_model_keeps_what_is_told():
+    """Sizes that are small against images in tiny models are what counts in published ones."""
+    tiny = Tiny("qwen3_vl", "kept", hidden=512, layers=7, prompts=1)
+    assert sum(p.numel() for p in tiny.policy.model.parameters()) > 16e6
+    measured, run = kept_by(tiny)
+    assert told(run) == pytest.approx(measured, rel=0.05)
+
+
+@pytest.mark.parametrize("policy", [{}, LESS[1], LESS[2]])
+def test_what_is_held_all_the_time_is_exact(policy):
+    """Weights, gradients and optimizer states are most of a large model's memory."""
+    tiny = Tiny("qwen3_vl", "kept", **policy)
+    run = tiny.run(tiny.step())
+    parameters = list(tiny.policy.model.parameters())
+    states = [state[name] for state in tiny.optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
+    assert footprint.held(run) == {
+        "weights": sum(p.nbytes for p in parameters),
+        "gradients": sum(p.grad.nbytes for p in parameters if p.grad is not None),
+        "optimizer": sum(state.nbytes for state in states),
+        "reference": 0,
+    }
+
+
+def test_a_reference_is_a_second_set_of_weights():
+    """With a KL term a run would not fit that was planned to."""
+    tiny = Tiny("qwen3_vl", "kept")
+    run = replace(tiny.run(tiny.step()), copied=True)
+    tiny.policy.freeze_reference()
+    copy = list(tiny.policy._frozen.parameters())
+    assert footprint.held(run)["reference"] == sum(p.nbytes for p in copy)
+
+
+def test_chunks_and_buffers_are_the_policys():
+    """The plan has its own copies of these, so that it loads no policy."""
+    assert footprint.CHUNK == scorer.CHUNK
+    assert [footprint._room(tokens) for tokens in (1, rows.BLOCK, rows.BLOCK + 1)] == [
+        rows.BLOCK,
+        rows.BLOCK,
+        2 * rows.BLOCK,
+    ]
+
+
+def large(mode: str = "kept", **update: object) -> Run:
+    return Run(
+        MODELS["Qwen2.5-VL-3B"], Group(1500, 1400, 50, 8), Update(mode, **update), 16, 16, 3_754_622_976, width=2
+    )
+
+
+def test_sharing_a_prompt_keeps_less():
+    """At eight completions a naive forward pass keeps more than five times as much."""
+    naive, shared = (footprint.update(large(mode))["activations"] for mode in ("naive", "shared"))
+    assert naive > 5 * shared
+
+
+def test_a_smaller_forward_pass_keeps_less_in_the_update_alone():
+    """A plan would promise that `train.microbatch` helps a rollout too."""
+    whole, part = large("shared"), replace(large("shared"), micro=4)
+    assert footprint.update(part)["activations"] == footprint.update(whole)["activations"] / 4
+    assert footprint.rollout(part) == footprint.rollout(whole)
+
+
+def test_checkpoints_keep_a_tenth():
+    """The first knob that is recommended has to be worth it."""
+    plain, checkpointed = (footprint.update(large(checkpointed=redone))["activations"] for redone in (False, True))
+    assert checkpointed < 0.2 * plain
+
+
+def test_more_gpus_share_what_is_held():
+    """Under FSDP each holds its part."""
+    one, four = footprint.held(large()), footprint.held(replace(large(), shards=4))
+    assert four == {name: size / 4 for name, size in one.items()}

@@ -1,0 +1,221 @@
+"""`vlrl plan`: what it says of a run, and what it reads to say it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vlrl import config as configs
+from vlrl import embedded, registry
+from vlrl.cli import main
+from vlrl.plan import devices
+from vlrl.plan.knobs import knobs
+from vlrl.plan.model import model_of
+from vlrl.plan.plan import Asked, plan, singles, together
+from vlrl.plan.prompts import text_counter, tokens_of
+from vlrl.policies.codecs import codec_for
+from vlrl.policies.load import load
+from vlrl.types import Observation, UserError, Video
+
+_spec = importlib.util.spec_from_file_location("tiny_steps", Path(__file__).with_name("tiny_steps.py"))
+tiny_steps = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(tiny_steps)
+TEXT, tokenizer = tiny_steps.TEXT, tiny_steps.tokenizer
+
+ROOT = Path(embedded.__file__).parents[1]
+GROUNDING = ROOT / "configs" / "gui_grounding.yaml"
+QWEN = "policy.model=Qwen/Qwen2.5-VL-3B-Instruct"
+TOLD = {"visual": 1400, "text": 100, "tokens": 50}
+FLAGS = [word for name, number in TOLD.items() for word in (f"--{name}", str(number))]
+
+
+def told(capsys, *arguments: str) -> dict:
+    """The plan of a configuration as data."""
+    assert main(["plan", str(GROUNDING), *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys, *arguments: str) -> str:
+    assert main(["plan", str(GROUNDING), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    return error
+
+
+def planned(*changes: str, gpu: str = "h100", **asked: object):
+    return plan(configs.load(GROUNDING, [QWEN, *changes]), Asked(devices.asked(gpu), **{**TOLD, **asked}))
+
+
+def test_the_table_says_what_fits_and_how_long_it_takes(capsys):
+    """Nobody would find out before the weights are loaded."""
+    assert main(["plan", str(GROUNDING), QWEN, "train.prompts=4", "--gpu", "h200", *FLAGS]) == 0
+    shown = capsys.readouterr().out
+    assert "3,754.6 M parameters" in shown
+    assert "1500 tokens, 1400 of them visual (as told)" in shown
+    assert "its prefill kept for the update" in shown
+    assert "does not fit into 90% of 141 GB" in shown
+    alone, enough = shown.split("WHAT WOULD HELP")[1].split("ENOUGH TOGETHER") if "ENOUGH" in shown else (shown, "")
+    assert "policy.gradient_checkpointing=true" in alone
+    assert "s a step  fits" in (enough or alone)
+
+
+def test_a_run_that_fits_is_told_no_knobs(capsys):
+    """Advice that is not needed hides what is."""
+    assert main(["plan", str(GROUNDING), "--gpu", "cpu", "--memory", "4", "--tflops", "0.05"]) == 0
+    shown = capsys.readouterr().out
+    assert "it fits into 90% of 4 GB" in shown
+    assert "SECONDS" in shown
+    assert "HELP" not in shown
+
+
+def test_the_embedded_models_prompts_are_counted_from_the_task(capsys):
+    """The numbers would be those of another task."""
+    found = told(capsys)
+    config = configs.load(GROUNDING)
+    policy, samples = load(config.policy, device="cpu"), registry.make_task(config).samples("train")
+    lengths = [len(policy.prompt(samples[i].prompt).ids) for i in range(8)]
+    assert sum(found["prompt"].values()) == pytest.approx(sum(lengths) / 8)
+    assert found["seconds"] is None
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+def test_sizes_of_prompts_are_the_codecs(family, tmp_path):
+    """Images are resized and videos get the marks of their times: a plan that does not know this is off by far."""
+    model, processor = embedded.build(tokenizer(), family=family, patch={"qwen2_5_vl": 14, "qwen3_vl": 16}[family])
+    processor.save_pretrained(tmp_path)
+    model.config.save_pretrained(tmp_path)
+    found, codec = model_of(str(tmp_path)), codec_for(processor, model)
+    noise = np.random.default_rng(0)
+    images = [Image.fromarray(noise.integers(0, 256, (*side, 3), dtype=np.uint8)) for side in ((90, 210), (448, 64))]
+    frames = noise.integers(0, 256, (5, 100, 130, 3), dtype=np.uint8)
+    clip = Video(frames, (0.0, 0.5, 1.0, 1.5, 2.0), 2.0, 2.5)
+    count, _ = text_counter(found)
+    for content in ((TEXT,), (images[0], TEXT), (*images, TEXT), (clip, TEXT)):
+        prompt = codec.encode(Observation(content))
+        size = tokens_of(Observation(content), found, found.pixels, count)
+        assert size.visual == int(prompt.types.sum())
+        # times take more letters the later they are
+        assert size.tokens == pytest.approx(len(prompt.ids), abs=3 if clip in content else 0)
+
+
+def test_a_config_json_is_enough(tmp_path, capsys):
+    """Planning would need the download that it is there to spare."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text((embedded.FOLDER / "config.json").read_text())
+    bundled = told(capsys, *FLAGS)
+    assert told(capsys, f"policy.model={folder}", *FLAGS) == bundled | {"model": str(folder)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "mode"),
+    [
+        ([], "kept"),
+        (["policy.gradient_checkpointing=true"], "kept"),
+        (["train.microbatch=4"], "shared"),
+        (["train.epochs=2"], "shared"),
+        (["train.shared_prefix=false"], "naive"),
+    ],
+)
+def test_the_plan_forwards_prompts_as_the_trainer_does(changes, mode, capsys):
+    """A plan of another kind of step is off by up to the group's size."""
+    assert told(capsys, *changes, *FLAGS)["mode"] == mode
+
+
+def test_a_kl_term_asks_for_a_reference():
+    """Its weights and its forward pass would come as a surprise."""
+    plain, kl = planned(), planned("losses=[{name: ppo_clip}, {name: kl, coef: 0.01}]")
+    assert (plain.memory["reference"], plain.times["reference"]) == (0, 0)
+    assert kl.memory["reference"] == kl.memory["weights"]
+    assert kl.times["reference"] > 0
+    adapted = planned("losses=[{name: ppo_clip}, {name: kl, coef: 0.01}]", "policy.lora.rank=8")
+    assert adapted.memory["reference"] == 0  # the adapter is switched off instead
+    assert adapted.times["reference"] > 0
+
+
+def test_decoding_is_bound_by_memory():
+    """At its share of the peak a token would take a hundredth of its time."""
+    slow = planned(tokens=500)
+    weights = 2 * 3_085_000_000  # bytes of the language model's matrices in bfloat16
+    assert slow.times["decode"] > 500 * weights / 3.35e12
+    assert planned(tokens=500, gpu="h200").times["decode"] < slow.times["decode"]
+
+
+def test_every_knob_is_one_that_the_configuration_takes():
+    """Copied into the command line it would be refused, or do something else."""
+    whole = planned("policy.freeze=[projector]")
+    for knob in knobs(whole.config, 1, whole.model, 1400):
+        if not knob.told.startswith("--"):
+            again = configs.load(GROUNDING, [QWEN, "policy.freeze=[projector]", knob.told])
+            assert again.model_dump() == knob.config.model_dump()
+
+
+def test_every_knob_gives_memory():
+    """A recommendation that costs time for nothing."""
+    whole = planned()
+    assert {turn.told.split("=")[0] for turn in singles(whole)} >= {
+        "policy.gradient_checkpointing", "train.microbatch", "policy.freeze", "policy.lora.rank", "policy.max_pixels",
+        "train.prompts", "--gpus 2",
+    }  # fmt: skip
+    for turn in singles(whole):
+        assert turn.plan.gigabytes < whole.gigabytes, turn.told
+
+
+def test_knobs_together_are_enough_and_none_is_for_nothing():
+    """A user would give up something that need not be given up."""
+    whole = planned(gpu="4090")
+    found = together(whole)
+    assert found.plan.fits
+    for left in found.told.split(" "):
+        rest = [word for word in found.told.split(" ") if word != left]
+        if not left.startswith("--") and "--gpus" not in rest:
+            smaller = configs.load(GROUNDING, [QWEN, *rest])
+            visual = TOLD["visual"] // 2 if any("max_pixels" in word for word in rest) else TOLD["visual"]
+            assert not plan(smaller, Asked(whole.asked.device, **{**TOLD, "visual": visual})).fits, left
+
+
+def test_a_card_by_its_memory_has_no_seconds(capsys):
+    """Seconds of a card whose peak nobody told would be made up."""
+    found = told(capsys, QWEN, "--gpu", "24GB", *FLAGS)
+    assert found["seconds"] is None
+    assert found["fits"] is False
+    assert told(capsys, QWEN, "--gpu", "24GB", "--tflops", "100", *FLAGS)["seconds"]["backward"] > 0
+
+
+def test_float32_has_no_seconds_by_a_bfloat16_peak():
+    """A step would seem ten times as fast as it is."""
+    assert planned("policy.dtype=float32").times is None
+    assert planned().times is not None
+
+
+def test_mistakes_are_told_in_a_line(capsys):
+    """A traceback, or a plan of something else."""
+    assert "did you mean 'h100'" in refused(capsys, "--gpu", "h10")
+    assert "give --memory" in refused(capsys, "--gpu", "cpu")
+    assert "Qwen2.5-VL-7B" in refused(capsys, "policy.model=Qwen/Qwen9-VL")
+    assert "'vlrl_control'" in refused(capsys, "policy.model=embedded_push", *FLAGS)
+    assert "nothing to train" in refused(capsys, "policy.freeze=[vision, projector, language]", *FLAGS)
+    assert "--visual and --text" in refused(capsys, "task={name: classification}", "data.train=nowhere.jsonl", QWEN)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("[1]", "no JSON object"), ("{", "cannot read"), ('{"model_type": "qwen3_vl"}', "lacks a size")],
+)
+def test_a_damaged_config_json_is_named(text, problem, tmp_path):
+    """A KeyError says nothing of the file."""
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(UserError, match=problem):
+        model_of(str(tmp_path))
+
+
+@pytest.mark.parametrize("arguments", [["--gpus", "0"], ["--mfu", "nan"], ["--visual", "-1"], ["--tflops", "many"]])
+def test_numbers_are_checked(arguments):
+    """A division by nothing far away from its cause."""
+    with pytest.raises(SystemExit):
+        main(["plan", str(GROUNDING), *arguments])

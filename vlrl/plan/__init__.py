@@ -1,0 +1,1 @@
+"""`vlrl plan`: what a run needs and takes, before anything is loaded."""

@@ -1,0 +1,77 @@
+"""From a configuration and its prompts' size to what the cost and memory models take."""
+
+from __future__ import annotations
+
+from vlrl import registry
+from vlrl.config import Config
+from vlrl.cost import Group, Update
+from vlrl.footprint import CHUNK
+from vlrl.plan.activations import FULL, Run
+from vlrl.plan.adapters import adapters
+from vlrl.plan.geometry import Geometry, Parameters, parameters
+from vlrl.plan.prompts import Prompt
+from vlrl.types import UserError
+
+HALF = 2  # bytes of bfloat16
+
+
+def run_of(config: Config, geometry: Geometry, prompt: Prompt, *, tokens: float, gpus: int, on_gpu: bool) -> Run:
+    """One GPU's part of a step.
+
+    Args:
+        tokens: of a completion.
+        gpus: each takes its share of the prompts; weights, gradients and optimizer are spread over them (FSDP).
+
+    Raises:
+        UserError: nothing would be trained.
+    """
+    train, policy, whole = config.train, config.policy, parameters(geometry)
+    added = adapters(geometry, policy.lora.rank, policy.lora.targets) if policy.lora else None
+    learning = {part: (added or vars(whole))[part] for part in vars(whole) if part not in policy.freeze}
+    if not sum(learning.values()):
+        raise UserError(f"policy.freeze: {', '.join(policy.freeze)} leaves nothing to train")
+    prompts = -(-train.prompts // gpus)
+    micro = min(train.microbatch or prompts, -(-prompts // train.minibatches))
+    asks_reference = _asks_reference(config)
+    update = Update(
+        mode=_mode(config, gpus), passes=int(asks_reference), epochs=train.epochs, **_factors(learning, bool(added)),
+        checkpointed=policy.gradient_checkpointing,
+        chunked=micro * train.group_size * tokens * geometry.language.vocabulary > CHUNK,
+    )  # fmt: skip
+    mixed = policy.dtype == "bfloat16" or (policy.dtype == "auto" and on_gpu)
+    return Run(
+        geometry, Group(prompt.tokens, prompt.visual, tokens, train.group_size, max(prompt.frames, 1)), update,
+        prompts=prompts, micro=micro, trained=sum(learning.values()), adapters=sum(added.values()) if added else 0,
+        width=HALF if mixed else FULL, states=_states(config, geometry, whole, learning),
+        copied=asks_reference and not added, shards=gpus,
+    )  # fmt: skip
+
+
+def _mode(config: Config, gpus: int) -> str:
+    """As the trainer decides: a kept prefill serves one update of all of a step's prompts, in one process."""
+    train = config.train
+    whole = train.minibatches == train.epochs == 1 and not train.microbatch and gpus == 1
+    return "naive" if not train.shared_prefix else "kept" if whole else "shared"
+
+
+def _factors(learning: dict[str, int], lora: bool) -> dict[str, int]:
+    """What each part's backward pass costs (`vlrl.cost.Flops.backward`): gradients pass what lies above what learns."""
+    own = {part: (1 if lora else 2) * bool(count) for part, count in learning.items()}
+    vision = own.get("vision", 0)
+    projector = max(own.get("projector", 0), int(vision > 0))
+    language = max(own.get("language", 0), int(projector > 0))
+    return {"vision": vision, "projector": projector, "language": language}
+
+
+def _states(config: Config, geometry: Geometry, whole: Parameters, learning: dict[str, int]) -> float:
+    """Numbers that the optimizer keeps of a parameter: AdamW two, Muon one of a matrix and two of the rest."""
+    if config.train.optimizer == "adamw":
+        return 2.0
+    if config.policy.lora or "language" not in learning:
+        return 1.0
+    return 1.0 + geometry.language.vocabulary * geometry.language.hidden / sum(learning.values())
+
+
+def _asks_reference(config: Config) -> bool:
+    made = [registry.make("advantages", c, f"advantages.{i}") for i, c in enumerate(config.advantages)]
+    return registry.needs_reference(config, made)

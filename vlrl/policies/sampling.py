@@ -1,0 +1,64 @@
+"""The law that completions are sampled from, and drawing from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Nucleus:
+    """Which tokens may be drawn: the `top_k` likeliest, of them the fewest whose probabilities reach `top_p`.
+
+    Log-probabilities and entropies are those of the whole law, as an update computes them: a run that draws from part
+    of it is slightly off-policy, in every trainer.
+    """
+
+    top_p: float = 1.0
+    top_k: int | None = None
+
+    def of(self, probs: Tensor) -> Tensor:
+        """Probabilities [n, V] with the others' set to zero; what is left does not sum to 1."""
+        if self.top_k is not None and self.top_k < probs.shape[-1]:
+            least = probs.topk(self.top_k, -1).values[:, -1:]
+            probs = probs.where(probs >= least, 0)
+        if self.top_p < 1.0:
+            ranked, order = probs.sort(-1, descending=True)
+            before = ranked.cumsum(-1) - ranked
+            kept = before < self.top_p * ranked.sum(-1, keepdim=True)
+            probs = probs.where(torch.empty_like(kept).scatter_(-1, order, kept), 0)
+        return probs
+
+
+EVERY = Nucleus()  # token
+
+
+def law(logits: Tensor, temperature: float, banned: Tensor) -> Tensor:
+    """Log-probabilities [..., V] in float32 of the law that samples: banned tokens out, then temperature."""
+    logits = logits.float().index_fill(-1, banned, float("-inf"))
+    return (logits if temperature in (0.0, 1.0) else logits / temperature).log_softmax(-1)
+
+
+def entropy_of(logprobs: Tensor) -> Tensor:
+    """Entropy [...] in nats of log-probabilities [..., V] that may hold -inf."""
+    return -(logprobs.exp() * logprobs.clamp(min=-1e9)).sum(-1)
+
+
+def draw(probs: Tensor, uniform: Tensor) -> Tensor:
+    """One token [n] of each row, by the inverse of its distribution function.
+
+    One uniform number a token makes a completion's draws its own: they do not hang on who else is in the batch.
+
+    Args:
+        probs: [n, V], at least 0, of any positive sum.
+        uniform: [n] in [0, 1).
+    """
+    up_to = probs.cumsum(-1)
+    total = up_to[:, -1:]
+    # below the total even after rounding, so that the first sum above it has a token of positive probability
+    at = torch.minimum(uniform[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
+    token = torch.searchsorted(up_to, at, right=True)
+    # sums that are made in parallel may round so that they are not ordered
+    return torch.where(probs.gather(-1, token) > 0, token, probs.argmax(-1, keepdim=True))[:, 0]
