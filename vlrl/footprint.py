@@ -15,12 +15,13 @@ DRAWN, SCORED = 4, 6
 
 def held(run: Run) -> dict[str, float]:
     """What is there all the time."""
-    weights = parameters(run.geometry).all + run.adapters
+    frozen = parameters(run.geometry).all + run.adapters - run.trained
+    weights = FULL * run.trained + run.width * frozen  # mixed precision narrows what does not train
     parts = {
-        "weights": FULL * weights,
+        "weights": weights,
         "gradients": FULL * run.trained,
         "optimizer": FULL * run.states * run.trained,
-        "reference": FULL * weights if run.copied else 0,
+        "reference": weights if run.copied else 0,
     }
     return {name: size / run.shards for name, size in parts.items()}
 
@@ -62,12 +63,12 @@ def peak(run: Run) -> tuple[str, dict[str, float]]:
 
 
 def _cached(run: Run, values: int) -> float:
-    """A token's keys, which are float32 whatever products are in, and its values of so many bytes.
+    """A token's keys, in the type of products, and its values of so many bytes.
 
     With a kept graph, whose own keys are counted with it, only those beside it are there: none in float32.
     """
     half = run.geometry.language.cached / 2
-    return half * (FULL + values if values or run.width < FULL else 0)
+    return half * (run.width + values if values or run.width < FULL else 0)
 
 
 def _room(completion: float, block: int = 32) -> float:

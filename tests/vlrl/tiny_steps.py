@@ -44,6 +44,8 @@ class Tiny:
             from_config(model.config.to_dict()), mode, prompts, members, tokens,
         )  # fmt: skip
         model = load._trainable(model, section)
+        if autocast is not None:
+            load._narrow(model)
         if section.gradient_checkpointing:
             load.bare(model).activation_checkpointing_enable({"use_reentrant": False})
         self.policy = VLM(model, processor, max_tokens=tokens, shared_prefix=mode != "naive", autocast=autocast)
@@ -87,7 +89,7 @@ class Tiny:
         """What the memory model takes."""
         return Run(
             self.geometry, group_of(self, prompt), self.update, self.prompts, self.prompts,
-            trained=sum(self.learning.values()), adapters=sum(self.added.values()) if self.added else 0,
+            trained=sum(self.learning.values()), adapters=sum(self.learning.values()) if self.added else 0,
             width=self.width,
         )  # fmt: skip
 

@@ -32,9 +32,8 @@ def seconds(run: Run, device: Device, mfu: float) -> dict[str, float] | None:
 def read(run: Run) -> float:
     """Bytes that decoding reads: for every token the matrices once, and all keys and values so far."""
     group, language = run.group, run.geometry.language
-    # Autocast keeps bfloat16 copies of matrices that are trained; frozen ones it reads, writes and reads at every use.
-    once = run.width if run.width == FULL or run.update.language == 2 else FULL + 2 * run.width
-    matrices = once * (language.layers * language.block_matrices + language.vocabulary * language.hidden)
+    # autocast keeps bfloat16 copies of matrices that are trained; frozen ones are bfloat16
+    matrices = run.width * (language.layers * language.block_matrices + language.vocabulary * language.hidden)
     copies = group.members if run.update.mode == "naive" else 1
     before = copies * group.prompt + group.members * group.completion / 2
-    return group.completion * (matrices + run.prompts * before * language.cached / 2 * (FULL + run.width))
+    return group.completion * (matrices + run.prompts * before * language.cached * run.width)

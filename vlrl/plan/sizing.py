@@ -41,7 +41,7 @@ def run_of(config: Config, geometry: Geometry, prompt: Prompt, *, tokens: float,
     mixed = policy.dtype == "bfloat16" or (policy.dtype == "auto" and on_gpu)
     return Run(
         geometry, Group(prompt.tokens, prompt.visual, tokens, train.group_size, max(prompt.frames, 1)), update,
-        prompts=prompts, micro=micro, trained=sum(learning.values()), adapters=sum(added.values()) if added else 0,
+        prompts=prompts, micro=micro, trained=sum(learning.values()), adapters=sum(learning.values()) if added else 0,
         width=HALF if mixed else FULL, states=_states(config, geometry, whole, learning),
         copied=asks_reference and not added, shards=gpus,
     )  # fmt: skip
@@ -64,12 +64,12 @@ def _factors(learning: dict[str, int], lora: bool) -> dict[str, int]:
 
 
 def _states(config: Config, geometry: Geometry, whole: Parameters, learning: dict[str, int]) -> float:
-    """Numbers that the optimizer keeps of a parameter: AdamW two, Muon one of a matrix and two of the rest."""
-    if config.train.optimizer == "adamw":
-        return 2.0
+    """Numbers of 4 bytes that the optimizer keeps of a parameter: two, and less of what is no embedding."""
+    less = {"adamw": 2.0, "muon": 1.0, "adamw_8bit": 0.512, "paged_adamw_8bit": 0.512}[config.train.optimizer]
     if config.policy.lora or "language" not in learning:
-        return 1.0
-    return 1.0 + geometry.language.vocabulary * geometry.language.hidden / sum(learning.values())
+        return less
+    embedded = geometry.language.vocabulary * geometry.language.hidden / sum(learning.values())
+    return less + (2.0 - less) * embedded
 
 
 def _asks_reference(config: Config) -> bool:
