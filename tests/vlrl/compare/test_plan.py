@@ -135,6 +135,8 @@ def test_the_comparisons_that_ship_are_fair(file):
     """The published results would rest on one that is not."""
     made = plan(str(file))
     equal = [arm for arm in made.arms if not arm.recipe.as_released]
-    assert len(equal) >= 6 and made.comparison.seeds.each >= 5
-    for label in ("rollouts", "optimizer updates", "passes over the prompts", "gradient norm clipped at"):
+    assert len(equal) >= 2 and made.comparison.seeds.each >= 5
+    # with one completion a visit or several, either the prompts are the same or how often each is passed over
+    prompts = "different prompts" if made.comparison.budget.prompts else "passes over the prompts"
+    for label in ("rollouts", "optimizer updates", prompts, "gradient norm clipped at"):
         assert len({line(made, label)["values"][arm.name] for arm in equal}) == 1
