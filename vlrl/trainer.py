@@ -145,8 +145,10 @@ class Trainer:
         estimated = clock()
         totals = self.updater.step(decisions, learned, credit, (self.config.seed, self.step))
         self.step += 1
-        self._count(totals, getattr(self.rollouts, "played", len(episodes)))  # a strategy may leave out some
-        row = {"step": self.step, **describe(episodes, rollouts, advantage, totals), "lr": self._lr(-1)}
+        played = getattr(self.rollouts, "played", len(episodes))  # a strategy may leave out some
+        self._count(totals, played)
+        row = {"step": self.step, "played": played, "lr": self._lr(-1)}
+        row |= describe(episodes, rollouts, advantage, totals)
         for hook in self.hooks:
             if hasattr(hook, "after"):
                 hook.after(self.step, row)

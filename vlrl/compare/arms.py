@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vlrl import config as configs
@@ -14,7 +14,9 @@ from vlrl.config import Config, PolicySection, TrainSection
 from vlrl.strict import Component, suggest
 from vlrl.types import UserError
 
-METHOD = ("shaping", "advantages", "losses", "weighing")  # what a recipe brings; all else is the task's
+# What a recipe brings; all else is the task's.
+METHOD = ("process", "shaping", "advantages", "replay", "losses", "weighing", "hooks")
+WHOLE = ("sampler", "rollouts")  # kept where the recipe says that they are its own
 SIZES = ("steps", "prompts", "group_size", "minibatches", "microbatch")  # of `train`, derived
 LOGGED = {"trackers": [], "keep": 1}
 
@@ -80,7 +82,7 @@ def _laid(recipe: Recipe, task: Config, comparison: Comparison) -> Config:
 
 def _own(recipe: Recipe) -> dict[str, list[str]]:
     """The settings that a recipe keeps, by section."""
-    allowed = [f"policy.{key}" for key in PolicySection.model_fields]
+    allowed = [*WHOLE, *(f"policy.{key}" for key in PolicySection.model_fields)]
     allowed += [f"train.{key}" for key in TrainSection.model_fields if key not in SIZES]
     unknown = [key for key in recipe.own if key not in allowed]
     if unknown:
@@ -90,12 +92,12 @@ def _own(recipe: Recipe) -> dict[str, list[str]]:
 
 def _equal(recipe: Recipe, own: Config, comparison: Comparison, samples: int, shapes: Sequence[Shape]) -> Arm:
     released = "or mark the recipe as_released: true"
-    if own.sampler.name != "shuffled":
+    if own.sampler.name != "shuffled" and "sampler" not in recipe.own:
         raise UserError(f"the sampler {own.sampler.name} visits prompts unequally often: add changes: "
-                        f"[sampler=shuffled], {released}")  # fmt: skip
-    if own.rollouts.name != "plain":
+                        f"[sampler=shuffled], or own: [sampler] where that is its point, {released}")  # fmt: skip
+    if own.rollouts.name != "plain" and "rollouts" not in recipe.own:
         raise UserError(f"the rollouts {own.rollouts.name} are not as many as the budget says: add changes: "
-                        f"[rollouts=plain], {released}")  # fmt: skip
+                        f"[rollouts=plain], or own: [rollouts] where that is its point, {released}")  # fmt: skip
     try:
         sizes = derive(_shape(own), comparison.budget)
     except UserError as error:
@@ -104,13 +106,16 @@ def _equal(recipe: Recipe, own: Config, comparison: Comparison, samples: int, sh
         raise UserError(f"{sizes.pool:,} different prompts are needed, the task has {samples:,}: more passes would do")
     if sizes.steps % comparison.evaluations:
         raise UserError(f"{sizes.steps:,} steps do not make {comparison.evaluations} equal stretches: set evaluations")
-    config = _sized(own, sizes, sizes.steps // comparison.evaluations)
-    return Arm(recipe, config, sizes.pool, _start(own) * sizes.pool)
+    every = max(1, round(sizes.steps / recipe.plays / comparison.evaluations))
+    sizes = replace(sizes, steps=every * comparison.evaluations)
+    return Arm(recipe, _sized(own, sizes, every, recipe), sizes.pool, _start(own) * sizes.pool)
 
 
-def _sized(own: Config, sizes: Sizes, every: int) -> Config:
+def _sized(own: Config, sizes: Sizes, every: int, recipe: Recipe) -> Config:
     train = own.train.model_copy(update={k: getattr(sizes, k) for k in ("steps", "prompts", "minibatches")})
     sampler = Component(name="shuffled", limit=sizes.pool)
+    if "sampler" in recipe.own:
+        sampler = Component(name=own.sampler.name, **own.sampler.options | {"limit": sizes.pool})
     return own.model_copy(update={"train": train, "sampler": sampler,
                                   "eval": own.eval.model_copy(update={"every": every})})  # fmt: skip
 
@@ -118,11 +123,11 @@ def _sized(own: Config, sizes: Sizes, every: int) -> Config:
 def _released(recipe: Recipe, own: Config, comparison: Comparison, samples: int, shapes: Sequence[Shape]) -> Arm:
     """As it is, for as many whole steps as the budget's rollouts allow."""
     pool = min(samples, own.sampler.options.get("limit") or samples)
-    first, a_step = _start(own) * pool, own.train.prompts * own.train.group_size
-    steps = (comparison.budget.rollouts - first) // a_step
+    first, a_step = _start(own) * pool, own.train.prompts * own.train.group_size * recipe.plays
+    steps = int((comparison.budget.rollouts - first) // a_step)
     if steps < 1:
         raise UserError(f"{comparison.budget.rollouts:,} rollouts, less {first:,} first responses, make no step of "
-                        f"{a_step:,}")  # fmt: skip
+                        f"{a_step:,.0f}")  # fmt: skip
     train = own.train.model_copy(update={"steps": steps})
     every = own.eval.model_copy(update={"every": max(1, round(steps / comparison.evaluations))})
     return Arm(recipe, own.model_copy(update={"train": train, "eval": every}), pool, first)

@@ -18,7 +18,10 @@ class Recipe(Section):
     Args:
         files: recipes that lie over the task's config, from this file's folder.
         changes: `key.path=value`, applied last.
-        own: settings that are the recipe's point and are not made equal, as `train.max_grad_norm`.
+        own: settings that are the recipe's point and are not made equal, as `train.max_grad_norm`; `sampler` and
+            `rollouts` too, where who is asked, or how answers are written, is the method.
+        plays: rollouts that the strategy plays for one that a step learns from, as an earlier run's `counted` says. It
+            gets as many times fewer steps.
         as_released: keeps all of its settings; only the number of steps follows the budget.
     """
 
@@ -26,6 +29,7 @@ class Recipe(Section):
     files: list[str] = []  # noqa: RUF012
     changes: list[str] = []  # noqa: RUF012
     own: list[str] = []  # noqa: RUF012
+    plays: Annotated[float, Field(ge=1)] = 1.0
     as_released: bool = False
 
 
@@ -95,10 +99,10 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> Comparison:
     try:
         _check(loaded)
         recipes = [
-            recipe.model_copy(update={"files": [_found(Path(path).parent, file) for file in recipe.files]})
+            recipe.model_copy(update={"files": [found(Path(path).parent, file) for file in recipe.files]})
             for recipe in loaded.recipes
         ]
-        return loaded.model_copy(update={"task": _found(Path(path).parent, loaded.task), "recipes": recipes})
+        return loaded.model_copy(update={"task": found(Path(path).parent, loaded.task), "recipes": recipes})
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
 
@@ -121,7 +125,7 @@ def _check(loaded: Comparison) -> None:
         raise UserError(f"pass_at.k: at most pass_at.samples = {loaded.pass_at.samples}")
 
 
-def _found(folder: Path, name: str) -> str:
+def found(folder: Path, name: str) -> str:
     """A file beside the comparison's, or from where the command runs."""
     for path in (folder / name, Path(name)):
         if path.is_file():

@@ -13,6 +13,7 @@ import numpy as np
 from vlrl.compare.runs import PASS_AT, Run
 
 AXES = ("steps", "rollouts", "tokens", "cpu_s")
+COSTS = (*AXES, "forwarded")  # tokens through the language model, prompts and updates included
 LABELS = {"steps": "steps", "rollouts": "rollouts", "tokens": "tokens written", "cpu_s": "CPU seconds"}
 
 
@@ -54,7 +55,7 @@ def _axes(run: Run, trained: list[dict], timings: list[dict]) -> dict[str, np.nd
     """Axis -> its value after each step [steps + 1]. Before the first step stand the first responses."""
     train, first = run.arm.config.train, run.arm.first
     a_step = train.prompts * train.group_size
-    played = np.array([a_step * row.get("filter/played", 1.0) for row in trained])
+    played = np.array([row.get("played", a_step) for row in trained])
     length = np.array([row["length"] for row in trained])
     begun = sum(row["cpu"] for row in timings if row["step"] == 0)
     return {
@@ -62,6 +63,7 @@ def _axes(run: Run, trained: list[dict], timings: list[dict]) -> dict[str, np.nd
         "rollouts": _summed(first, played),
         "tokens": _summed(first * length[0], played * length),
         "cpu_s": _summed(begun, np.array([row["cpu"] for row in timings if row["step"]])),
+        "forwarded": _summed(0.0, np.array([row.get("work/tokens", 0.0) for row in timings if row["step"]])),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vlrl.compare.curves import AXES, Curves
+from vlrl.compare.curves import AXES, COSTS, Curves
 from vlrl.compare.sampled import pass_at
 
 RESAMPLED = 2000  # bootstrap samples of the seeds
@@ -85,7 +85,7 @@ def arm_summary(runs: Sequence[Curves], ks: Sequence[int]) -> dict[str, Any]:
         },
         "entropy": {"first": over_seeds([run.entropy[0] for run in runs]),
                     "last": over_seeds([run.entropy[-1] for run in runs])},
-        **{axis: over_seeds([run.x[axis][-1] for run in runs]) for axis in AXES},
+        **{axis: over_seeds([run.x[axis][-1] for run in runs]) for axis in COSTS},
         **{key: over_seeds([run.summary[key] for run in runs]) for key in ("updates", "skipped")},
         "whole_cpu_s": over_seeds([run.summary["cpu_s"] for run in runs]),
         "counted": over_seeds([run.summary["rollouts"] for run in runs]),

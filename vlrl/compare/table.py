@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vlrl.compare.arms import Arm
+from vlrl.compare.arms import WHOLE, Arm
 from vlrl.types import UserError
 
 
@@ -24,9 +24,9 @@ class Fact:
 
 
 def spent(arm: Arm) -> int:
-    """Rollouts in all."""
+    """Rollouts in all, those included that a strategy leaves out."""
     train = arm.config.train
-    return arm.first + train.steps * train.prompts * train.group_size
+    return arm.first + round(train.steps * train.prompts * train.group_size * arm.recipe.plays)
 
 
 def updates(arm: Arm) -> int:
@@ -43,16 +43,16 @@ def passes(arm: Arm) -> float:
 def _schedule(arm: Arm) -> str:
     train = arm.config.train
     end = train.lr if train.lr_end is None else train.lr_end
-    return f"{train.lr:g} to {end:g} over {train.steps:,} steps, warm-up {train.warmup}"
+    return f"{train.lr:g} to {end:g} over the run, warm-up {train.warmup}"
 
 
 FACTS = (
-    Fact("rollouts", spent),
-    Fact("optimizer updates", updates),
-    Fact("rollouts an update", lambda arm: round(spent(arm) / updates(arm), 2)),
+    Fact("rollouts", spent, "rollouts"),
+    Fact("optimizer updates", updates, "rollouts"),
+    Fact("rollouts an update", lambda arm: round(spent(arm) / updates(arm), 2), "rollouts"),
     Fact("updates a step", lambda arm: arm.config.train.minibatches * arm.config.train.epochs),
     Fact("passes over a step", lambda arm: arm.config.train.epochs, "train.epochs"),
-    Fact("passes over the prompts", lambda arm: round(passes(arm), 2)),
+    Fact("passes over the prompts", lambda arm: round(passes(arm), 2), "rollouts"),
     Fact("different prompts", lambda arm: arm.pool, inherent=True),
     Fact("answers a prompt gets", lambda arm: round(spent(arm) / arm.pool, 2), inherent=True),
     Fact("completions a visit", lambda arm: arm.config.train.group_size, inherent=True),
@@ -64,8 +64,11 @@ FACTS = (
     Fact("optimizer", lambda arm: f"{arm.config.train.optimizer} {arm.config.train.betas} "
          f"decay {arm.config.train.weight_decay:g}", "train.optimizer"),
     Fact("model", lambda arm: arm.config.policy.model, "policy.model"),
-    Fact("sampler", lambda arm: arm.config.sampler.name),
-    Fact("rollout strategy", lambda arm: arm.config.rollouts.name),
+    Fact("sampler", lambda arm: arm.config.sampler.name, "sampler"),
+    Fact("rollout strategy", lambda arm: arm.config.rollouts.name, "rollouts"),
+    Fact("replay", lambda arm: _names(arm.config.replay) or "none", inherent=True),
+    Fact("process rewards", lambda arm: _names(arm.config.process) or "none", inherent=True),
+    Fact("hooks", lambda arm: _names(arm.config.hooks) or "none", inherent=True),
     Fact("advantage", lambda arm: _names(arm.config.advantages), inherent=True),
     Fact("loss", lambda arm: _losses(arm), inherent=True),
     Fact("reward shaping", lambda arm: _names(arm.config.shaping) or "none", inherent=True),
@@ -110,6 +113,8 @@ def facts(arms: Sequence[Arm], passes_are_equal: bool = True) -> list[dict[str, 
 
 def _kept(arm: Arm, fact: Fact) -> bool:
     section, _, key = fact.key.partition(".")
+    if section in WHOLE:
+        return section in arm.recipe.own
     also = {"lr": ("lr", "lr_end", "warmup"), "optimizer": ("optimizer", "betas", "weight_decay")}.get(key, (key,))
     return any(f"{section}.{each}" in arm.recipe.own for each in also) if key else False
 

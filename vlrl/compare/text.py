@@ -11,12 +11,12 @@ VERDICTS = {"larger": "a is better", "smaller": "b is better", "open": "no diffe
 def measured(result: Mapping[str, Any]) -> list[list[str]]:
     """Head and one line for each arm: means over seeds with 95 % intervals."""
     ks = result["config"]["pass_at"]["k"]
-    head = ["recipe", "seeds", "final accuracy", "95 %", *(f"pass@{k}" for k in ks), "mean along training",
-            "entropy", "tokens", "rollouts", "updates", "CPU-s to train", "CPU-s a run"]  # fmt: skip
+    head = ["recipe", "seeds", "final accuracy", "95 %", *(f"pass@{k}" for k in ks), "mean along training", "entropy",
+            "tokens written", "through the model", "rollouts", "updates", "CPU-s to train", "CPU-s a run"]  # fmt: skip
     start = result["start"]
     before = result["arms"][0]["before"]["value"]
     first = ["before training", "", f"{before:.3f}", "", *(f"{start[str(k)]['value']:.3f}" for k in ks), "",
-             f"{start['entropy']:.3f}", *[""] * 5]  # fmt: skip
+             f"{start['entropy']:.3f}", *[""] * 6]  # fmt: skip
     return [head, first, *(_arm(arm, ks) for arm in result["arms"])]
 
 
@@ -26,7 +26,7 @@ def _arm(arm: Mapping[str, Any], ks: Sequence[int]) -> list[str]:
         arm["name"], str(len(arm["seeds"])), f"{arm['final']['value']:.3f}", interval(arm["final"]),
         *(f"{arm['pass_at'][str(k)]['value']:.3f}" for k in ks), f"{arm['area']['value']:.3f}",
         f"{entropy['first']['value']:.3f} -> {entropy['last']['value']:.3f}",
-        *(whole(arm[key]["value"]) for key in ("tokens", "rollouts", "updates", "cpu_s", "whole_cpu_s")),
+        *(whole(arm[key]["value"]) for key in ("tokens", "forwarded", "rollouts", "updates", "cpu_s", "whole_cpu_s")),
     ]  # fmt: skip
 
 

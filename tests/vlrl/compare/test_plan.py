@@ -97,6 +97,20 @@ def test_a_recipe_as_released_keeps_its_sizes_and_the_table_says_what_differs(tm
     assert "20 (mssr, grpo); 128 (released)" in made.text()
 
 
+def test_what_is_left_out_counts_as_played(tmp_path):
+    """A strategy that plays twice what it learns from would get twice the budget and win by it."""
+    vade = {"name": "vade", "changes": ["sampler=vade"], "own": ["sampler"]}
+    refill = {"name": "refill", "changes": ["rollouts=filter_refill"], "own": ["rollouts"], "plays": 2.0}
+    ssr = {"name": "ssr", "changes": ["replay=[ssr]"]}
+    made = planned(tmp_path, recipes=[GRPO, vade, refill, ssr])
+    assert [arm.config.train.steps for arm in made.arms] == [10, 10, 5, 10]
+    assert set(line(made, "rollouts")["values"].values()) == {320}
+    assert line(made, "optimizer updates")["verdict"] == line(made, "sampler")["verdict"] == "own"
+    # who may choose chooses among the prompts that all have
+    assert made.arms[1].config.sampler.options["limit"] == line(made, "different prompts")["values"]["grpo"]
+    assert line(made, "replay")["values"]["ssr"] == "ssr"
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -134,7 +148,7 @@ def test_what_cannot_be_fair_is_refused_in_one_line(tmp_path, changes, said):
 def test_the_comparisons_that_ship_are_fair(file):
     """The published results would rest on one that is not."""
     made = plan(str(file))
-    equal = [arm for arm in made.arms if not arm.recipe.as_released]
+    equal = [arm for arm in made.arms if not arm.recipe.as_released and arm.recipe.plays == 1]
     assert len(equal) >= 2 and made.comparison.seeds.each >= 5
     # with one completion a visit or several, either the prompts are the same or how often each is passed over
     prompts = "different prompts" if made.comparison.budget.prompts else "passes over the prompts"

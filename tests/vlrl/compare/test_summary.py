@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vlrl.compare.adastop import AdaStop
-from vlrl.compare.curves import AXES, Curves
+from vlrl.compare.curves import COSTS, Curves
 from vlrl.compare.drawing import Line, chart, legend
 from vlrl.compare.sampled import pass_at
 from vlrl.compare.summary import area, arm_summary, courses, crossing, over_seeds, reached, targets
@@ -21,7 +21,7 @@ from vlrl.compare.summary import area, arm_summary, courses, crossing, over_seed
 
 def curves(seed, accuracy, slow=1.0):
     n = len(accuracy)
-    x = {axis: np.arange(n) * 10.0 * slow for axis in AXES}
+    x = {axis: np.arange(n) * 10.0 * slow for axis in COSTS}
     after = {"value": accuracy[-1], "low": accuracy[-1] - 0.04, "high": accuracy[-1] + 0.04, "n": 512}
     summary = {"before": after, "after": after, "updates": 5, "skipped": 0, "cpu_s": 9.0, "rollouts": 40}
     answers = {"n": 4, "correct": [0, 1, 4], "entropy": 0.2, "length": 9.0, "cpu_s": 1.0}
