@@ -35,7 +35,7 @@ class Relift:
     def __init__(self, policy: Policy, task: Any, seed: int, *, wait: Count = 128):
         check_shows(policy, "relift")
         self.policy, self.task, self.wait = policy, task, wait
-        self.waiting: list[str] = []  # ids of samples
+        self.waiting: dict[str, Sample] = {}  # by their ids
         self.metrics: dict[str, float] = {}
 
     def __call__(self, lessons: Sequence[Lesson], step: int) -> list[Lesson]:
@@ -45,27 +45,29 @@ class Relift:
             solved[episode.group] = solved.get(episode.group, False) or episode.score.correct > RIGHT
             sample_of[episode.group] = episode.sample
         failed = {sample_of[g].id: sample_of[g] for g, right in solved.items() if not right}
-        self.waiting = list(dict.fromkeys([*self.waiting, *failed]))
+        self.waiting |= {name: sample for name, sample in failed.items() if name not in self.waiting}
         added: list[Lesson] = []
         if len(self.waiting) >= self.wait:
-            chosen, self.waiting = self.waiting[: self.wait], self.waiting[self.wait :]
-            added = shown(self.policy, self.task, self._samples(chosen, failed), next_group(lessons))
+            chosen = list(self.waiting)[: self.wait]
+            added = shown(self.policy, self.task, [self.waiting.pop(name) for name in chosen], next_group(lessons))
         self.metrics = {
             "relift/unsolved": len(failed) / len(solved), "relift/waiting": float(len(self.waiting)),
             "relift/shown": float(len(added)),
         }  # fmt: skip
         return [*lessons, *added]
 
-    def _samples(self, ids: Sequence[str], failed: dict[str, Sample]) -> list[Sample]:
-        """The samples of these ids; those that are neither the task's nor this step's are left out."""
-        known = {sample.id: sample for sample in self.task.samples("train")} | failed
-        return [known[name] for name in ids if name in known]
-
     def state_dict(self) -> dict[str, Any]:
-        return {"waiting": self.waiting}
+        return {"waiting": list(self.waiting)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.waiting = state["waiting"]
+        """Looks the samples up, one after the other until all are found; what the task no longer has is left out."""
+        sought, found = set(state["waiting"]), {}
+        every = iter(self.task.samples("train"))
+        while sought and (sample := next(every, None)) is not None:
+            if sample.id in sought:
+                found[sample.id] = sample
+                sought.remove(sample.id)
+        self.waiting = {name: found[name] for name in state["waiting"] if name in found}
 
 
 relift = Relift

@@ -1,0 +1,126 @@
+"""Every recipe whose parts remember something, killed in the middle of a step: it goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import multiprocessing
+import runpy
+import signal
+from pathlib import Path
+
+import pytest
+
+from vlrl.config import Config, load
+from vlrl.registry import find, options_of
+from vlrl.types import UserError
+
+ROOT = Path(__file__).parents[2]
+HELPER = Path(__file__).with_name("run_cli.py")
+APART = {
+    "digirl",  # plays in a browser: tests/vlrl/test_offline.py
+    "a_lol",  # needs recorded episodes first: tests/vlrl/replays/test_recorded_recipes.py
+    *("srpo", "srpo_released", "vla_rl_process"),  # tests/vlrl/process
+    "resip",  # needs a residual first: tests/vlrl/test_manipulation_run.py
+}
+REMEMBERING = ("rollouts", "process", "shaping", "advantages", "replay", "hooks")
+SMALL = (
+    *("train.steps=4", "train.prompts=2", "train.minibatches=1", "train.epochs=1", "policy.max_tokens=10"),
+    *("eval.samples=2", "eval.batch=2", "eval.every=4", "log.trackers=[]", "log.rollouts=1", "log.checkpoint_every=2"),
+)
+FEW = {"pool": 4, "held_out": 2}  # samples, of tasks that are drawn
+MORE = {"seele": ("rollouts.rounds=2",), "sws": ("sampler.limit=2",), "relift": ("replay=[{name: relift, wait: 2}]",)}
+DEADLY = '''
+"""Dies once: in the step that follows three."""
+
+import os
+import signal
+from pathlib import Path
+
+from vlrl.methods import method
+
+
+@method(source="a test's")
+class Deadly:
+    def __init__(self, policy, task, updater, seed, *, mark: str):
+        self.mark = Path(mark)
+
+    def before(self, step):
+        if step == 3 and not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+deadly = Deadly
+'''
+
+
+def stateful(config: Config) -> set[tuple[str, str]]:
+    """(kind, name) of the parts that a checkpoint must hold."""
+    parts = {(kind, part.name) for kind in REMEMBERING for part in _listed(getattr(config, kind))}
+    parts |= {("sampler", config.sampler.name)} - {("sampler", "shuffled")}
+    return {(kind, name) for kind, name in parts if hasattr(find(kind, name), "state_dict")}
+
+
+def _listed(value):
+    return value if isinstance(value, list) else [value]
+
+
+def chosen() -> list[Path]:
+    """The fewest recipes, in their order, that have all such parts."""
+    seen, files = set(), []
+    for file in sorted((ROOT / "configs" / "recipes").glob("*.yaml")):
+        if file.stem in APART:
+            continue
+        try:
+            own = stateful(load(file))
+        except UserError:  # lies over a certain task
+            continue
+        if own - seen:
+            files.append(file)
+            seen |= own
+    return files
+
+
+@pytest.fixture(scope="module")
+def train():
+    """Runs `vlrl train` in a forked process, which spares the seconds of importing -> its exit code."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["vlrl.trainer", "vlrl.embedded", "tasks.gui_actions", "qwen_vl_utils"])
+
+    def run(folder: Path, *arguments: str) -> int:
+        output = tuple(str(folder / name) for name in ("out", "err"))
+        request = {"arguments": ["train", *arguments], "folder": str(folder), "output": output, "largest_file": None}
+        process = context.Process(target=runpy.run_path, args=(str(HELPER), {"REQUEST": request}, "__main__"))
+        process.start()
+        process.join(300)
+        return process.exitcode
+
+    return run
+
+
+@pytest.mark.parametrize("recipe", chosen(), ids=lambda file: file.stem)
+def test_a_killed_run_goes_on_exactly(recipe, train, tmp_path):
+    """A memory, a curriculum or a schedule that a kill resets changes the result of a long run unseen."""
+    own = load(recipe)
+    size = min(own.train.group_size, 2)
+    few = [f"task.{key}={n}" for key, n in FEW.items() if key in options_of(find("task", own.task.name))]
+    hooks = [{"name": h.name, **h.options} for h in own.hooks]
+    metrics = []
+    for name in ("straight", "killed"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "deadly.py").write_text(DEADLY)
+        mark = tmp_path / "died"
+        if name == "straight":
+            mark.touch()
+        dying = {"name": "deadly:deadly", "mark": str(mark)}
+        arguments = (str(recipe), "out=run", f"train.group_size={size}", *SMALL, *few, *MORE.get(recipe.stem, ()),
+                     f"hooks={[*hooks, dying]}")  # fmt: skip
+        code = train(folder, *arguments)
+        if name == "straight":
+            assert code == 0, (folder / "err").read_text()
+            mark.unlink()
+        else:
+            assert code == -signal.SIGKILL, (folder / "err").read_text()
+            assert train(folder, "--resume", "run") == 0, (folder / "err").read_text()
+        metrics.append((folder / "run" / "metrics.jsonl").read_text())
+    assert metrics[0] == metrics[1]
