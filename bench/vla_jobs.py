@@ -28,6 +28,7 @@ class Subject:
     pool: int  # scenes of the single-rollout recipe, each answered once before the first step
     demonstrations: dict[str, str]
     prompts: int | None = None  # episodes a step; None: as the recipes say
+    looks: int = 10  # evaluations up to the budget
     flow: tuple[str, ...] = ()  # changes to `clone` for a flow
     dsrl: tuple[str, ...] = ()
     corrected: tuple[str, ...] = ()  # config of the residual learned off-policy, and changes to it
@@ -45,6 +46,7 @@ TASKS = {
         {"": "15, cloned", "rlpd": "15, no clone", "dsrl": "15, cloned as a flow; the same given",
          "residual": "15, cloned; the same given"},
         prompts=32,
+        looks=5,  # a hundred episodes of robosuite are a fifth of the budget
         flow=("policy.kind=flow", "policy.chunk=5", "steps=600"),
         dsrl=("configs/offpolicy_lift.yaml", "agent={name: dsrl_na, noise_steps: 2, lr: 7.0e-4, tau: 0.01}",
               "warmup=2000"),
@@ -101,7 +103,7 @@ def job(task: str, method: str, seed: int, budget: int, out: Path) -> Job:
     if method in OFF_POLICY:
         configs = {"dsrl": TASKS[task].dsrl, "residual": TASKS[task].corrected}
         config = configs.get(method, (f"configs/offpolicy_{task}.yaml",))
-        sizes = [f"ticks={budget}", f"eval.every={budget // 10}", f"log.checkpoint_every={budget // 2}",
+        sizes = [f"ticks={budget}", f"eval.every={budget // TASKS[task].looks}", f"log.checkpoint_every={budget // 2}",
                  f"log.rollouts_every={budget}"]  # fmt: skip
         changed = [*config, *sizes, *([f"start={start.folder}"] if start else [])]
         return Job(folder, ("offpolicy", *changed, *ends), chunk_of(task, method))
@@ -118,13 +120,13 @@ def on_policy(task: str, method: str) -> list[str]:
 
 
 def sizes_of(task: str, changed: Sequence[str], budget: int) -> list[str]:
-    """Prompts a step, more steps than the budget has, and an evaluation about every tenth of it."""
+    """Prompts a step, more steps than the budget has, and about as many evaluations as looks."""
     subject, config = TASKS[task], load(ROOT / changed[0], [_there(change) for change in changed[1:]])
     train = config.train
     prompts = subject.prompts // train.group_size if subject.prompts else train.prompts
     rollouts = prompts * train.group_size
     played = rollouts * (2 if config.rollouts.name == "filter_refill" else 1)  # about as many are left out
-    every = max(1, round(budget / 10 / (played * subject.typical)))
+    every = max(1, round(budget / subject.looks / (played * subject.typical)))
     steps = math.ceil(budget / (rollouts * subject.least)) + every
     return [f"train.prompts={prompts}", f"train.steps={steps}", f"eval.every={every}", "log.checkpoint_every=10"]
 

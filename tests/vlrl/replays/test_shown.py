@@ -61,7 +61,7 @@ def test_relift_shows_what_nobody_solved_once_enough_wait(policy, task, played):
     assert replay(first, 1) == first and len(replay.waiting) == 1  # a prompt waits once
     second = scored(played(1), 1, 0, 0, 0, 0, 0)
     mixed = replay(second, 2)
-    assert mixed[:6] == second and len(mixed) == 8 and replay.waiting == []
+    assert mixed[:6] == second and len(mixed) == 8 and not replay.waiting
     hard = [first[0].episode.sample.id, second[3].episode.sample.id]
     assert [lesson.episode.sample.id for lesson in mixed[6:]] == hard
     assert all(lesson.episode.shown for lesson in mixed[6:]) and replay.metrics["relift/shown"] == 2
@@ -75,7 +75,7 @@ def test_relift_waits_on_after_a_kill(policy, task, played):
     lessons = scored(played(1), *[0.0] * 6)
     one, other = straight(lessons, 1), resumed(lessons, 1)
     assert [x.episode.sample.id for x in one] == [x.episode.sample.id for x in other] and len(one) == 9
-    assert straight.waiting == resumed.waiting and len(straight.waiting) == 1
+    assert list(straight.waiting) == list(resumed.waiting) and len(straight.waiting) == 1
 
 
 def test_a_demonstration_is_worth_what_it_beats_its_group_by(policy, task, played):
