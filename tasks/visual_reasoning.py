@@ -43,8 +43,9 @@ class VisualReasoning(Task):
     """Samples: (picture, question) -> a `rewards.grading.Truth`: a choice, a number, a formula, a text or a list.
 
     A split for which `data` names no file is drawn: `topics` (all of DRAWN where none is named) at `level` 1 to 3,
-    `size` pixels, `per_picture` consecutive samples about one picture. What a test picture shows (its values, times,
-    names) is in no training picture, see tasks/drawn/quiz.py. `options` of a choice are shown with `letters`, or not
+    `size` pixels, `per_picture` consecutive samples about one picture. With the `medium` text the same is told in words
+    in place of the picture (LMM-R1's first stage). What a test picture shows (its values, times, names) is in no
+    training picture, see tasks/drawn/quiz.py. `options` of a choice are shown with `letters`, or not
     at all (`none`), and either way may be answered by their text. Files: tasks/readers/questions.py; their numbers may
     be off by `relative` where the row says nothing. Texts earn what `measure` says; correct are exact ones alone.
     Parts: `accuracy` in [0, 1] and `format`, 0 or 1: the tags are right and hold something.
@@ -61,6 +62,7 @@ class VisualReasoning(Task):
         held_out: int = 512,
         size: tuple[int, int] = (64, 64),
         per_picture: int = 1,
+        medium: Literal["picture", "text"] = "picture",
         options: Literal["letters", "none"] = "letters",
         thinking: bool = False,
         observe: bool = False,
@@ -74,6 +76,7 @@ class VisualReasoning(Task):
         check(level in LEAST, "level", level, "1, 2 or 3")
         check(min(size) >= LEAST[level], "size", size, f"at least {LEAST[level]} pixels each way at level {level}")
         check(min(pool, held_out, per_picture) > 0, "pool", pool, "at least 1, as held_out and per_picture")
+        check(medium in ("picture", "text"), "medium", medium, "picture or text")
         check(options in ("letters", "none"), "options", options, "letters or none")
         check(thinking or not observe, "observe", observe, "false without task.thinking: it comes before the thoughts")
         check(template in ("short", "guided"), "template", template, "short or guided")
@@ -83,7 +86,7 @@ class VisualReasoning(Task):
         self.weights = check_weights(weights, tuple(WEIGHTS))
         self.topics, self.level, self.seed, self.per_picture = tuple(topics) or tuple(DRAWN), level, seed, per_picture
         self.thinking, self.observe, self.template, self.options = thinking, observe, template, options
-        self.measure, self.relative = measure, relative
+        self.measure, self.relative, self.medium = measure, relative, medium
         self._size, self._drawn = tuple(size), {"train": pool, "test": held_out}
         self._rows, self.bad_rows = readers.rows.read(data, questions.QUESTIONS)
         if any(row.truth.kind == "math" for rows in self._rows.values() for row in rows):
@@ -94,19 +97,20 @@ class VisualReasoning(Task):
 
     def _from_seed(self, split: Split, index: int) -> Sample:
         number, place = divmod(index, self.per_picture)
-        image, asked, order = self._picture(split, number)
-        question = asked[order[place % len(order)]]
+        quiz, order = self._picture(split, number)
+        question = quiz.asked[order[place % len(order)]]
         truth = Truth(question.kind, question.answer, question.options, absolute=question.absolute)
         tags = {"topic": question.topic.partition("/")[0], "skill": question.topic, "kind": question.kind}
-        prompt = Observation((image, self._text(question.text, truth)))
+        text = self._text(question.text, truth)
+        prompt = Observation((f"{quiz.told} {text}",) if self.medium == "text" else (quiz.image, text))
         return Sample(f"visual_reasoning/{split}/{index:06d}", prompt, truth, tags=tags)
 
-    def _picture(self, split: Split, number: int) -> tuple[*Quiz, list[int]]:
-        """A picture, what may be asked about it, and in which order it is."""
+    def _picture(self, split: Split, number: int) -> tuple[Quiz, list[int]]:
+        """A picture with what may be asked about it, and in which order it is."""
         rng = generator(self.seed, split, number)
         draw = DRAWN[self.topics[int(rng.integers(len(self.topics)))]]
-        image, asked = draw(rng, split, self._size, self.level)
-        return image, asked, [int(i) for i in rng.permutation(len(asked))]
+        quiz = draw(rng, split, self._size, self.level)
+        return quiz, [int(i) for i in rng.permutation(len(quiz.asked))]
 
     def _from_file(self, split: Split, index: int) -> Sample:
         row = self._rows[split][index]

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vlrl.parallel.away import fingerprint
 from vlrl.types import Decision, Episode, Lesson, Observation, Rollouts, plain
 
 
@@ -97,7 +98,7 @@ def seen(shown: Observation) -> str:
     """A key of the text and pictures: equal for equal ones, in every process."""
     digest = hashlib.sha256(shown.text.encode())
     for image in shown.images:
-        digest.update(str(image.size).encode() + image.tobytes())
+        digest.update(f"{image.size} {fingerprint(image)}".encode())
     for video in shown.videos:
         digest.update(str(video.times).encode() + video.frames.tobytes())
     return digest.hexdigest()[:16]

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from vlrl.parallel import by_main
 from vlrl.types import UserError
 
 STATE, TENSORS = "trainer.json", "trainer.safetensors"
@@ -68,6 +69,7 @@ def restore_random_state(state: dict[str, Any]) -> None:
         torch.cuda.set_rng_state_all(state["cuda"])
 
 
+@by_main
 def save(folder: Path, state: dict[str, Any], save_model: Callable[[Path], None]) -> None:
     """Writes a checkpoint: the model by `save_model(folder)`, everything else from `state`.
 
@@ -115,6 +117,7 @@ def latest(checkpoints: Path) -> Path | None:
     return saved[-1] if saved else None
 
 
+@by_main
 def prune(checkpoints: Path, keep: int, best: str | None) -> None:
     """Removes all but the newest `keep` and the best."""
     for old in sorted(checkpoints.glob("step_*"))[:-keep]:

@@ -9,7 +9,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from vlrl.commands import bridge, data, looking, offpolicy, planning, preferences, residual, robots, training
+from vlrl.commands import (
+    bridge,
+    data,
+    engines,
+    looking,
+    offpolicy,
+    planning,
+    preferences,
+    residual,
+    robots,
+    stages,
+    training,
+)
+from vlrl.parallel.telling import check_command, to_tell
 from vlrl.types import UserError
 
 
@@ -18,7 +31,8 @@ def parser() -> argparse.ArgumentParser:
         prog="vlrl", description="Reinforcement learning for vision-language models and robot policies."
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for subject in (training, offpolicy, preferences, planning, data, robots, residual, bridge, looking):
+    learning, rest = (training, stages, offpolicy, preferences), (planning, data, robots, residual, bridge, engines)
+    for subject in (*learning, *rest, looking):
         subject.add(commands)
     return top
 
@@ -33,9 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser().error(f"unknown option {extra[0]!r}")
     sys.path.insert(0, str(Path.cwd()))  # a user's own `my_module:thing`
     try:
+        check_command(options.command)
         return options.run(options)
     except UserError as error:
-        print(f"vlrl: {error}", file=sys.stderr)
+        if told := to_tell(error):
+            print(f"vlrl: {told}", file=sys.stderr)
         return getattr(error, "exit_code", 2)
     except BrokenPipeError:  # the reader, `head` for example, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -42,6 +42,7 @@ class PolicySection(Section):
     gradient_checkpointing: bool = False
     level: Literal["token", "action", "chunk"] = "token"  # of a robot policy's log-probabilities
     teacher: str | None = None  # a model of the same tokens, whose log-probabilities methods of distillation read
+    engine: Plugin = Component(name="local")  # who writes completions: local, server or vllm (docs/engines.md)
 
 
 class TrainSection(Section):
@@ -119,9 +120,10 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> Config:
         UserError: as `load_as`; also for components and options that no plug-in has.
     """
     config = load_as(Config, path, changes)
-    from vlrl import registry
+    from vlrl import engines, registry
 
     registry.check(config, str(path))
+    engines.check(config.policy, str(path))
     return config
 
 

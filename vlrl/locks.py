@@ -12,8 +12,10 @@ from vlrl.types import UserError
 
 
 @contextmanager
-def alone(folder: Path, who: str) -> Iterator[None]:
+def alone(folder: Path, who: str) -> Iterator[int]:
     """Holds the folder, which is made; the lock goes with the process, however it ends.
+
+    Gives the lock's file descriptor: a process that inherits it holds the folder as well.
 
     Raises:
         UserError: another process holds it.
@@ -22,7 +24,7 @@ def alone(folder: Path, who: str) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        yield descriptor
     except BlockingIOError:
         raise UserError(f"out: another {who} is at work in {folder}") from None
     finally:

@@ -19,12 +19,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from vlrl.parallel import by_main
 from vlrl.strips import strip
 from vlrl.types import Episode, plain
 
 THUMBNAIL = 256  # pixels of the longer side of a saved rollout's image
 
 
+@by_main
 def write_text(path: Path, text: str) -> None:
     """Whole or not at all: a temporary name, then a rename."""
     temporary = path.with_name(f".{path.name}.part")
@@ -32,6 +34,21 @@ def write_text(path: Path, text: str) -> None:
     os.replace(temporary, path)
 
 
+@by_main
+def open_folder(out: Path, config: str | None) -> None:
+    """Makes a run's folder and writes its configuration; None: it is there."""
+    (out / "rollouts" / "images").mkdir(parents=True, exist_ok=True)
+    if config is not None:
+        write_text(out / "config.yaml", config)
+
+
+@by_main
+def say(text: str) -> None:
+    """A line for whoever watches."""
+    print(f"\n{text}", file=sys.stderr)
+
+
+@by_main
 def append_row(path: Path, row: dict[str, Any]) -> None:
     """One JSON object as one line."""
     with path.open("a", encoding="utf-8") as file:
@@ -53,6 +70,7 @@ def cut_after(path: Path, step: int) -> None:
     write_text(path, "".join(line + "\n" for line in kept))
 
 
+@by_main
 def forget_after(out: Path, step: int) -> None:
     """Makes the run folder what it was when the checkpoint of this step was written (-1: before anything)."""
     for name in ("metrics.jsonl", "timings.jsonl"):
@@ -62,6 +80,7 @@ def forget_after(out: Path, step: int) -> None:
             file.unlink()
 
 
+@by_main
 def set_aside(out: Path) -> None:
     """Renames an earlier run's folder to `out.1`, `out.2`, ...: a new run neither mixes with it nor destroys it."""
     if not (out / "config.yaml").exists():
@@ -92,6 +111,7 @@ def commit() -> str:
     return head.stdout.strip() + ("+changes" if changed.stdout.strip() else "") if head.returncode == 0 else "unknown"
 
 
+@by_main
 def save_rollouts(
     out: Path, step: int, episodes: Sequence[Episode], advantage: Tensor | None, split: str = "train"
 ) -> None:

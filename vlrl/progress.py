@@ -7,6 +7,7 @@ import sys
 import time
 from typing import Any
 
+from vlrl.parallel import here
 from vlrl.types import UserError
 
 
@@ -47,6 +48,8 @@ class Progress:
         self._write(text, False)
 
     def _write(self, text: str, always: bool) -> None:
+        if not here().main:
+            return
         now = time.perf_counter()
         if self.terminal:
             self.stream.write(f"\r\x1b[K{text}")

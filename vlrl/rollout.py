@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from vlrl.parallel import here
+from vlrl.parallel.episodes import gathered
+from vlrl.policies import streams
 from vlrl.types import Environment, Episode, Observation, Policy, Sample, Turn, UserError
 from vlrl.work import timed
 
@@ -24,6 +27,9 @@ def collect(
     A task's `at_once` says how many of its environments may be open: they are then reset and stepped in as many
     threads, and the next episode starts when one has ended. None: all at once, in this thread.
 
+    Of several processes each plays its part of the groups and gets the others' episodes from those that played them.
+    What is sampled hangs on the episode's place alone, so that all of this is the same in one process.
+
     Args:
         begun: per episode, the tokens that its first completion begins with (`vlrl.policies.vlm.VLM.act`).
         act: passed on to `policy.act`, for example `greedy=True`.
@@ -32,14 +38,20 @@ def collect(
         UserError: an episode was void TRIES times.
     """
     episodes = [Episode(sample, group) for group, sample in enumerate(samples) for _ in range(group_size)]
-    at_once = getattr(task, "at_once", None)
+    if not act.get("greedy"):
+        key = streams.key(policy)
+        for place, episode in enumerate(episodes):
+            episode.stream = (key, place)
+    groups, at_once = here().part(len(samples)), getattr(task, "at_once", None)
+    own = range(groups.start * group_size, groups.stop * group_size)
     with _Stepper(at_once) as stepper:
-        _play(policy, task, episodes, at_once or len(episodes), stepper, begun, act)
+        mine = None if begun is None else [begun[i] for i in own]
+        _play(policy, task, episodes[own.start : own.stop], at_once or len(own), stepper, mine, act)
     with timed(policy, "reward"):
-        for episode in episodes:
+        for episode in episodes[own.start : own.stop]:
             episode.score = task.score(episode)
             episode.reward = task.reward(episode.score)
-    return episodes
+    return gathered(policy, episodes, own)
 
 
 def _play(

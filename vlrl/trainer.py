@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,10 @@ from vlrl import checkpoint, log, optimizers, registry
 from vlrl.batch import columns, decisions_of, estimate, last_features, lessons_of, padded, shaped
 from vlrl.config import Config
 from vlrl.evaluate import Result, evaluate
+from vlrl.parallel import by_main, here
+from vlrl.parallel.episodes import columns_of, mine, to_show
+from vlrl.parallel.gradients import Replicated
+from vlrl.parallel.start import launched
 from vlrl.policies.load import bundled, described, newest_checkpoint
 from vlrl.policies.load import load as load_policy
 from vlrl.progress import Progress, StoppedError, Stopper
@@ -33,11 +36,9 @@ class Trainer:
     """One run. Made from a configuration alone; `resume` continues from the run folder's newest checkpoint."""
 
     def __init__(self, config: Config, resume: bool = False):
-        from accelerate import Accelerator
-        from accelerate.utils import ProjectConfiguration
-
         self.config, self.out = config, Path(config.out)
         train = config.train
+        self.accelerator = launched(self.out, config.log.trackers)
         registry.check_policy(config, described(newest_checkpoint(bundled(config.policy.model))))
         torch.manual_seed(config.seed)
         self.task = registry.make_task(config)
@@ -64,21 +65,18 @@ class Trainer:
         self.teacher = Teacher(config.policy) if registry.needs_teacher(config) else None
         if hasattr(self.rollouts, "pool"):
             self.rollouts.pool = [self.samples[i] for i in self.sampler.positions]
-        place = ProjectConfiguration(project_dir=self.out, logging_dir=self.out / "tensorboard")
-        self.accelerator = Accelerator(log_with=config.log.trackers or None, project_config=place)
         learned = [p for p in self.policy.model.parameters() if p.requires_grad]
         self.optimizer = optimizers.build(
             self.policy.model, train.optimizer, lr=train.lr, betas=tuple(train.betas), weight_decay=train.weight_decay
         )
-        self.policy.scorer, self.optimizer = self.accelerator.prepare(self.policy.scorer, self.optimizer)
+        shared = Replicated(here(), learned)
         terms = [registry.make("losses", c, f"losses.{i}") for i, c in enumerate(config.losses)]
         clip_range = next(((t.keywords["low"], t.keywords["high"]) for t in terms if "high" in t.keywords), (0.2, 0.2))
         self.updater = Updater(
             self.policy, self.optimizer, terms, registry.make("weighing", config.weighing, "weighing"),
-            backward=self.accelerator.backward,
-            clip=functools.partial(self.accelerator.clip_grad_norm_, learned, train.max_grad_norm),
+            backward=torch.Tensor.backward, clip=functools.partial(shared.clip, train.max_grad_norm),
             parts=train.minibatches, epochs=train.epochs, micro=train.microbatch, clip_range=clip_range,
-            skip=train.skip_zero and self.accelerator.num_processes == 1, target_kl=train.target_kl,
+            skip=train.skip_zero, target_kl=train.target_kl, shared=shared,
         )  # fmt: skip
         self.hooks = [
             registry.make("hooks", c, f"hooks.{i}", self.policy, self.task, self.updater, config.seed)
@@ -90,6 +88,7 @@ class Trainer:
         self.clock = {"wall_s": 0.0, "cpu_s": 0.0}  # cpu_s: of this process and of the task's
         self.results: dict[str, dict[str, float]] = {}  # before, best, after
         self.resumed = resume and self._restore()
+        here().wait()  # all have read what is set aside now
         if resume and not self.resumed:  # killed before its first checkpoint
             log.forget_after(self.out, -1)
         elif not resume:
@@ -109,13 +108,13 @@ class Trainer:
             while self.step < train.steps:
                 row = self._step()
                 progress.show(self.step, row)
-                last = self.step == train.steps
+                last, stop = self.step == train.steps, here().any(stopper.stop)
                 if last or (every and self.step % every == 0):
                     self._evaluate("after" if last else "during", progress)
-                if last or stopper.stop or self.step % self.config.log.checkpoint_every == 0:
+                if last or stop or self.step % self.config.log.checkpoint_every == 0:
                     self._save()
-                    write_report(self.out)
-                if stopper.stop and not last:
+                    by_main(write_report)(self.out)
+                if stop and not last:
                     raise StoppedError(
                         f"stopped at step {self.step}; go on with: vlrl train --resume {self.out}", exit_code=130
                     )
@@ -156,22 +155,28 @@ class Trainer:
             row |= getattr(part, "metrics", {})
         timing = {"step": self.step, "seconds": clock() - start, "rollout": collected - start,
                   "estimate": estimated - collected, "update": clock() - estimated,
-                  "cpu": self._cpu_s() - cpu, **self._work(decisions, clock() - start)}  # fmt: skip
+                  "cpu": self._cpu_s() - cpu, **self._work(mine(decisions), clock() - start)}  # fmt: skip
         self._log(row, timing)
         if self.step == 1 or self.step % self.config.log.rollouts_every == 0:
             kept = spread(len(episodes), self.config.log.rollouts)
-            shown = [episodes[i] for i in kept]
+            shown = to_show(self.policy, [episodes[i] for i in kept])
             log.save_rollouts(self.out, self.step, shown, mean_advantage(rollouts, advantage)[kept])
         return row | {"seconds": timing["seconds"]}
 
     def _columns(self, episodes: list[Episode]) -> Rollouts:
         """The episodes' columns, with all that estimators and losses read of this run."""
+        found = columns_of(self._evaluated, episodes, once=("final",))
+        return columns(episodes, step=self.step, anchors=self.anchors, **found)
+
+    def _evaluated(self, episodes: list[Episode]) -> dict[str, torch.Tensor | None]:
+        """The columns that models are asked for."""
         decisions = decisions_of(episodes)
-        reference = self.policy.reference(decisions).cpu() if self.reference else None
-        features = self.policy.features(decisions).cpu() if self.features else None
-        final = last_features(self.policy, episodes) if self.features else None
-        teacher = self.teacher.logprobs(self.policy, episodes) if self.teacher else None
-        return columns(episodes, reference, features, self.step, final, anchors=self.anchors, teacher=teacher)
+        return {
+            "reference": self.policy.reference(decisions).cpu() if self.reference else None,
+            "features": self.policy.features(decisions).cpu() if self.features else None,
+            "final": last_features(self.policy, episodes) if self.features else None,
+            "teacher": self.teacher.logprobs(self.policy, episodes) if self.teacher else None,
+        }
 
     def _mixed(
         self, episodes: list[Episode], rollouts: Rollouts, advantage: torch.Tensor
@@ -213,9 +218,8 @@ class Trainer:
         """Whether one update sees all of a step's rollouts under the weights that made them."""
         train = self.config.train
         whole = train.minibatches == train.epochs == 1 and not train.microbatch and not self.replay
-        # more processes wrap the forward pass; an estimator that revisits would evaluate first
-        alone = self.accelerator.num_processes == 1 and not self._revisiting()
-        return train.shared_prefix and whole and alone and getattr(self.task, "at_once", None) is None
+        first = not self._revisiting()  # such an estimator would evaluate before the update
+        return train.shared_prefix and whole and first and getattr(self.task, "at_once", None) is None
 
     def _revisiting(self) -> list[Any]:
         return [estimator for estimator in self.estimators if hasattr(estimator, "revisit")]
@@ -240,7 +244,7 @@ class Trainer:
         if totals.skipped:
             ids = ", ".join(totals.skipped_ids[:8])
             log.append_row(self.out / "skipped.jsonl", {"step": self.step, "samples": totals.skipped_ids})
-            print(f"\nstep {self.step}: skipped a non-finite update; samples {ids}", file=sys.stderr)
+            log.say(f"step {self.step}: skipped a non-finite update; samples {ids}")
         if in_a_row >= self.config.train.max_bad_updates:
             good = checkpoint.latest(self.out / "checkpoints")
             raise StoppedError(
@@ -279,7 +283,8 @@ class Trainer:
             progress=lambda done, n: progress.note(f"evaluation {done}/{n}"),
         )  # fmt: skip
         self._log({"step": self.step, **result.row()}, None)
-        log.save_rollouts(self.out, self.step, result.episodes[: self.config.log.rollouts], None, split="eval")
+        shown = to_show(self.policy, result.episodes[: self.config.log.rollouts])
+        log.save_rollouts(self.out, self.step, shown, None, split="eval")
         measured = vars(result.accuracy) | {"step": self.step}
         self.results[when] = measured
         if when != "before" and measured["value"] > self.results.get("best", {"value": -1.0})["value"]:
@@ -298,7 +303,7 @@ class Trainer:
         }  # fmt: skip
         log.write_text(self.out / "summary.json", json.dumps(summary, indent=2) + "\n")
         self.accelerator.end_training()
-        write_report(self.out)
+        by_main(write_report)(self.out)
         return summary
 
     # -- the run folder ------------------------------------------------------------------------------------------
@@ -306,10 +311,8 @@ class Trainer:
     def _open_folder(self) -> None:
         from vlrl.config import dump
 
-        (self.out / "rollouts" / "images").mkdir(parents=True, exist_ok=True)
-        if not self.resumed:
-            head = "\n".join(log.provenance(self.config.seed))
-            log.write_text(self.out / "config.yaml", f"{head}\n{dump(self.config)}")
+        head = "\n".join(log.provenance(self.config.seed))
+        log.open_folder(self.out, None if self.resumed else f"{head}\n{dump(self.config)}")
         if self.config.log.trackers:
             self.accelerator.init_trackers("vlrl")
 

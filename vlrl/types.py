@@ -158,6 +158,7 @@ class Decision:
     frames: tuple[Frame, ...] = ()  # one per image or video of the prompt: how to read coordinates in `action`
     inputs: Any = None  # private to the policy that made it
     forced: Tensor | None = None  # bool [T], units put there and not sampled, which earn no credit; None: none
+    home: int | None = None  # of several processes the one that made it and evaluates it; None: any can
 
 
 @dataclass(frozen=True)
@@ -247,6 +248,7 @@ class Episode:
     reward: float = 0.0
     faults: list[str] = field(default_factory=list)  # of earlier tries, which were void
     shown: bool = False  # not by the policy: a demonstration, to be imitated by a loss that knows how
+    stream: tuple[int, int] | None = None  # names its random numbers (vlrl/policies/streams.py); None: nobody named it
 
     @property
     def completion(self) -> str:

@@ -6,50 +6,17 @@ A group is never split, not even over micro-batches: some losses (`reg_grpo`) co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vlrl import methods
-from vlrl.losses import clip_fraction, log_ratio
+from vlrl.parallel.gradients import ALONE, Replicated
+from vlrl.totals import Found, Totals
 from vlrl.types import Batch, Decision, Evaluation, Policy, Rollouts
 from vlrl.work import timed
-
-
-@dataclass
-class Totals:
-    """What a step's updates report."""
-
-    loss: float = 0.0
-    grad_norm: float = 0.0
-    clip_fraction: float = 0.0  # of the units that were evaluated
-    gap: float = 0.0  # mean |log p now - log p sampled| before the first update: how far engine and trainer differ
-    kl: float = 0.0  # of the latest epoch: k3 from the law that sampled, mean over units, each before its own update
-    epochs: int = 0  # passes over the rollouts
-    left_out: float = 0.0  # share of rows that had no gradient to give and were not evaluated
-    updates: int = 0
-    measured: int = 0  # updates that evaluated anything
-    skipped: int = 0  # non-finite updates
-    skipped_ids: list[str] = field(default_factory=list)
-    drift: list[float] = field(default_factory=lambda: [0.0, 0.0])  # of the epoch under way: sum of k3, units
-
-    def end_epoch(self) -> None:
-        """Takes the epoch's KL."""
-        self.kl, self.epochs, self.drift = self.drift[0] / max(1.0, self.drift[1]), self.epochs + 1, [0.0, 0.0]
-
-    def count(self, loss: float, norm: float, clip_fraction: float | None, gap: float | None) -> None:
-        """One more update into the means; None: nothing was evaluated."""
-        first = self.updates + self.skipped == 0
-        self.updates += 1
-        self.loss += (loss - self.loss) / self.updates
-        self.grad_norm += (norm - self.grad_norm) / self.updates
-        if clip_fraction is None:
-            return
-        self.measured += 1
-        self.clip_fraction += (clip_fraction - self.clip_fraction) / self.measured
-        self.gap = gap if first else self.gap
 
 
 def minibatches(groups: int, parts: int, epochs: int, key: Sequence[int]) -> Iterator[list[int]]:
@@ -65,12 +32,13 @@ class Updater:
     Args:
         terms: loss terms `(now, batch) -> [b, T]`, coefficients inside.
         weigh: mask [B, T] -> weights [B, T] that sum to 1 over one optimizer step.
-        backward: what takes a loss to gradients (accelerate's, so that every kind of parallelism works).
+        backward: what takes a loss to gradients.
         clip: gradient clipping, returning the norm before it.
+        shared: what adds up gradients over all processes.
         skip: leave out groups whose advantages are all 0, unless they are shown, where every term vanishes with them
             (`methods.Method`): they have no gradient. Weights and optimizer steps stay the same. A parameter that the
             others do not reach gets a gradient of 0, as those left out would have given it: right where every minibatch
-            reaches every parameter. For one process: others would wait for the pass that is left out.
+            reaches every parameter.
         target_kl: ends the step after an epoch whose mean KL (`Totals.kl`) is above.
     """
 
@@ -78,9 +46,10 @@ class Updater:
         self, policy: Policy, optimizer: torch.optim.Optimizer, terms: Sequence[Callable], weigh: Callable, *,
         backward: Callable[[Tensor], None], clip: Callable[[], Tensor], parts: int, epochs: int, micro: int | None,
         clip_range: tuple[float, float], skip: bool = False, target_kl: float | None = None,
+        shared: Replicated = ALONE,
     ):  # fmt: skip
         self.policy, self.optimizer, self.terms, self.weigh = policy, optimizer, terms, weigh
-        self.backward, self.clip = backward, clip
+        self.backward, self.clip, self.shared = backward, clip, shared
         self.parts, self.epochs, self.micro, self.clip_range = parts, epochs, micro, clip_range
         self.target_kl = target_kl
         self.skip = skip and all(methods.of(term).vanishes for term in terms)
@@ -113,37 +82,41 @@ class Updater:
         self, groups: list[list[int]], weight: dict[int, Tensor], decisions, rollouts: Rollouts, advantage: Tensor,
         totals: Totals,
     ):  # fmt: skip
-        """One optimizer step, its groups forwarded `micro` at a time. `weight` is of all its rows, left out or not."""
+        """One optimizer step, its groups forwarded `micro` at a time. `weight` is of all its rows, left out or not.
+
+        Of several processes each forwards the groups that are its own.
+        """
         rows = [row for group in groups for row in group]
+        own = [group for i, group in enumerate(groups) if self.shared.world.keeps(decisions[group[0]], i)]
         self.optimizer.zero_grad(set_to_none=True)
-        size, loss, clipped, gap = self.micro or max(1, len(groups)), 0.0, 0.0, 0.0
-        for start in range(0, len(groups), size):
-            part = [row for group in groups[start : start + size] for row in group]
+        size, found = self.micro or max(1, len(own)), Found()
+        for start in range(0, len(own), size):
+            part = [row for group in own[start : start + size] for row in group]
             now = self.policy.evaluate([decisions[row] for row in part])
             batch = _slice(part, now, rollouts, advantage)
             weights = torch.stack([weight[row] for row in part])[:, : now.mask.shape[1]].to(now.mask.device)
             objective = (sum(term(now, batch) for term in self.terms) * weights).sum()
             if not torch.isfinite(objective):
-                return self._skip(rows, rollouts, totals)
+                found.bad += 1
+                break
             with timed(self.policy, "backward"):
                 self.backward(objective)
-            loss += objective.item()
-            clipped += clip_fraction(now, batch, *self.clip_range) * int(batch.mask.sum())
-            moved = log_ratio(now, batch).detach()[batch.mask]
-            gap += float(moved.abs().sum())
-            totals.drift[0] += float((moved.expm1() - moved).sum())
-            totals.drift[1] += len(moved)
+            found.add(objective.item(), now, batch, self.clip_range)
+        with timed(self.policy, "optimizer"):
+            found = Found(*self.shared.told(astuple(found)))
+        if found.bad:
+            return self._skip(rows, rollouts, totals)
         if len(rows) < len(weight):
             self._fill_gradients()
         with timed(self.policy, "optimizer"):
+            self.shared.add()
             norm = self.clip()
         if not torch.isfinite(norm):
             return self._skip(rows, rollouts, totals)
         with timed(self.policy, "optimizer"):
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)  # a rollout, which follows, needs the memory
-        tokens = float(rollouts.mask[rows].sum())
-        totals.count(loss, float(norm), clipped / tokens if rows else None, gap / tokens if rows else None)
+        totals.count(found, float(norm), float(rollouts.mask[rows].sum()) if rows else None)
 
     def _fill_gradients(self) -> None:
         """Zeros where there is none: momentum and weight decay move a parameter only if it has a gradient."""

@@ -7,63 +7,22 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
 
 from vlrl import embedded, optimizers, recorded, registry
-from vlrl.config import DataSection, PolicySection
+from vlrl.config import PolicySection
 from vlrl.evaluate import evaluate
 from vlrl.policies.codecs import Prompt
 from vlrl.policies.load import load as load_policy
 from vlrl.policies.vlm import VLM, Reply
-from vlrl.strict import Count, Plugin, Rate, Section, load_as
+from vlrl.strict import load_as
 from vlrl.types import Decision, Frame, Sample, UserError
+from vlrl.warmstart_config import Lesson, WarmstartConfig
 
 ANSWER = 64  # tokens of an answer when the start is measured
-
-
-class ModelSection(Section):
-    """The tiny model to build (vlrl/embedded.py)."""
-
-    family: Literal["qwen3_vl", "qwen2_5_vl"] = "qwen3_vl"
-    hidden: Count = 128
-    layers: Count = 3
-    vision_hidden: Count = 64
-    vision_layers: Count = 2
-    patch: Count = 8
-    space: str | None = "grid10"
-    levels: Annotated[int, Field(ge=0)] = 0  # of a robot's controls, as tokens <a0>, <a1>, ... (`task.speech`)
-
-
-class Lesson(Section):
-    task: Plugin | None = None
-    episodes: str | None = None  # or a folder that `vlrl record` wrote: each turn's action is its gold answer
-    share: Rate = 1.0  # of the questions, relative to the other lessons
-    data: DataSection = DataSection()
-    block: Count = 1  # consecutive samples that show one image and are asked together
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Lesson:
-        if (self.task is None) == (self.episodes is None):
-            raise ValueError("should name a task or a folder of episodes, and not both")
-        return self
-
-
-class WarmstartConfig(Section):
-    out: str
-    seed: int = 0
-    steps: Count = 1000
-    images: Count = 64  # a step, each with its lesson's block of questions
-    lr: Rate = 3e-3
-    warmup: Count = 20
-    threads: Count = 1  # of one process: tiny matrices gain nothing from more, and the sums stay the same everywhere
-    max_pixels: Count | None = None  # of an image as shown
-    start: str | None = None  # go on from this model folder, or from `embedded`; otherwise `model` is built
-    model: ModelSection = ModelSection()
-    lessons: Annotated[list[Lesson], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -120,7 +79,7 @@ def questions(policy: VLM, task: Any, samples: Sequence[Sample]) -> list[Questio
         text = task.gold(sample, prompt.frames)
         answer, given = policy.codec.tokens(text), prompt.ids[len(head.ids) :].tolist()
         if not _begins_with(prompt, head):
-            raise ValueError("a block of samples must show one image")
+            raise UserError("lessons: a block of samples must show one image: leave `block` out")
         nothing = torch.zeros(len(given) + len(answer))
         reply = Reply(head, (*given, *answer))
         made.append(Question(Decision(text, nothing, nothing, False, prompt.frames, reply), len(given)))
@@ -128,13 +87,21 @@ def questions(policy: VLM, task: Any, samples: Sequence[Sample]) -> list[Questio
 
 
 def _until_image_ends(prompt: Prompt) -> Prompt:
-    """The prompt up to its last image's end token; positions of what follows go on from there, as in the whole."""
+    """The prompt up to its last image's end token; positions of what follows go on from there, as in the whole.
+
+    Of a prompt without images: all of it.
+    """
+    if prompt.pixels is None:
+        return prompt
     end = int(prompt.types.nonzero().max()) + 2
     return replace(prompt, ids=prompt.ids[:end], types=prompt.types[:end], positions=prompt.positions[:, :end])
 
 
 def _begins_with(prompt: Prompt, head: Prompt) -> bool:
-    return torch.equal(prompt.ids[: len(head.ids)], head.ids) and torch.equal(prompt.pixels, head.pixels)
+    if (prompt.pixels is None) != (head.pixels is None):
+        return False
+    same = prompt.pixels is None or torch.equal(prompt.pixels, head.pixels)
+    return same and torch.equal(prompt.ids[: len(head.ids)], head.ids)
 
 
 def train(policy: VLM, tasks: Sequence[Any], config: WarmstartConfig) -> list[float]:

@@ -86,7 +86,8 @@ def bars(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
         low, high = start + room * (i + 0.18), start + room * (i + 0.82)
         box = (frame.left, low, frame.x(value), high) if lying else (low, frame.y(value), high, frame.bottom)
         pen.rectangle(box, fill=COLORS[name])
-    return image, [*_compared("bars", "bar", values, names), *_read(rng, "bars", values, names, level)]
+    told = "Bars: " + ", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True)) + "."
+    return Quiz(image, [*_compared("bars", "bar", values, names), *_read(rng, "bars", values, names, level)], told)
 
 
 def _compared(topic: str, thing: str, values: Sequence[int], names: Sequence[str]) -> list[Asked]:
@@ -127,11 +128,12 @@ def lines(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
         pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=color)
     numbers = tuple(str(i + 1) for i in range(len(values)))
     trend = "up" if values[-1] > values[0] else "down"
-    return image, [
+    asked = [
         Asked("lines/trend", "From first to last: up or down?", "choice", trend, ("up", "down")),
         Asked("lines/highest", "Which point is highest?", "number", numbers[values.index(max(values))]),
         *_read(rng, "lines", values, [f"point {i}" for i in numbers], level),
     ]
+    return Quiz(image, asked, f"Points of a line: {', '.join(map(str, values))}.")
 
 
 def pies(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
@@ -150,7 +152,8 @@ def pies(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
     if level > 1:
         at = whole(rng, 0, len(shares) - 1)
         asked.append(Asked("pies/share", f"Per cent of {names[at]}?", "number", f"{shares[at]}%", absolute=step / 2))
-    return image, asked
+    told = "Parts: " + ", ".join(f"{name} {share}%" for name, share in zip(names, shares, strict=True)) + "."
+    return Quiz(image, asked, told)
 
 
 def _shares(rng: Rng, count: int, step: int) -> tuple[int, ...]:

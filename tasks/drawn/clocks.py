@@ -36,7 +36,13 @@ def clocks(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
         turn = math.radians(degrees)
         tip = x + length * radius * math.sin(turn), y - length * radius * math.cos(turn)
         pen.line(((x, y), tip), fill=ink, width=max(1, round(2 * width * radius)))
-    return image, _asked(rng, hour, minute, level)
+    return Quiz(image, _asked(rng, hour, minute, level), _hands(hour, minute))
+
+
+def _hands(hour: int, minute: int) -> str:
+    """Where the hands point to, by the figures of the dial."""
+    short = f"at {hour}" if minute == 0 else f"between {hour} and {hour % 12 + 1}"
+    return f"The short hand points {short}, the long one at {minute // 5 or 12}."
 
 
 def _asked(rng: Rng, hour: int, minute: int, level: int) -> list[Asked]:

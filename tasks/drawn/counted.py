@@ -36,7 +36,7 @@ def counted(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
         asked.append(
             Asked("counted/more", f"More {plural(options[0])} or {plural(options[1])}?", "choice", most, options)
         )
-    return image, asked
+    return Quiz(image, asked, f"Shapes: {', '.join(found.label for found in objects)}.")
 
 
 def _kinds(rng: Rng, level: int) -> tuple[str, ...]:

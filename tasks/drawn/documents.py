@@ -28,11 +28,14 @@ def _list(rng: Rng, split: Split, size: Size) -> Quiz:
     names = some(rng, LETTERS, 2)
     values = dealt(split, lambda: ("list", whole(rng, 0, 9), whole(rng, 0, 9), one(rng, range(4))))[1:3]
     image, pen, ink = paper(rng, size)
-    _lines(pen, size, ink, [(name, str(value)) for name, value in zip(names, values, strict=True)], 0.5)
-    return image, [
-        Asked("documents/value", f"What is {name}?", "number", str(value))
-        for name, value in zip(names, values, strict=True)
-    ]  # fmt: skip
+    lines = [(name, str(value)) for name, value in zip(names, values, strict=True)]
+    _lines(pen, size, ink, lines, 0.5)
+    asked = [Asked("documents/value", f"What is {name}?", "number", value) for name, value in lines]
+    return Quiz(image, asked, _told(lines))
+
+
+def _told(lines: list[tuple[str, str]]) -> str:
+    return f"{', '.join(f'{name} {value}' for name, value in lines)}."
 
 
 def _lines(pen: ImageDraw.ImageDraw, size: Size, ink: RGB, lines: list[tuple[str, str]], share: float) -> None:
@@ -61,7 +64,7 @@ def _receipt(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
     if level == 3:
         both = f"What do {goods[at]} and {goods[other]} cost together?"
         asked.append(Asked("documents/sum", both, "number", money(cents[at] + cents[other])))
-    return image, asked
+    return Quiz(image, asked, _told([*lines, ("Total", money(sum(cents)))]))
 
 
 def _form(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
@@ -70,13 +73,15 @@ def _form(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
     )
     lines = [("Name", f"{first} {last}"), ("City", city), ("No.", str(number)), ("Year", str(whole(rng, 1990, 2030)))]
     image, pen, ink = paper(rng, size)
-    _lines(pen, size, ink, [lines[int(i)] for i in rng.permutation(len(lines))], 0.5)
-    return image, [
+    shown = [lines[int(i)] for i in rng.permutation(len(lines))]
+    _lines(pen, size, ink, shown, 0.5)
+    asked = [
         Asked("documents/name", "Whose form is it?", "text", f"{first} {last}"),
         Asked("documents/city", "Which city?", "text", city),
         Asked("documents/number", "Which number?", "text", str(number)),
         Asked("documents/year", "Which year?", "number", lines[3][1]),
     ]
+    return Quiz(image, asked, _told(shown))
 
 
 def money(cents: int) -> str:

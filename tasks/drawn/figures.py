@@ -44,9 +44,11 @@ def _angle(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
         pen.line((middle, _towards(middle, way, length)), fill=ink, width=thick)
     if level > 1:
         _arc(pen, middle, turn, opening, 0.2 * min(size), COLORS[one(rng, tuple(COLORS))])
-        return image, [Asked("figures/degrees", "Degrees of the angle?", "number", f"{opening}°", absolute=STEP)]
-    kind = KINDS[(opening >= 90) + (opening > 90)]
-    return image, [Asked("figures/angle", "Acute, right or obtuse?", "choice", kind, KINDS)]
+        asked = Asked("figures/degrees", "Degrees of the angle?", "number", f"{opening}°", absolute=STEP)
+    else:
+        kind = KINDS[(opening >= 90) + (opening > 90)]
+        asked = Asked("figures/angle", "Acute, right or obtuse?", "choice", kind, KINDS)
+    return Quiz(image, [asked], f"An angle opens from {turn}° to {turn + opening}°.")
 
 
 def _arc(pen: ImageDraw.ImageDraw, middle: Point, turn: float, opening: float, radius: float, color) -> None:
@@ -69,7 +71,9 @@ def _line(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
     for mark in range(units + 1):
         at = start + mark * unit
         pen.line((flip(at, across - half), flip(at, across + half)), fill=ink, width=max(1, thick // 2))
-    return image, [Asked("figures/length", "How long is the line?", "number", str(units))]
+    asked = [Asked("figures/length", "How long is the line?", "number", str(units))]
+    begin = start / unit
+    return Quiz(image, asked, f"A line from {begin:g} to {begin + units:g}.")
 
 
 def _rectangle(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
@@ -84,14 +88,15 @@ def _rectangle(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
     write(pen, (left + width / 2, top + height + 0.7 * letter), f"{a} cm", letter, ink)
     if level == 2:
         write(pen, (left + width + 0.3 * letter, top + height / 2), f"{b} cm", letter, ink, "lm")
-        return image, [
+        asked = [
             Asked("figures/area", "Area of the rectangle?", "number", f"{a * b} cm^2"),
             Asked("figures/perimeter", "Perimeter of the rectangle?", "number", f"{2 * (a + b)} cm"),
         ]
+        return Quiz(image, asked, f"A rectangle of {a} cm by {b} cm.")
     write(pen, (left + width / 2, top + height / 2), f"{a * b}", letter, ink)
-    return image, [
-        Asked("figures/side", "The number inside is the area in cm^2. How long is the other side?", "number", f"{b} cm")
-    ]
+    text = "The number inside is the area in cm^2. How long is the other side?"
+    told = f"A rectangle with a side of {a} cm. Inside stands {a * b}."
+    return Quiz(image, [Asked("figures/side", text, "number", f"{b} cm")], told)
 
 
 def _triangle(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
@@ -108,7 +113,8 @@ def _triangle(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
     letter = max(8, min(size) / 13)
     write(pen, _towards(corner, left / 2, 0.22 * base * scale), f"{left}°", letter, ink)
     write(pen, _towards(end, 180 - right / 2, 0.22 * base * scale), f"{right}°", letter, ink)
-    return image, [Asked("figures/third_angle", "Degrees of the angle at the top?", "number", f"{top}°")]
+    asked = [Asked("figures/third_angle", "Degrees of the angle at the top?", "number", f"{top}°")]
+    return Quiz(image, asked, f"A triangle with angles of {left}° and {right}° at its base.")
 
 
 TOPICS = {"figures": figures}

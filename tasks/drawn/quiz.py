@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -35,7 +36,12 @@ class Asked:
     absolute: float = 0.0  # error of a number that is allowed
 
 
-Quiz = tuple[Image.Image, list[Asked]]
+class Quiz(NamedTuple):
+    """A picture, what may be asked about it, and the same in words, from which every answer follows as well."""
+
+    image: Image.Image
+    asked: list[Asked]
+    told: str
 
 
 def dealt[C](split: Split, content: Callable[[], C]) -> C:

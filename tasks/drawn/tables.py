@@ -31,7 +31,13 @@ def tables(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
     )
     image, pen, ink = paper(rng, size)
     _draw(rng, pen, size, ink, _written(cells, rows, columns, level))
-    return image, _asked(rng, cells, rows, columns, level)
+    return Quiz(image, _asked(rng, cells, rows, columns, level), _told(cells, rows, columns, level))
+
+
+def _told(cells: Cells, rows: Sequence[str], columns: Sequence[str], level: int) -> str:
+    head = f"{', '.join(columns)}. " if level == 3 else ""
+    lines = [f"{name}: {', '.join(map(str, row))}" for name, row in zip(rows, cells, strict=True)]
+    return f"{head}{'; '.join(lines)}.".capitalize() if level < 3 else f"{head}{'; '.join(lines)}."
 
 
 def _written(cells: Cells, rows: Sequence[str], columns: Sequence[str], level: int) -> list[list[str]]:

@@ -67,8 +67,8 @@ def _kind(said: str) -> str:
 
 
 def _asked(values: Mapping[str, Any], images: Any, question: Any, right: Truth, place: Place, *tags: str) -> Question:
-    """A row by the values that its format has for them."""
-    found, _ = fields.images({"image": images}, "image", place)
+    """A row by the values that its format has for them; `images` () is a question in words alone."""
+    found = fields.images({"image": images}, "image", place)[0] if images != () else ()
     text = fields.text({"question": question}, "question").replace(MARK, "").strip()
     return Question(identity(values, place), found, text, right, tags=fields.tags(values, *tags))
 
@@ -104,7 +104,7 @@ def _geometry(values: Mapping[str, Any], place: Place) -> Question:
 
 
 def _lmm_r1(values: Mapping[str, Any], place: Place) -> Question:
-    """`{message: a chat as JSON text, answer: $..$}`; of the chat, the images and texts of the user's turn."""
+    """`{message: a chat as JSON text, answer: $..$}`; of the chat, the user's texts and images, if any."""
     chat = values.get("message")
     try:
         turns = json.loads(chat) if isinstance(chat, str) else chat
@@ -118,7 +118,7 @@ def _lmm_r1(values: Mapping[str, Any], place: Place) -> Question:
         raise BadRowError("message: must be a chat with one user turn, whose content is a list of images and texts")
     images = [str(part["image"]).removeprefix("file://") for part in parts if part.get("image")]
     text = "\n".join(str(part["text"]) for part in parts if part.get("text"))
-    return _asked(values, images, text, truth(values.get("answer")), place)
+    return _asked(values, images or (), text, truth(values.get("answer")), place)
 
 
 def _mathvista(values: Mapping[str, Any], place: Place) -> Question:

@@ -85,13 +85,24 @@ def test_options_are_shown_or_not():
     assert VisualReasoning(options="none").gold(hidden[index], ()) == f"<answer>{hidden[index].answer.answer}</answer>"
 
 
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_words_in_place_of_the_picture_ask_the_same(split):
+    """LMM-R1's first stage would train on other questions, or other splits, than its second."""
+    shown, told = (VisualReasoning(medium=medium, level=2, size=(96, 96)) for medium in ("picture", "text"))
+    for picture, words in zip(shown.samples(split)[:40], told.samples(split)[:40], strict=True):
+        assert picture.answer == words.answer and picture.id == words.id and len(picture.prompt.images) == 1
+        (text,) = words.prompt.content
+        assert text.endswith(picture.prompt.text) and len(text) > len(picture.prompt.text)
+        assert scored(told, told.gold(words, ()), words.answer).parts == {"accuracy": 1.0, "format": 1.0}
+
+
 @pytest.mark.parametrize(
     ("options", "needle"),
     [
         ({"topics": ("maps",)}, "task.topics"), ({"level": 4}, "task.level"), ({"level": 3}, "task.size"),
         ({"observe": True}, "task.observe"), ({"measure": "bleu"}, "task.measure"),
         ({"relative": 1.0}, "task.relative"),
-        ({"pool": 0}, "task.pool"), ({"weights": {"acuracy": 1.0}}, "acuracy"),
+        ({"pool": 0}, "task.pool"), ({"medium": "speech"}, "task.medium"), ({"weights": {"acuracy": 1.0}}, "acuracy"),
     ],
 )  # fmt: skip
 def test_options_out_of_range_stop_with_one_line(options, needle):
@@ -172,8 +183,10 @@ def test_lmm_r1_chats_are_read(folder):
     """The chat is a text of JSON in the row."""
     content = [{"type": "image", "image": f"file://{folder / 'a.png'}"}, {"type": "text", "text": "Find x."}]
     chat = json.dumps([{"role": "system", "content": "You are"}, {"role": "user", "content": content}])
-    ((truth, text, images),) = truths(folder, "lmm.jsonl", [{"message": chat, "answer": "$3$", "id": 1}])
-    assert (truth, text, images) == (Truth("number", "$3$"), "Find x.", 1)
+    words = json.dumps([{"role": "user", "content": content[1:]}])  # a row of its first stage, without pictures
+    rows = [{"message": message, "answer": "$3$", "id": i} for i, message in enumerate((chat, words))]
+    found = truths(folder, "lmm.jsonl", rows)
+    assert found == [(Truth("number", "$3$"), "Find x.", images) for images in (1, 0)]
 
 
 def test_mathvista_is_read_with_choices_precision_and_units(folder):

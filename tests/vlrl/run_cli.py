@@ -1,7 +1,7 @@
 """One command in a process that `test_train.py` forks: runpy executes this file with `REQUEST` among its globals.
 
 REQUEST: arguments; folder to work in, where the user's own modules lie; output, the files for stdout and stderr;
-largest_file in bytes, or None: what a full disk would refuse.
+largest_file in bytes, or None: what a full disk would refuse; perhaps environment, variables to set.
 """
 
 import os
@@ -11,6 +11,7 @@ import sys
 from vlrl.cli import main
 
 request = globals()["REQUEST"]
+os.environ.update(request.get("environment", {}))
 os.chdir(request["folder"])
 for number, file in enumerate(request["output"], start=1):
     os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)

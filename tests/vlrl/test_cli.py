@@ -17,7 +17,8 @@ ROOT = Path(vlrl.__file__).parents[1]
 GROUNDING = str(ROOT / "configs" / "gui_grounding.yaml")
 RECIPE = str(ROOT / "configs" / "recipes" / "mssr.yaml")
 COMMANDS = ("train", "eval", "select", "score", "list", "show", "doctor", "warmstart", "clone", "demos", "simulate",
-            "demo", "compare", "serve", "deploy", "replay", "emulate", "trial", "learn", "reward-model")  # fmt: skip
+            "demo", "compare", "stages", "best-of", "serve", "deploy", "replay", "emulate", "trial", "learn",
+            "reward-model")  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

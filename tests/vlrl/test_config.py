@@ -205,7 +205,11 @@ def test_what_is_dumped_loads_as_the_same_config(load, changes):
     assert configs.dump(load(configs.dump(config))) == configs.dump(config)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "configs").rglob("*.yaml")), ids=lambda p: p.stem)
+# stages have a test of their own: tests/vlrl/stages/test_plan.py
+SHIPPED = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name != "stages")
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
 def test_the_configs_we_ship_load(path):
     """The first command a user types would fail."""
     keys = yaml.safe_load(path.read_text())
@@ -213,6 +217,10 @@ def test_the_configs_we_ship_load(path):
         from robot.deploy.config import load
 
         assert load(str(path)).safety
+    elif path.parent.name == "accelerate":  # for `accelerate launch`
+        from accelerate.commands.config.config_args import load_config_from_file
+
+        assert load_config_from_file(str(path)).num_processes > 1
     elif path.parent.name == "compare":  # for `vlrl compare`
         from vlrl.compare.config import Comparison
 

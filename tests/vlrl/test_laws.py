@@ -24,6 +24,9 @@ EXEMPT = {
     "losses.kl": {"ratio_one": "pulls to the reference, whatever the advantage"},
     "losses.entropy": {"ratio_one": "pays for openness, whatever the advantage"},
     "losses.reg_grpo": {"ratio_one": "the policy gradient times 2 scale / eps (tests/vlrl/test_losses.py)"},
+    "losses.mirror_descent": {
+        "ratio_one": "the policy gradient of whole completions: longer ones count more (tests/vlrl/test_kimi.py)"
+    },
     "losses.disco": {"ratio_one": "pushes right completions above wrong ones; the size of advantages does not count"},
     "losses.gepo": {"ratio_one": "pushes right completions above wrong ones; the size of advantages does not count"},
     "losses.sft": {"ratio_one": "imitates demonstrations, whatever the advantage"},
@@ -54,7 +57,7 @@ CENTRED = ("group", "leave_one_out")
 # what only scales or bounds an advantage, and what only adds to it less than it is
 KEEPS_SIGNS = ("entropy_shaping", "weighted", "middling")
 # shapings after which no wrong completion of a group is paid more than a right one, for rewards of 0 and 1
-RIGHT_FIRST = ("laser", "laser_d", "shortest_bonus", "noise_backward", "noise_forward", "g_ra")
+RIGHT_FIRST = ("laser", "laser_d", "shortest_bonus", "noise_backward", "noise_forward", "g_ra", "kimi_length")
 
 SEEDS = st.integers(0, 9999)
 FEW = settings(max_examples=4, deadline=None)

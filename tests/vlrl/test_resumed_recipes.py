@@ -1,4 +1,4 @@
-"""Every recipe whose parts remember something, killed in the middle of a step: it goes on as if nothing had happened."""
+"""Recipes whose parts remember something, killed in the middle of a step: they go on as if nothing had happened."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from vlrl.commands.base import CHANGES, Commands, quiet
+from vlrl.parallel import by_main, here
 from vlrl.types import UserError
 
 
@@ -69,6 +70,7 @@ def _eval(options: argparse.Namespace) -> int:
     changes = [*options.changes, *([f"policy.model={options.model}"] if options.model else [])]
     config = configs.load(options.config, changes)
     quiet()
+    here().join()
     from vlrl.evaluate import evaluate
     from vlrl.policies.load import load
 
@@ -77,6 +79,8 @@ def _eval(options: argparse.Namespace) -> int:
     registry.check_fit(task, policy)
     result = evaluate(policy, task, samples=config.eval.samples, batch=config.eval.batch)
     measured = vars(result.accuracy)
+    if not here().main:
+        return 0
     if options.json:
         extra = {"reward": result.reward, "parts": result.parts, "parse_fail": result.parse_fail}
         print(json.dumps({"task": config.task.name, "model": config.policy.model, "metric": "accuracy",
@@ -131,7 +135,7 @@ def _run(config, resume: bool = False) -> int:
 
     summary = Trainer(config, resume).run()
     before, after = summary["before"], summary["after"]
-    print(
+    by_main(print)(
         f"{summary['metric']} {before['value']:.3f} [{before['low']:.3f}, {before['high']:.3f}] -> "
         f"{after['value']:.3f} [{after['low']:.3f}, {after['high']:.3f}] on {after['n']} held-out samples, "
         f"{summary['wall_s']:.0f} s, {summary['cpu_s']:.0f} CPU-s; report: {Path(config.out) / 'report.html'}"

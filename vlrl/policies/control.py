@@ -21,6 +21,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from vlrl.policies.control_network import Network, Scorer, Shape
+from vlrl.policies.sampling import draw
+from vlrl.policies.streams import uniforms
 from vlrl.types import Decision, Episode, Evaluation, Observation, Sample, UserError
 
 FAMILY = "vlrl_control"
@@ -47,7 +49,7 @@ class ControlPolicy:
     def __init__(self, model: Network, *, temperature: float = 1.0, level: Level = "token", seed: int = 0):
         self.model, self.shape, self.temperature, self.level = model, model.shape, temperature, level
         self.scorer = Scorer(model, temperature)
-        self.generator = torch.Generator(device=self.device).manual_seed(seed)
+        self.generator = torch.Generator().manual_seed(seed)
         self._low = torch.tensor(self.shape.low, dtype=torch.float64)
         self._step = (torch.tensor(self.shape.high, dtype=torch.float64) - self._low) / (self.shape.bins - 1)
         self._frozen: nn.Module | None = None
@@ -67,7 +69,7 @@ class ControlPolicy:
         self.model.eval()
         with torch.no_grad():
             law = (self.model(state, pixels) / self.temperature).log_softmax(-1)
-        codes = law.argmax(-1) if greedy else _draw(law, self.generator)
+        codes = law.argmax(-1) if greedy else _draw(law, uniforms(episodes, law[0, ..., 0].numel(), self.generator))
         logprobs = self._levelled(law.gather(-1, codes[..., None])[..., 0]).cpu()
         entropy = self._levelled(-(law.exp() * law).sum(-1)).cpu()
         return [
@@ -164,10 +166,10 @@ class ControlPolicy:
         return (self._low + self._step * codes).numpy().astype(np.float32)
 
 
-def _draw(law: Tensor, generator: torch.Generator) -> Tensor:
-    """Bins int64 [...], drawn from log-probabilities [..., bins]."""
+def _draw(law: Tensor, uniform: np.ndarray) -> Tensor:
+    """Bins int64 [B, ...], drawn from log-probabilities [B, ..., bins] by numbers in [0, 1) [B, n]."""
     flat = law.exp().flatten(0, -2)
-    return torch.multinomial(flat, 1, generator=generator).view(law.shape[:-1])
+    return draw(flat, torch.from_numpy(uniform).to(flat.device).flatten()).view(law.shape[:-1])
 
 
 def weights_into(model: nn.Module, folder: Path) -> None:

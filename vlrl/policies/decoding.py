@@ -28,10 +28,15 @@ RECORDED_SHRINK, RECORDED_BLOCK, WORTH = 0.5, 256, 16
 
 
 def write(
-    base: nn.Module, prefill: Prefill, counts: Sequence[int], sampling: Sampling, generator: torch.Generator | None
+    base: nn.Module, prefill: Prefill, counts: Sequence[int], sampling: Sampling, drawn: Tensor | None
 ) -> Sampled:
-    """`counts[i]` completions of the prefill's prompt i, prompt by prompt."""
-    writer = Writer(sum(counts), sampling, generator, base.device)
+    """`counts[i]` completions of the prefill's prompt i, prompt by prompt.
+
+    Args:
+        drawn: a number in [0, 1) for each token that may be written, float32 [completions, max_tokens]: what is sampled
+            hangs on these alone. None where nothing is sampled.
+    """
+    writer = Writer(sum(counts), sampling, drawn, base.device)
     # half of a small operation's cost is autograd's, even where it is off
     with torch.inference_mode(), sampling.graphs.rollout() if sampling.graphs else nullcontext():
         forwarded = _Batch(base, prefill, counts, writer).run()

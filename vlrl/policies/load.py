@@ -9,6 +9,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
+from vlrl import engines
 from vlrl.config import PolicySection
 from vlrl.policies import actor, arsq, control, corrected, flow, lerobot_files, residual, steered
 from vlrl.policies.codecs import CODECS
@@ -60,12 +61,14 @@ def load(section: PolicySection, *, shared_prefix: bool = True, seed: int = 0, d
         _narrow(model)
     if section.gradient_checkpointing:
         bare(model).activation_checkpointing_enable({"use_reentrant": False})
-    return VLM(
+    policy = VLM(
         model, processor, max_tokens=section.max_tokens, temperature=section.temperature, max_prompt=section.max_prompt,
         nucleus=Nucleus(section.top_p, section.top_k), stop=section.stop, slots=section.slots,
         cuda_graphs=section.cuda_graphs, shared_prefix=shared_prefix, seed=seed,
         autocast=torch.bfloat16 if mixed else None,
     )  # fmt: skip
+    policy.engine = engines.make(section.engine, policy, source)
+    return policy
 
 
 def bundled(model: str) -> str:

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from vlrl.policies.control import ControlPolicy, Level, load_control, weights_into
 from vlrl.policies.residual_base import OpenLoop, Plan
 from vlrl.policies.residual_network import Actor, Scorer, Size
+from vlrl.policies.streams import normals
 from vlrl.types import Decision, Episode, Evaluation, Observation, Sample, UserError
 
 FAMILY = "vlrl_residual"
@@ -62,7 +63,7 @@ class ResidualPolicy:
         self.model = Actor(base.shape.state + size.ticks * controls, controls, size).to(self.device)
         self.std = math.exp(size.log_std) * math.sqrt(temperature)
         self.scorer = Scorer(self.model, self.std)
-        self.generator = torch.Generator(device=self.device).manual_seed(seed)
+        self.generator = torch.Generator().manual_seed(seed)
         self._frozen: nn.Module | None = None
 
     def check(self, sample: Sample) -> None:
@@ -78,8 +79,8 @@ class ResidualPolicy:
         self.model.eval()
         corrections = self.model(inputs)
         if not greedy:
-            noise = torch.randn(corrections.shape, generator=self.generator, device=self.device)
-            corrections = corrections + self.std * noise
+            noise = torch.from_numpy(normals(episodes, corrections.shape[1:], self.generator))
+            corrections = corrections + self.std * noise.to(self.device)
         logprobs, entropy = (self._levelled(each).cpu() for each in self.scorer(inputs, corrections))
         seen = map(Seen, inputs.cpu(), corrections.cpu(), plans)
         return [self._decision(*parts) for parts in zip(seen, logprobs, entropy, strict=True)]

@@ -13,6 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from vlrl.engines import asking
+from vlrl.engines.base import Engine
 from vlrl.policies import attention, lean
 from vlrl.policies.codecs import Prompt, codec_for, going_on
 from vlrl.policies.decoding import Sampling, write
@@ -25,11 +27,14 @@ from vlrl.policies.packing import Packed, alone, grouped, long, pack, pack_repli
 from vlrl.policies.prompts import Features, Prompts
 from vlrl.policies.sampling import EVERY, Nucleus
 from vlrl.policies.scorer import Scorer, bare
+from vlrl.policies.streams import uniforms
+from vlrl.policies.writer import Sampled
 from vlrl.types import Decision, Episode, Evaluation, Observation, Sample, UserError
 from vlrl.work import Work
 
 TOKENS = 2**14  # of prompts that are forwarded at once for their features
 TOLERANCE, TOLERANCE_BF16 = 1e-3, 0.5  # nats a token, between two ways to compute the same
+ROWS = 64  # decisions that are scored at once where no gradient is needed
 WORTH = 2 / 3  # of a kept prefill's tokens, from which on its backward pass costs less than making a part anew
 
 
@@ -39,6 +44,7 @@ class Reply:
 
     prompt: Prompt
     tokens: tuple[int, ...]
+    sampled: Tensor | None = None  # float32 [T], log-probabilities of another engine that wrote them; None: none did
 
 
 def _gap(one: Tensor, other: Tensor) -> float:
@@ -89,7 +95,7 @@ class VLM:
         self.nucleus, self.stop, self.slots = nucleus, tuple(stop), slots
         hidden = hidden_states if shared_prefix else plain_states
         self.scorer = self._scorer = Scorer(model, temperature, self.codec.banned_ids, hidden).to(bare(model).device)
-        self.generator = torch.Generator(device=self.device).manual_seed(seed)
+        self.generator = torch.Generator().manual_seed(seed)
         self.autocast = autocast
         self.work = Work(self.device)
         self.graphs = Graphs(self.device) if cuda_graphs else None
@@ -100,6 +106,12 @@ class VLM:
         self._frozen_seen: Features | None = None
         self._kept: Prefill | None = None
         self._verified: set[str] = set()
+        self.engine: Engine | None = None  # who writes completions; None: the policy itself
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Of the latest completions that another engine wrote."""
+        return {} if self.engine is None else self.engine.metrics
 
     @property
     def device(self) -> torch.device:
@@ -116,8 +128,10 @@ class VLM:
         return self._prompts.of(observation, key)
 
     def check(self, sample: Sample) -> None:
-        """UserError where the sample's prompt is longer than the model takes."""
-        self.prompt(sample.prompt, sample.id)
+        """UserError where the sample's prompt is longer than the model takes, or the engine cannot write for it."""
+        prompt = self.prompt(sample.prompt, sample.id)
+        if self.engine is not None:
+            asking.check(self, sample.prompt, prompt)
 
     def act(
         self, episodes: Sequence[Episode], observations: Sequence[Observation], greedy: bool = False,
@@ -146,12 +160,16 @@ class VLM:
                 key = sample.id if observations[first] is sample.prompt else None  # an environment may show another
                 prompts.append(self.prompt(observations[first], key))
         before = [begun[first] if begun else () for first, *_ in members.values()]
-        prefill = self._prefill([going_on(*each) for each in zip(prompts, before, strict=True)], keep)
-        with self.work.timed("decode"), self.precision():
-            counts = [len(m) for m in members.values()]
-            texts = write(bare(self.model), prefill, counts, self._sampling(greedy, room), self.generator)
-        self.work.add(tokens=texts.forwarded, tokens_distinct=sum(map(len, texts.tokens)))
-        self._kept = prefill if keep else None
+        counts, sampling = [len(m) for m in members.values()], self._sampling(greedy, room)
+        drawn = self._drawn(episodes, sampling, [i for m in members.values() for i in m])
+        if self.engine is None:
+            texts = self.write([going_on(*each) for each in zip(prompts, before, strict=True)], counts, sampling, drawn,
+                               keep)  # fmt: skip
+        else:
+            shown = [observations[first] for first, *_ in members.values()]
+            with self.work.timed("decode"):
+                wanted = asking.Wanted(shown, prompts, before, counts)
+                texts = asking.ask(self.engine, wanted, sampling, self.stop, drawn)
         order = [(i, *each) for *each, m in zip(prompts, before, members.values(), strict=True) for i in m]
         decisions = {
             i: self._written(prompt, first, *text)
@@ -160,10 +178,24 @@ class VLM:
             )
         }
         made = [decisions[i] for i in range(len(episodes))]
+        if self.engine is not None:
+            return asking.scored(self, made, greedy)
         if self.shared_prefix and not greedy and begun is None and "sampling" not in self._verified:
             self._verified.add("sampling")
             self._verify(made, sampled=True)
         return made
+
+    def write(
+        self, prompts: Sequence[Prompt], counts: Sequence[int], sampling: Sampling, drawn: Tensor | None,
+        keep: bool = False,
+    ) -> Sampled:  # fmt: skip
+        """`counts[i]` completions of prompt i, by the policy itself; arguments as `vlrl.policies.decoding.write`."""
+        prefill = self._prefill(prompts, keep)
+        with self.work.timed("decode"), self.precision():
+            texts = write(bare(self.model), prefill, counts, sampling, drawn)
+        self.work.add(tokens=texts.forwarded, tokens_distinct=sum(map(len, texts.tokens)))
+        self._kept = prefill if keep else None
+        return texts
 
     def _written(
         self, prompt: Prompt, first: Sequence[int], tokens: Sequence[int], logprobs: Tensor, entropy: Tensor, cut: bool
@@ -177,15 +209,26 @@ class VLM:
         return Decision(self.codec.decode(text), logprobs, entropy, cut, prompt.frames, reply, forced)
 
     def _sampling(self, greedy: bool, room: int | None = None) -> Sampling:
-        last = max(map(len, self.stop), default=0) + 4  # tokens; a character may be several
+        room = min(self.max_tokens, room or self.max_tokens)
+        return self.sampling(room, 0.0 if greedy else self.temperature, self.stop)
+
+    def sampling(self, max_tokens: int, temperature: float, stop: Sequence[str] = ()) -> Sampling:
+        """How this policy samples, but for what is given; temperature 0 is greedy."""
+        last = max(map(len, stop), default=0) + 4  # tokens; a character may be several
 
         def ended(tokens: list[int]) -> bool:
-            return any(stop in self.codec.decode(tokens[-last:]) for stop in self.stop)
+            return any(each in self.codec.decode(tokens[-last:]) for each in stop)
 
         return Sampling(
-            min(self.max_tokens, room or self.max_tokens), 0.0 if greedy else self.temperature, self.codec.banned_ids,
-            self.codec.stop_ids, self.nucleus, ended if self.stop else None, self.slots, self.graphs,
+            max_tokens, temperature, self.codec.banned_ids, self.codec.stop_ids, self.nucleus,
+            ended if stop else None, self.slots, self.graphs,
         )  # fmt: skip
+
+    def _drawn(self, episodes: Sequence[Episode], sampling: Sampling, order: Sequence[int]) -> Tensor | None:
+        """A number in [0, 1) for each token of the episodes in this order, [B, max_tokens]; None: none is sampled."""
+        if not sampling.temperature:
+            return None
+        return torch.from_numpy(uniforms(episodes, sampling.max_tokens, self.generator)[list(order)])
 
     def _prefill(self, prompts: Sequence[Prompt], keep: bool) -> Prefill:
         """All prompts forwarded once; with `keep` with their graph."""
@@ -220,9 +263,12 @@ class VLM:
         Args:
             ids: the tokens that wrote it, where they are known (`ids`).
         """
-        prompt, tokens = self.prompt(observation, key), tuple(self.codec.tokens(text) if ids is None else ids)
+        return self.decision(self.prompt(observation, key), self.codec.tokens(text) if ids is None else ids, text)
+
+    def decision(self, prompt: Prompt, tokens: Sequence[int], text: str = "") -> Decision:
+        """Given tokens as a decision, whose log-probabilities nobody knows: zeros."""
         nothing = torch.zeros(len(tokens))
-        return Decision(text, nothing, nothing, False, prompt.frames, Reply(prompt, tokens))
+        return Decision(text, nothing, nothing, False, prompt.frames, Reply(prompt, tuple(tokens)))
 
     def ids(self, decision: Decision) -> list[int]:
         """The tokens that the policy wrote: its text, read anew, may fall into others, or gain a stop token."""
@@ -237,6 +283,18 @@ class VLM:
         self.model.train()  # gradient checkpointing works in this mode only; the families use no dropout
         with self.work.timed("forward"):
             return self._evaluate(self.scorer, decisions, self._seen, kept if self.shared_prefix else None)
+
+    @torch.no_grad()
+    def score(self, decisions: Sequence[Decision]) -> list[tuple[Tensor, Tensor]]:
+        """Log-probabilities and entropies [T] of each decision under the present weights, on the CPU."""
+        self.model.eval()
+        found = []
+        with self.work.timed("logprob"):
+            for start in range(0, len(decisions), ROWS):
+                made = self._evaluate(self._scorer, decisions[start : start + ROWS], self._seen)
+                rows = zip(made.logprobs.cpu(), made.entropy.cpu(), made.mask.cpu(), strict=True)
+                found += [(logprobs[mask], entropy[mask]) for logprobs, entropy, mask in rows]
+        return found
 
     @torch.no_grad()
     def _verify(self, decisions: Sequence[Decision], sampled: bool) -> None:
@@ -375,6 +433,11 @@ class VLM:
         if different or len(saved) != len(own):
             raise UserError(f"{folder} holds the weights of another architecture: {different[:1] or 'other keys'}")
         self.model.load_state_dict(saved)
+        self.forget()
+
+    def forget(self) -> None:
+        """Drops what was made by the weights as they were: others are in their place."""
+        self._kept = None
         self._seen.forget()
 
     def state_dict(self) -> dict:

@@ -41,12 +41,10 @@ class Sampled:
 class Writer:
     """Completions as they grow: what has been drawn for each, and which go on."""
 
-    def __init__(self, count: int, sampling: Sampling, generator: torch.Generator | None, device: torch.device):
-        shape = (count, sampling.max_tokens)
+    def __init__(self, count: int, sampling: Sampling, drawn: Tensor | None, device: torch.device):
         self.sampling = sampling
         # drawn beforehand, so that no completion's draws hang on how the others are batched, or on a record of them
-        drawn = torch.rand(shape, generator=generator, device=device) if sampling.temperature else None
-        self.uniform = None if drawn is None else pad(drawn, (0, 1))
+        self.uniform = None if drawn is None else pad(drawn.to(device), (0, 1))
         beside = (count, sampling.max_tokens + 1)  # the last column takes what ended ones would write
         self.tokens = torch.zeros(beside, dtype=torch.int64, device=device)
         self.logprobs, self.entropy = (torch.zeros(beside, device=device) for _ in range(2))

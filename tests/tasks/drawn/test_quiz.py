@@ -19,6 +19,11 @@ EACH = pytest.mark.parametrize(
 
 def drawn(topic, level, split="train", number=0, size=None):
     side = size or LEAST[level]
+    return quizzed(topic, level, split, number, side)[:2]
+
+
+def quizzed(topic, level, split="train", number=0, side=None):
+    side = side or LEAST[level]
     return DRAWN[topic](np.random.default_rng([number, level]), split, (side, side), level)
 
 
@@ -46,6 +51,18 @@ def test_a_seed_draws_the_same_picture(topic, level):
     (one, asked), (two, again) = drawn(topic, level), drawn(topic, level)
     assert np.array_equal(one, two) and asked == again
     assert not np.array_equal(one, drawn(topic, level, number=1)[0])
+
+
+@EACH
+def test_what_is_told_in_words_decides_every_answer(topic, level):
+    """A stage without pictures would ask what cannot be known, and reward guesses."""
+    answers = {}
+    for number in range(300):
+        quiz = quizzed(topic, level, number=number)
+        for question in quiz.asked:
+            known = answers.setdefault((quiz.told, question.text), question.answer)
+            assert question.answer == known
+    assert len({told for told, _ in answers}) > 8
 
 
 @EACH

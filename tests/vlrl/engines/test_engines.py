@@ -1,0 +1,187 @@
+"""What needs no server: options, versions, dialects as documented, weights between engine and trainer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from vlrl import config, registry
+from vlrl.advantages.truncated import TruncatedWeights
+from vlrl.engines.base import Asked, EngineError, Options
+from vlrl.engines.dialects import DIALECTS
+from vlrl.engines.hosting.prompts import Prompts
+from vlrl.engines.pool import Host, Pool
+from vlrl.engines.published import version_of
+from vlrl.engines.reading import same_prompt
+from vlrl.engines.wire import Caller, FailedError
+from vlrl.rollout import collect
+from vlrl.types import Rollouts, UserError
+
+BASE = config.__file__.replace("vlrl/config.py", "configs/gui_grounding.yaml")
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ("{name: servr}", "did you mean 'server'"), ("{name: server}", "policy.engine.urls: is required"),
+        ("{name: server, urls: [localhost]}", "write http://HOST:PORT"),
+        ("{name: server, urls: ['http://a:1/v1']}", "without /v1"),
+        ("{name: server, urls: ['http://a:1', 'http://a:1']}", "twice"),
+        ("{name: server, urls: ['http://a:1'], api: vllm}", "folder: vllm reads weights from a folder"),
+        ("{name: server, urls: ['http://a:1'], pattience: 3}", "pattience: unknown key"),
+    ],
+)  # fmt: skip
+def test_options_are_checked_when_read(engine, words) -> None:
+    """A mistyped engine would show after the model has been loaded, or never."""
+    with pytest.raises(UserError, match=words):
+        config.load(BASE, [f"policy.engine={engine}"])
+
+
+def test_engines_take_the_whole_law() -> None:
+    """Log-probabilities of a part of the law would meet those of the whole one in the loss."""
+    with pytest.raises(UserError, match="sample from the whole law"):
+        config.load(BASE, ["policy.engine={name: server, urls: ['http://a:1']}", "policy.top_p=0.9"])
+
+
+def test_a_token_that_is_not_there(policy) -> None:
+    """Requests would be refused one by one while a run waits for them."""
+    with pytest.raises(UserError, match="environment variable NO_SUCH_TOKEN is not set"):
+        policy(urls=["http://a:1"], key="NO_SUCH_TOKEN")
+
+
+def test_vllm_that_is_missing(policy) -> None:
+    """A traceback from an import would not say what to install."""
+    from vlrl import engines
+    from vlrl.strict import Component
+
+    with pytest.raises(UserError, match="vllm is not installed"):
+        engines.make(Component(name="vllm"), policy(), "embedded")
+
+
+def test_versions_name_the_weights(policy) -> None:
+    """A server that already has the weights would get them again, or one with old ones would keep them."""
+    one, other = policy(), policy()
+    assert version_of(one.model) == version_of(other.model)
+    weight = next(p for p in one.model.parameters() if p.ndim > 1)
+    with torch.no_grad():
+        weight[0, 0] += 1e-3
+    assert version_of(one.model) != version_of(other.model)
+
+
+def test_prompts_of_ids_are_the_codecs(policy, task) -> None:
+    """Positions or pixels would differ between engine and trainer, at first by little."""
+    own = policy()
+    for sample in task.samples("train")[:3]:
+        made = own.prompt(sample.prompt)
+        read = Prompts(own.codec).of(made.ids.tolist(), sample.prompt.images)
+        for name in ("ids", "types", "positions", "pixels", "grid"):
+            assert torch.equal(getattr(made, name), getattr(read, name)), name
+        assert made.frames == read.frames
+
+
+def test_placeholders_may_be_short(policy, task) -> None:
+    """A server that counts an image as one token would be refused, or one that sees another size let through."""
+    shown = task.samples("train")[0].prompt
+    own = policy()
+    asked = Asked(shown, own.prompt(shown), 1)
+    ids, image = asked.prompt.ids.tolist(), own.codec.image_id
+    same_prompt(ids, asked, image)
+    first = ids.index(image)
+    same_prompt([*ids[: first + 1], *(i for i in ids[first + 1 :] if i != image)], asked, image)
+    for wrong in (ids[:-1], [*ids[:first], image, *ids[first:]], [*ids[:-1], 5]):
+        with pytest.raises(UserError, match="the server reads a prompt of"):
+            same_prompt(wrong, asked, image)
+
+
+def test_sglang_as_documented(policy, task) -> None:
+    """Answers of SGLang's `/generate` would be read wrongly: log-probability, token id, text, in this order."""
+    shown, own = task.samples("train")[0].prompt, policy()
+    asked = Asked(shown, own.prompt(shown), 2)
+    dialect = DIALECTS["sglang"](own.codec, "m")
+    path, body = dialect.ask(asked, Options(4, 1.0))
+    assert (path, body["sampling_params"]["n"], len(body["image_data"])) == ("/generate", 2, 1)
+    meta = {"prompt_tokens": len(asked.prompt.ids), "weight_version": "v", "finish_reason": {"type": "length"},
+            "output_token_logprobs": [[-0.5, 7, "a"], [-0.25, 9, None]]}  # fmt: skip
+    written = dialect.read([{"meta_info": meta}] * 2, asked)
+    assert written.version == "v"
+    assert written.completions[0].tokens == (7, 9)
+    assert written.completions[1].logprobs == (-0.5, -0.25)
+    assert written.completions[0].cut
+    with pytest.raises(UserError, match="reads a prompt of 3 tokens"):
+        dialect.read({"meta_info": meta | {"prompt_tokens": 3}}, asked)
+
+
+def test_a_pool_finishes_what_it_can() -> None:
+    """One job that fails on one server would fail the batch; a server that fails always would get all of its share."""
+    hosts = [Host(Caller(f"http://h{i}", {})) for i in range(3)]
+    done: list[tuple[str, int]] = []
+
+    def do(host: Host, job: int) -> int:
+        if host is hosts[0] or (host is hosts[1] and job == 3):
+            raise FailedError("no")
+        done.append((host.caller.url, job))
+        return job * job
+
+    pool = Pool(hosts, concurrent=2, backoff=0.01, patience=20.0)
+    assert pool.run(do, list(range(12))) == [i * i for i in range(12)]
+    assert sorted(job for _, job in done) == list(range(12))
+    assert hosts[0].fails >= 1 and hosts[0].done == 0
+    assert hosts[2].done >= 1
+    with pytest.raises(ZeroDivisionError):
+        pool.run(lambda host, job: 1 / 0, [1])
+    with pytest.raises(EngineError, match=r"for 0.2 s \(http://h0: down"):
+        Pool(hosts[:1], concurrent=1, backoff=0.05, patience=0.2).run(lambda host, job: down(), [1])
+
+
+def down() -> None:
+    raise FailedError("down")
+
+
+def rollouts(decisions) -> Rollouts:
+    logprobs = torch.stack([d.logprobs for d in decisions])
+    n = len(decisions)
+    return Rollouts(("a",) * n, torch.ones(n), torch.zeros(n, dtype=torch.int64), torch.arange(n),
+                    torch.ones_like(logprobs, dtype=torch.bool), logprobs, torch.zeros_like(logprobs))  # fmt: skip
+
+
+def test_truncated_weights_by_hand(policy, task) -> None:
+    """The gradient would be the engine's policy's, or explode at one token that the engine thought unlikely.
+
+    p / q of the three tokens, in float64: exp(-1 + 1.5) = 1.648721, exp(-2 + 2) = 1, exp(-0.5 + 3) = 12.182494, of
+    which the last is cut to 2. The advantages 0.5 and -1 become [0.824361, 0.5, 1] and [-1, -1, -1].
+    """
+    episodes = collect(policy(), task, task.samples("train")[:1], 2)
+    trainer, engine = torch.tensor([-1.0, -2.0, -0.5]), torch.tensor([-1.5, -2.0, -3.0])
+    for episode, sampled in zip(episodes, (engine, trainer), strict=True):
+        turn = episode.turns[0]
+        inputs = replace(turn.decision.inputs, sampled=sampled)
+        episode.turns[0] = replace(turn, decision=replace(turn.decision, logprobs=trainer, inputs=inputs))
+    method = TruncatedWeights(most=2.0)
+    method.revisit(SimpleNamespace(), episodes)
+    weighed = method(rollouts([e.turns[0].decision for e in episodes]), torch.tensor([0.5, -1.0]))
+    wanted = torch.tensor([[0.824361, 0.5, 1.0], [-1.0, -1.0, -1.0]])
+    torch.testing.assert_close(weighed, wanted, rtol=0, atol=1e-6)
+    assert method.metrics == pytest.approx({"engine/weight": (1.648721 + 1 + 2 + 3) / 6, "engine/truncated": 1 / 6})
+
+
+def test_truncated_weights_leave_local_runs_alone(policy, task) -> None:
+    """A recipe with the weights would change a run whose engine and trainer are one."""
+    own = policy()
+    episodes = collect(own, task, task.samples("train")[:1], 1)
+    method, advantage = TruncatedWeights(), torch.tensor([0.5])
+    method.revisit(own, episodes)
+    assert method(rollouts([e.turns[0].decision for e in episodes]), advantage) is advantage
+
+
+def test_truncated_weights_need_both_log_probabilities(policy) -> None:
+    """p / q would be counted twice: the surrogate's own ratio is p / q where nobody scores anew."""
+    with pytest.raises(UserError, match=r"set policy\.engine\.rescore: true"):
+        TruncatedWeights().revisit(policy(urls=["http://a:1"], rescore=False), [])
+
+
+def test_truncated_weights_have_a_name() -> None:
+    """A recipe could not ask for them."""
+    assert registry.find("advantages", "truncated_weights") is TruncatedWeights

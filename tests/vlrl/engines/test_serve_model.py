@@ -1,0 +1,191 @@
+"""`vlrl serve-model` as its clients see it: what it writes, whose weights, whom it lets in."""
+
+from __future__ import annotations
+
+import threading
+import urllib.request
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from vlrl.engines.base import Asked, Options
+from vlrl.engines.dialects import DIALECTS
+from vlrl.engines.hosting.http import HttpServer, Service
+from vlrl.engines.published import learned_weights
+from vlrl.engines.wire import Caller, RefusedError
+from vlrl.types import UserError
+
+SECONDS = 60.0
+
+
+@pytest.fixture
+def asked(policy, task):
+    """`asked(i)`: the i-th prompt of the task, four completions of which are wanted."""
+    own = policy()
+
+    def make(i: int, greedy: bool = False) -> Asked:
+        shown = task.samples("train")[i].prompt
+        drawn = None if greedy else torch.rand((4, 12), generator=torch.Generator().manual_seed(i)).numpy()
+        return Asked(shown, own.prompt(shown), 4, (), drawn)
+
+    make.policy = own
+    return make
+
+
+def answer(server, asked: Asked, policy, api: str = "vlrl", temperature: float = 0.7):
+    dialect = DIALECTS[api](policy.codec, "embedded")
+    path, body = dialect.ask(asked, Options(12, temperature))
+    body.pop("logit_bias", None)
+    return dialect.read(server.caller.post(path, body, SECONDS), asked)
+
+
+def test_log_probabilities_are_the_trainers(server, policy, asked) -> None:
+    """Importance ratios would be wrong from the first update on, and nobody would see why a run falls apart."""
+    own = policy(temperature=0.7)
+    for i in range(3):
+        made = answer(server, asked(i), own).completions
+        decisions = [own.decision(asked(i).prompt, each.tokens) for each in made]
+        for each, (logprobs, _) in zip(made, own.score(decisions), strict=True):
+            torch.testing.assert_close(torch.tensor(each.logprobs), logprobs, rtol=0, atol=1e-4)
+
+
+def test_chat_and_token_prompts_are_one(server, asked) -> None:
+    """A client of the chat route would get answers to another prompt than the trainer evaluates."""
+    for i in range(2):
+        one, other = asked(i, greedy=True), asked(i, greedy=True)
+        tokens = answer(server, one, asked.policy, "vlrl", 0.0).completions
+        chat = answer(server, other, asked.policy, "vllm", 0.0).completions
+        assert [each.tokens for each in tokens] == [each.tokens for each in chat]
+        assert tokens[0].logprobs == pytest.approx(chat[0].logprobs, abs=1e-5)
+
+
+def test_another_preprocessing_is_noticed(serve, asked) -> None:
+    """A server with other image limits would write about pictures that the trainer never saw, unnoticed."""
+    server = serve("--max-pixels", 32 * 32)
+    with pytest.raises(UserError, match=r"reads a prompt of \d+ tokens where the trainer's has \d+"):
+        answer(server, asked(0), asked.policy, "vllm")
+    with pytest.raises(RefusedError, match="placeholders, but its images need"):
+        answer(server, asked(0), asked.policy)
+    server.kill()
+
+
+def test_what_is_asked_beside_it_changes_nothing(server, asked) -> None:
+    """A run would not repeat: who else asks at the same moment is chance."""
+    alone = [answer(server, asked(i), asked.policy).completions for i in range(6)]
+    found: dict[int, list] = {}
+
+    def ask(i: int) -> None:
+        found[i] = answer(server, asked(i), asked.policy).completions
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(6)]
+    [each.start() for each in threads]
+    [each.join() for each in threads]
+    assert [[each.tokens for each in found[i]] for i in range(6)] == [[c.tokens for c in row] for row in alone]
+
+
+def test_new_weights_change_answers(serve, asked, tmp_path) -> None:
+    """Rollouts would stay those of the first step, or of features that the old vision tower made."""
+    server, policy = serve("--weights-folder", tmp_path), asked.policy
+    before = answer(server, asked(0), policy)
+    with torch.no_grad():
+        for name, weight in policy.model.named_parameters():
+            if "visual" in name:  # the tower alone: its features are kept between requests
+                weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)) * 0.5)
+    save_file({name: value.contiguous() for name, value in learned_weights(policy.model)}, tmp_path / "w.safetensors")
+    body = {"path": "w.safetensors", "version": "seven"}
+    assert server.caller.post("/v1/weights", body, SECONDS)["weights_version"] == "seven"
+    after = answer(server, asked(0), policy)
+    assert (before.version, after.version) == ("start", "seven")
+    assert [c.logprobs for c in before.completions] != [c.logprobs for c in after.completions]
+    assert server.caller.get("/health", SECONDS)["weights_version"] == "seven"
+    server.kill()
+
+
+def test_paths_stay_in_their_folder(server, tmp_path) -> None:
+    """Whoever reaches the port could have the server read any file of the machine."""
+    outside = tmp_path / "w.safetensors"
+    save_file({"x": torch.zeros(1)}, outside)
+    (server.folder / "link.safetensors").symlink_to(outside)
+    for path in ("../w.safetensors", str(outside), "link.safetensors", "/etc/passwd", "a\0.safetensors"):
+        with pytest.raises(RefusedError, match="path"):
+            server.caller.post("/v1/weights", {"path": path, "version": "x"}, SECONDS)
+
+
+def test_wrong_weights_change_nothing(server, asked) -> None:
+    """Half of a broken file would be in the model, and the version would not say so."""
+    name, weight = next(iter(learned_weights(asked.policy.model)))
+    version, before = server.caller.get("/health", SECONDS)["weights_version"], answer(server, asked(1), asked.policy)
+    bad = {"nan": {name: torch.full_like(weight, float("nan"))}, "shape": {name: weight[:1].contiguous()},
+           "name": {name: weight + 1, "z.other": weight}}  # fmt: skip
+    for kind, weights in bad.items():
+        save_file(weights, server.folder / f"{kind}.safetensors")
+        with pytest.raises(RefusedError, match="weights:"):
+            server.caller.post("/v1/weights", {"path": f"{kind}.safetensors", "version": kind}, SECONDS)
+    (server.folder / "text.safetensors").write_text("no tensors")
+    with pytest.raises(RefusedError, match="weights:"):
+        server.caller.send("/v1/weights", server.folder / "text.safetensors", {"X-Weights-Version": "x"}, SECONDS)
+    after = answer(server, asked(1), asked.policy)
+    assert after.version == version
+    assert [c.logprobs for c in before.completions] == [c.logprobs for c in after.completions]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"top_p": 0.9}, "top_p"), ({"stream": True}, "stream"), ({"top_k": 5}, "top_k"), ({"n": 0}, "n:"),
+        ({"temperature": -1.0}, "temperature"), ({"max_tokens": 10**6}, "max_tokens"), ({"prompt": []}, "prompt"),
+        ({"images": ["http://localhost/a.png"]}, "data URLs"), ({"images": ["data:image/png;base64,AAAA"]}, "images"),
+        ({"prompt": [10**9]}, "no tokens"), ({"prompt": [5] * 10**5}, "at most"), ({"uniform": "AAAA"}, "uniform"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_refused(server, change, words) -> None:
+    """A client would believe that it got what it asked for."""
+    body = {"prompt": "Click.", "max_tokens": 4, "temperature": 1.0} | change
+    with pytest.raises(RefusedError, match=f"HTTP 400: .*{words}"):
+        server.caller.post("/v1/completions", body, SECONDS)
+
+
+def test_seeds_repeat_and_stops_end(server) -> None:
+    """Clients without the trainer's numbers could repeat nothing; stop texts would run on."""
+    body = {"prompt": "Click the red square.", "max_tokens": 12, "n": 3, "seed": 5, "logprobs": 0}
+    texts = [[c["text"] for c in server.caller.post("/v1/completions", body, SECONDS)["choices"]] for _ in range(2)]
+    assert texts[0] == texts[1]
+    assert len(set(texts[0])) > 1
+    stop = texts[0][0][3]
+    ended = server.caller.post("/v1/completions", body | {"stop": stop}, SECONDS)["choices"][0]
+    assert ended["text"] == texts[0][0].partition(stop)[0] + stop
+    assert ended["finish_reason"] == "stop"
+
+
+def test_only_those_with_the_token(run, server) -> None:
+    """Anyone on the network could change the model; and a token in a log is no secret."""
+    for arguments, words in ((("--host", "0.0.0.0"), "give --token-env"), (("--token-env", "NO_SUCH"), "is not set")):
+        code, said = run("serve-model", "embedded", *arguments).wait()
+        assert code == 2 and words in said
+    request = urllib.request.Request(f"{server.url}/v1/completions", b'{"prompt": "a"}', {"Content-Type": "text/plain"})
+    with pytest.raises(urllib.error.HTTPError, match="400"):  # what a web page may send unasked
+        urllib.request.urlopen(request)
+
+
+def test_the_token_opens() -> None:
+    """A server behind a token would be of no use, or open to all."""
+
+    class Nothing:
+        version, queue = "start", 0
+
+    served = HttpServer("127.0.0.1", 0, Service(Nothing(), None, "m", 8, None, 100, "s3cret"))
+    threading.Thread(target=served.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{served.server_address[1]}"
+    assert Caller(url, {"Authorization": "Bearer s3cret"}).get("/v1/models", SECONDS)["data"][0]["id"] == "m"
+    for headers in ({}, {"Authorization": "Bearer other"}, {"Authorization": "s3cret"}):
+        with pytest.raises(RefusedError, match="401"):
+            Caller(url, headers).get("/v1/models", SECONDS)
+    served.shutdown()
+    served.server_close()
+
+
+def test_folder_has_to_exist(run, tmp_path) -> None:
+    """A mistyped folder would show at the first update only."""
+    code, said = run("serve-model", "embedded", "--weights-folder", tmp_path / "nowhere").wait()
+    assert code == 2 and "there is no folder" in said

@@ -1,0 +1,341 @@
+"""Runs in two processes, as torchrun starts them, beside the same runs in one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import runpy
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+from safetensors.torch import load_file
+
+from vlrl import config as configs
+from vlrl.parallel import World, wire
+from vlrl.parallel.away import Elsewhere, fingerprint
+from vlrl.policies.streams import normals, uniforms
+from vlrl.types import Episode, Observation, Sample, Step, Turn, UserError
+
+HELPER = Path(__file__).with_name("run_cli.py")
+PRELOADED = ["vlrl.trainer", "vlrl.embedded", "tasks.gui_grounding", "qwen_vl_utils",
+             "transformers.loss.loss_utils", "transformers.models.auto.processing_auto", "torchvision"]  # fmt: skip
+PATIENCE = 200
+
+MODULE = '''
+from dataclasses import dataclass, replace
+from PIL import Image
+from tasks.gui_grounding import GuiGrounding
+from vlrl.types import Observation, Score, Step
+
+
+@dataclass(frozen=True)
+class Said:
+    letters: tuple[str, ...]
+
+
+class TwoTurns:
+    """Shows pictures that it draws itself."""
+
+    def __init__(self, sample):
+        self.sample, self.turns = sample, 0
+
+    def reset(self):
+        return self.shown(64)
+
+    def shown(self, side):
+        return Observation((Image.new("RGB", (side, side), (len(self.sample.id) % 256, 9, 9)), "Click it."))
+
+    def step(self, action, frames=()):
+        self.turns += 1
+        return Step(self.shown(96), done=self.turns == 2, info={"letters": float(len(action))})
+
+    def close(self):
+        pass
+
+
+class Mixed(GuiGrounding):
+    """A picture, a text alone, or two turns with pictures of the environment's, one after the other."""
+
+    def samples(self, split):
+        made, drawn = [], super().samples(split)
+        for i in range(12):
+            sample = drawn[i]
+            text = replace(sample, prompt=Observation(("Say something.",)))
+            made.append(text if i % 3 == 1 else sample)
+        return made
+
+    def environment(self, sample):
+        number = int(sample.id.rsplit("/", 1)[1])
+        return TwoTurns(sample) if number % 3 == 2 else super().environment(sample)
+
+    def score(self, episode):
+        hit = float(sum(map(ord, episode.completion)) % 2)
+        return Score({"hit": hit, "format": len(episode.completion) / 10}, hit, answer=Said(tuple(episode.completion)))
+
+    def metrics(self, episodes):
+        return {"letters": sum(len(e.score.answer.letters) for e in episodes) / len(episodes)}
+'''
+
+CONFIG: dict[str, Any] = {
+    "task": {"name": "mine:Mixed"},
+    "policy": {"model": "embedded", "max_tokens": 5},
+    "train": {"steps": 4, "prompts": 5, "group_size": 3, "lr": 1e-6, "minibatches": 2},
+    "eval": {"batch": 7},
+    "log": {"checkpoint_every": 2, "rollouts_every": 2, "rollouts": 6, "trackers": []},
+    "losses": [{"name": "ppo_clip"}, {"name": "kl", "coef": 0.05}],
+}
+WHOLE = {"train": {"steps": 2, "prompts": 4, "group_size": 3, "lr": 1e-6}}  # one update, on the rollout's own prefill
+MSSR = {
+    "train": CONFIG["train"] | {"group_size": 1, "prompts": 7, "steps": 2, "microbatch": 2, "epochs": 2},
+    "sampler": {"name": "shuffled", "limit": 9},
+    "advantages": [{"name": "beta_tracker", "start": 1}, {"name": "batch_norm"}, {"name": "entropy_shaping"}],
+}
+REFILL = {
+    "train": {"steps": 2, "prompts": 4, "group_size": 2, "lr": 1e-6},
+    "rollouts": {"name": "filter_refill", "rounds": 2},
+    "task": {"name": "gui_grounding", "pool": 12, "held_out": 8}, "replay": [{"name": "ssr"}],
+}  # fmt: skip
+VARIANTS = {"grpo": {}, "whole": WHOLE, "mssr": MSSR, "refill": REFILL}
+
+Launch = Callable[..., list[multiprocessing.Process]]
+
+
+@pytest.fixture(scope="module")
+def launch() -> Iterator[Launch]:
+    """`launch(2, folder, "train", ...)`: the command in processes that know of each other as torchrun tells them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(PRELOADED)
+
+        def start(size: int, folder: Path, *arguments: str) -> list[multiprocessing.Process]:
+            with contextlib.closing(socket.socket()) as free:
+                free.bind(("127.0.0.1", 0))
+                port = str(free.getsockname()[1])
+            started = []
+            for rank in range(size):
+                told = {"WORLD_SIZE": size, "RANK": rank, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1"}
+                told = {name: str(value) for name, value in told.items()} | {"MASTER_PORT": port}
+                request = {
+                    "arguments": list(arguments), "folder": str(folder), "largest_file": None,
+                    "output": [str(folder / f"{rank}.out"), str(folder / f"{rank}.err")],
+                    "environment": told if size > 1 else {},
+                }  # fmt: skip
+                given = (str(HELPER), {"REQUEST": request}, "__main__")
+                process = context.Process(target=runpy.run_path, args=given)
+                process.start()
+                started.append(process)
+            return started
+
+        yield start
+
+
+def ended(processes: list[multiprocessing.Process], folder: Path) -> list[int]:
+    for process in processes:
+        process.join(PATIENCE)
+    errors = "\n".join((folder / f"{rank}.err").read_text() for rank in range(len(processes)))
+    assert all(process.exitcode is not None for process in processes), errors
+    assert "Traceback" not in errors, errors
+    return [process.exitcode for process in processes]
+
+
+def workplace(folder: Path, **changes: Any) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "mine.py").write_text(MODULE)
+    (folder / "config.yaml").write_text(yaml.safe_dump({"out": "run"} | CONFIG | changes))
+    return folder
+
+
+def rows(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    for row, expected in zip(rows(one), rows(other), strict=True):
+        assert row == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    saved = [sorted((f / "run" / "checkpoints").glob("step_*"))[-1] / "model.safetensors" for f in (one, other)]
+    weights = [load_file(file) for file in saved]
+    for name, value in weights[0].items():  # Adam's steps are of 1e-6 each
+        torch.testing.assert_close(value, weights[1][name], rtol=0, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def finished(launch, tmp_path_factory) -> Callable[[str, int], Path]:
+    """`finished("grpo", 2)`: the folder of a run of a variant in so many processes."""
+    known: dict[tuple[str, int], Path] = {}
+
+    def of(variant: str, size: int) -> Path:
+        if (variant, size) not in known:
+            folder = workplace(tmp_path_factory.mktemp(variant) / str(size), **VARIANTS[variant])
+            assert ended(launch(size, folder, "train", "config.yaml"), folder) == [0] * size
+            known[variant, size] = folder
+        return known[variant, size]
+
+    return of
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_two_processes_train_what_one_does(variant, finished):
+    """Else a result depends on how many GPUs there were. Groups are uneven, and only some of them have pictures."""
+    assert_same_run(finished(variant, 2), finished(variant, 1))
+
+
+def test_only_the_main_process_writes_and_shows_all(finished):
+    """Else rows are doubled, or rollouts of other processes are missing or without their pictures."""
+    one, two = (finished("grpo", size) / "run" for size in (1, 2))
+    assert sorted(p.relative_to(one) for p in one.rglob("*.jsonl")) == sorted(
+        p.relative_to(two) for p in two.rglob("*.jsonl")
+    )
+    told = [(run / "rollouts" / "step_000002.jsonl").read_text().splitlines() for run in (one, two)]
+    for mine, its in zip(*(map(json.loads, lines) for lines in told), strict=True):
+        assert its["completion"] == mine["completion"] and its["image_sizes"] == mine["image_sizes"]
+        assert its["answer"] == mine["answer"] and len(its["images"]) == len(mine["images"])
+        assert all((two / name).exists() for name in its["images"])
+    assert (two.parent / "0.out").read_text() and not (two.parent / "1.out").read_text()
+
+
+@pytest.mark.parametrize("sizes", [(2, 1), (1, 2)], ids=["2 to 1", "1 to 2"])
+def test_a_checkpoint_goes_on_in_any_number_of_processes(sizes, finished, launch, tmp_path):
+    """Else a run is tied to the machine that it began on."""
+    before, after = sizes
+    folder = shutil.copytree(finished("grpo", before), tmp_path / "copy")
+    shutil.rmtree(folder / "run" / "checkpoints" / "step_000004")
+    assert ended(launch(after, folder, "train", "--resume", "run"), folder) == [0] * after
+    assert_same_run(folder, finished("grpo", 1))
+
+
+def test_a_signal_to_one_process_stops_all_after_the_step(launch, tmp_path):
+    """Else a job that is asked to end leaves no checkpoint, or processes that wait for ever."""
+    folder = workplace(tmp_path / "stopped", train=CONFIG["train"] | {"steps": 500})
+    processes = launch(2, folder, "train", "config.yaml")
+    deadline = time.monotonic() + PATIENCE
+    while not (file := folder / "run" / "metrics.jsonl").exists() or len(file.read_text().splitlines()) < 3:
+        assert all(p.is_alive() for p in processes) and time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(processes[1].pid, signal.SIGTERM)
+    assert ended(processes, folder) == [130, 130]
+    step = rows(folder)[-1]["step"]
+    assert (folder / "run" / "checkpoints" / f"step_{step:06d}" / "trainer.json").exists()
+    told = [(folder / f"{rank}.err").read_text().count("go on with") for rank in (0, 1)]
+    assert told == [1, 0]
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------
+
+WRONG = {
+    "too few groups": ({"train": {"prompts": 1}}, "train.prompts: 1 groups a step for 2 processes"),
+    "whole batches": ({"losses": ["kl_cov"]}, "losses.0 (kl_cov) compares all tokens"),
+    "judges": (
+        {"process": [{"name": "arena", "judge": {"name": "scripted", "words": ["["]}}]},
+        "process.0 (arena) looks at all episodes",
+    ),
+    "trees": ({"rollouts": {"name": "latr", "share": {0: 1.0}}}, "rollouts: latr asks the policy"),
+}
+ENGINES = ("FSDP", "DEEPSPEED")
+
+
+@pytest.mark.parametrize("name", list(WRONG))
+def test_what_several_processes_cannot_do_is_refused(name, tmp_path, monkeypatch):
+    """Else such a run hangs, or learns from a part of what it should compare."""
+    changes, message = WRONG[name]
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"task": "gui_grounding", "out": "run"} | changes))
+    configs.load(tmp_path / "c.yaml")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError) as told:
+        configs.load(tmp_path / "c.yaml")
+    assert message in str(told.value) and "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_engines_that_split_the_weights_are_refused(engine, tmp_path, monkeypatch):
+    """Else a run samples from a part of its weights."""
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"task": "gui_grounding", "out": "run"}))
+    monkeypatch.setenv(f"ACCELERATE_USE_{engine}", "true")
+    with pytest.raises(UserError, match=f"{engine} splits the weights"):
+        configs.load(tmp_path / "c.yaml")
+
+
+def test_a_mistake_is_told_of_once(launch, tmp_path):
+    """Else eight GPUs print eight times what is wrong."""
+    folder = workplace(tmp_path / "wrong")
+    assert ended(launch(2, folder, "train", "config.yaml", "train.prompts=1"), folder) == [2, 2]
+    assert ended(launch(2, folder, "compare", "config.yaml"), folder) == [2, 2]
+    assert "runs in one process" in (folder / "0.err").read_text() and not (folder / "1.err").read_text()
+
+
+# -- parts -------------------------------------------------------------------------------------------------------
+
+
+def test_every_group_is_in_one_part():
+    """Else groups are played twice or never."""
+    for size in (1, 2, 3, 8):
+        parts = [World(rank, size).part(11) for rank in range(size)]
+        assert [i for part in parts for i in part] == list(range(11))
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def episode(place: int, turns: int = 0, stream: bool = True) -> Episode:
+    shown = Observation(("?",))
+    turn = Turn(shown, None, Step(shown))
+    return Episode(Sample(str(place), shown), 0, [turn] * turns, stream=(7, place) if stream else None)
+
+
+def test_what_an_episode_draws_hangs_on_its_place_and_turn_alone():
+    """Else completions change with the number of processes, or with who else is in the batch."""
+    generator = torch.Generator().manual_seed(0)
+    whole = uniforms([episode(i) for i in range(5)], 9, generator)
+    assert np.array_equal(uniforms([episode(3), episode(1)], 6, generator), whole[[3, 1], :6])
+    assert not np.array_equal(uniforms([episode(3, turns=1)], 9, generator)[0], whole[3])
+    again = torch.Generator().manual_seed(0)
+    assert torch.equal(generator.get_state(), again.get_state())  # named episodes leave it alone
+    first, second = (uniforms([episode(0, stream=False)], 9, generator) for _ in range(2))
+    assert not np.array_equal(first, second)
+
+
+def test_draws_are_even_and_normal():
+    """Else sampling follows another law than the one that is trained."""
+    generator = torch.Generator().manual_seed(0)
+    even, normal = (
+        draw([episode(i) for i in range(400)], n, generator) for draw, n in ((uniforms, 50), (normals, [50]))
+    )
+    assert (even >= 0).all() and (even < 1).all() and len(np.unique(even)) > 19000
+    assert abs(even.mean() - 0.5) < 0.01 and abs(even.std() - 12**-0.5) < 0.01
+    assert abs(normal.mean()) < 0.03 and abs(normal.std() - 1) < 0.03
+    assert abs(np.corrcoef(even[:-1].ravel(), even[1:].ravel())[0, 1]) < 0.03
+
+
+def test_what_is_sent_arrives_as_it_was():
+    """Else metrics of other processes' episodes are computed of something else."""
+    value = {
+        "a": [1, 2.5, None, True, "x"], 3: (float("inf"), [()]), "t": torch.arange(6).view(2, 3),
+        "n": np.array(5.0, np.float32), "o": Observation(("hi",), np.ones(3, np.float32)),
+    }  # fmt: skip
+    back = wire.unpacked(wire.packed(value))
+    assert back["a"] == value["a"] and back[3] == value[3] and torch.equal(back["t"], value["t"])
+    assert back["n"] == 5 and back["n"].dtype == np.float32
+    assert back["o"].content == ("hi",) and np.array_equal(back["o"].state, value["o"].state)
+    with pytest.raises(UserError, match="holds a set"):
+        wire.packed({"x": {1}})
+    with pytest.raises(UserError, match="does not know"):
+        wire._class("os", "system")
+
+
+def test_a_picture_elsewhere_has_the_key_of_the_picture():
+    """Else steps that saw the same are told apart by the process that they lie in."""
+    image = Image.new("RGB", (4, 3), "red")
+    away = Elsewhere(image.size, fingerprint(image))
+    assert fingerprint(away) == fingerprint(image) != fingerprint(Image.new("RGB", (4, 3), "blue"))
+    with pytest.raises(RuntimeError, match="another process"):
+        away.copy()

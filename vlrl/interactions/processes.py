@@ -1,0 +1,94 @@
+"""Recipes that one process can train and several cannot: one function each, as in `vlrl.interactions`.
+
+What is asked of models, or of pictures, outside of rollouts and updates is asked in one place alone. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from vlrl import methods
+from vlrl.config import Config
+from vlrl.interactions import Find, takes_turns
+from vlrl.parallel import here
+
+ALIKE = ("simulator", "g_ra_steps", "carl")  # process rewards of what steps told: each process finds the same
+WRITERS = ("latr", "window")  # ask the policy by themselves, not for episodes
+AGAIN = ("replay", "offline_first")  # strategies that show earlier pictures
+ONE = "run it in one process"
+
+Rule = Callable[[Config, Find], str | None]
+
+
+def lone_launch(config: Config, find: Find) -> str | None:
+    """`accelerate launch --cpu` starts one process, however many were asked for, unless an MPI is there."""
+    asked = "MASTER_PORT" in os.environ and "ACCELERATE_MIXED_PRECISION" in os.environ
+    if here().size > 1 or not asked or "LOCAL_RANK" in os.environ:
+        return None
+    return (
+        "accelerate launch --cpu starts one process on CPUs: use --config_file configs/accelerate/cpu_2.yaml, or "
+        "torchrun --nproc-per-node N -m vlrl.cli train CONFIG"
+    )
+
+
+def partitioned(config: Config, find: Find) -> str | None:
+    """Engines that keep a part of the weights in each process, while a rollout needs them whole."""
+    for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM"):
+        if os.environ.get(f"ACCELERATE_USE_{name}", "").lower() == "true":
+            return (
+                f"accelerate launch: {name} splits the weights, which every process needs whole: use --multi_gpu "
+                "(docs/scale_out.md); to save memory policy.lora, train.optimizer: adamw_8bit, train.microbatch"
+            )
+    return None
+
+
+def idle(config: Config, find: Find) -> str | None:
+    """A group is played and learned from in one process."""
+    size, train = here().size, config.train
+    if train.prompts >= size:
+        return None
+    return f"train.prompts: {train.prompts} groups a step for {size} processes leave some without: raise it to {size}"
+
+
+def compared(config: Config, find: Find) -> str | None:
+    """A loss over all tokens of an optimizer step needs them in one place."""
+    for i, component in enumerate(config.losses):
+        if "one_forward" in methods.of(find("losses", component.name)).needs:
+            return f"losses.{i} ({component.name}) compares all tokens of an optimizer step: {ONE}, or use ppo_clip"
+    return None
+
+
+def scattered(config: Config, find: Find) -> str | None:
+    """Models that judge episodes, and what is learned beside the policy, are asked in one place."""
+    for i, component in enumerate(config.process):
+        if component.name not in ALIKE and ":" not in component.name:
+            return f"process.{i} ({component.name}) looks at all episodes in one place: {ONE}"
+    return None
+
+
+def elsewhere(config: Config, find: Find) -> str | None:
+    """Parts that ask the policy of what other processes played."""
+    turns, name = takes_turns(config, find), config.rollouts.name
+    if name in WRITERS or (turns and name in AGAIN):
+        return f"rollouts: {name} asks the policy about all episodes in one place: {ONE}, or use plain"
+    for i, component in enumerate(config.advantages):
+        if component.name == "egae" or (turns and component.name == "spo_tracker"):
+            return f"advantages.{i} ({component.name}) asks the policy about all episodes in one place: {ONE}"
+    for i, component in enumerate(config.replay):
+        if component.name == "sasr" or (turns and ":" not in component.name):
+            return f"replay.{i} ({component.name}) shows again what other processes played: {ONE}"
+    return None
+
+
+LAUNCHED: tuple[Rule, ...] = (lone_launch, partitioned)
+SEVERAL: tuple[Rule, ...] = (idle, compared, scattered, elsewhere)
+
+
+def crowded(config: Config, find: Find) -> str | None:
+    """The first of all that is wrong with how, and as how many processes, a recipe was launched."""
+    rules = LAUNCHED + (SEVERAL if here().size > 1 else ())
+    return next((told for rule in rules if (told := rule(config, find))), None)
+
+
+RULES = (crowded,)
