@@ -151,7 +151,7 @@ class Trainer:
         for hook in self.hooks:
             if hasattr(hook, "after"):
                 hook.after(self.step, row)
-        for part in (self.sampler, self.rollouts, *self.process, *self._learning(), *self.hooks):
+        for part in (self.policy, self.sampler, self.rollouts, *self.process, *self._learning(), *self.hooks):
             row |= getattr(part, "metrics", {})
         timing = {"step": self.step, "seconds": clock() - start, "rollout": collected - start,
                   "estimate": estimated - collected, "update": clock() - estimated,
@@ -219,7 +219,8 @@ class Trainer:
         train = self.config.train
         whole = train.minibatches == train.epochs == 1 and not train.microbatch and not self.replay
         first = not self._revisiting()  # such an estimator would evaluate before the update
-        return train.shared_prefix and whole and first and getattr(self.task, "at_once", None) is None
+        here_written = getattr(self.policy, "engine", None) is None
+        return train.shared_prefix and whole and first and here_written and getattr(self.task, "at_once", None) is None
 
     def _revisiting(self) -> list[Any]:
         return [estimator for estimator in self.estimators if hasattr(estimator, "revisit")]
