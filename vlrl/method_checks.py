@@ -31,7 +31,8 @@ GOLDEN = {
 LEARNED = {
     "group": "results.md", "ppo_clip": "results.md", "reg_grpo": "results.md", "beta_tracker": "manipulation.md",
     "batch_norm": "manipulation.md", "entropy_shaping": "manipulation.md", "digirl": "gui_agent.md",
-    "replay": "gui_agent.md", "likelihood": "gui_agent.md",
+    "replay": "gui_agent.md", "likelihood": "gui_agent.md", "relift": "results.md", "sft": "results.md",
+    "ssr": "results.md", "latr": "results.md", "vade": "results.md", "filter_refill": "results.md",
 }  # fmt: skip
 LAWFUL = ("shaping", "advantages", "losses", "weighing")  # kinds that tests/vlrl/test_laws.py runs through
 
