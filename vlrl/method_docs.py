@@ -50,15 +50,17 @@ NEEDS
 
 ## Which helped here
 
-On the embedded model, at equal budgets, over seeds; the pages have numbers, costs and figures. It is one small model on easy
-tasks: a method that does nothing here may do much where groups seldom agree or answers are long.
+On the embedded model, at equal budgets, over seeds; the pages have numbers, costs and figures. It is one small model on
+easy tasks: a method that does nothing here may do much where groups seldom agree or answers are long.
 
-- **Did**: one rollout a prompt (MSSR, MVSR, REINFORCE++) where prompts abound ([results](results.md#single-rollout-against-groups));
-  ReLIFT where right answers are known ([results](results.md#one-method-of-each-kind-against-grpo)); off-policy learning with
-  demonstrations for robots, by far (RLPD, DSRL, residual SAC: [manipulation](manipulation.md#methods-at-equal-ticks)).
-- **Made no difference that could be shown**: SSR, LATR, VADE, DAPO's refill, RLOO, DAPO without refill, Reg-GRPO; on robots
-  SRPO, PPO with a critic.
-- **Did harm**: GHPO's hints and ESSA from a fresh adapter, at equal rollouts; VLA-RL's process reward and ResiP at few episodes.
+- **Did**: one rollout a prompt (MSSR, MVSR, REINFORCE++) where prompts abound
+  ([results](results.md#single-rollout-against-groups)); ReLIFT where right answers are known
+  ([results](results.md#one-method-of-each-kind-against-grpo)); off-policy learning with demonstrations for robots, by
+  far (RLPD, DSRL, residual SAC: [manipulation](manipulation.md#methods-at-equal-ticks)).
+- **Made no difference that could be shown**: SSR, LATR, VADE, DAPO's refill, RLOO, DAPO without refill, Reg-GRPO; on
+  robots SRPO and PPO with a critic.
+- **Did harm**: GHPO's hints and ESSA from a fresh adapter, at equal rollouts; VLA-RL's process reward and ResiP at few
+  episodes.
 
 ## Add your own in 10 lines
 
