@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from vlrl.engines.base import Asked, Completion, Engine, Options
-from vlrl.strict import Component
 from vlrl.types import UserError
 
 if TYPE_CHECKING:
     from vlrl.config import PolicySection
+    from vlrl.strict import Component
 
 __all__ = ["Asked", "Completion", "Engine", "Options", "check", "make"]
 

@@ -53,10 +53,11 @@ def compared(tmp_path_factory):
     while not (folder / "out" / "grpo" / "seed_0" / "metrics.jsonl").exists():
         assert running.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
+    running.send_signal(signal.SIGSTOP)  # it would be through before a busy machine has started the second one
     second = call(folder)
-    assert (
-        second.returncode == 2 and "another comparison is at work" in second.stderr
-    )  # they would train over each other
+    running.send_signal(signal.SIGCONT)
+    # they would train over each other
+    assert second.returncode == 2 and "another comparison is at work" in second.stderr
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=PATIENCE)
     assert running.returncode == 130
