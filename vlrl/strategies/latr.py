@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -17,7 +16,7 @@ from vlrl.strict import Count
 from vlrl.types import Decision, Episode, Policy, Sample, UserError
 
 AGES = (20, 30, 50)
-SHARES = MappingProxyType({0: 1.0, 100: 0.75, 200: 0.5, 300: 0.25})
+SHARES = {0: 1.0, 100: 0.75, 200: 0.5, 300: 0.25}
 EXACT = frozenset("0123456789+-*/=<>()[]{}^_%&$\\")  # of which one may be the whole difference between two answers
 
 Share = Annotated[float, Field(ge=0, le=1)]

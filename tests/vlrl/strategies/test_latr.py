@@ -153,3 +153,8 @@ def test_a_policy_without_tokens_is_refused(task):
     control = load(load_config("configs/manipulation.yaml").policy, seed=0)
     with pytest.raises(UserError, match="use plain"):
         Latr(control, task, 0)
+
+
+def test_the_bare_name_is_enough():
+    """A configuration without options would end in a traceback."""
+    assert load_config("configs/gui_grounding.yaml", ["rollouts=latr"]).rollouts.name == "latr"
