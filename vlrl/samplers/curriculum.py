@@ -8,16 +8,16 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from vlrl.methods import method
-from vlrl.samplers.domains import Domains, weighed
+from vlrl.samplers.domains import ByDomain, Domains, weighed
 from vlrl.strict import Count
-from vlrl.types import Episode, Sample
+from vlrl.types import Episode
 
 Weight = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
 @method(source="VLA-RL, arXiv 2505.18719: a reconstruction of its curriculum, whose code is not published")
-class Curriculum:
+class Curriculum(ByDomain):
     """Tasks by the spread of their outcome: a task of success rate p has the weight `p (1 - p) + eps`.
 
     A task is all samples that share a tag's value. p is an exponential mean of `correct`, 0.5 before anything is known.
@@ -40,23 +40,6 @@ class Curriculum:
         self.domains, self.eps, self.rate = Domains(n, seed, tag, limit), eps, rate
         self.success: dict[str, float] = {}  # p of the tasks that were met
         self.metrics: dict[str, float] = {}  # of the latest step, for the log
-
-    def follow(self, samples: Sequence[Sample], estimators: Sequence[Any]) -> None:
-        """Tells the sampler what the tags are of.
-
-        Raises:
-            UserError: the samples have no such tag.
-        """
-        self.domains.follow(samples)
-
-    @property
-    def positions(self) -> Sequence[int]:
-        """All that are ever drawn."""
-        return range(self.domains.n)
-
-    def draw(self, count: int) -> list[int]:
-        """`count` positions: a task for each, and that task's next sample."""
-        return self.domains.draw(self.shares(), count)
 
     def shares(self) -> dict[str, float]:
         """The chance of each task to be drawn."""

@@ -91,6 +91,29 @@ class Domains:
             self._orders[name].load_state_dict(order)
 
 
+class ByDomain:
+    """A sampler that draws a domain for each place of a step, by `shares()`, and then that domain's next sample."""
+
+    domains: Domains
+
+    def shares(self) -> dict[str, float]:
+        """The chance of each domain to be drawn."""
+        raise NotImplementedError
+
+    def follow(self, samples: Sequence[Sample], estimators: Sequence[Any]) -> None:
+        """Tells the sampler what the tags are of. UserError where the samples have no such tag."""
+        self.domains.follow(samples)
+
+    @property
+    def positions(self) -> Sequence[int]:
+        """All that are ever drawn."""
+        return range(self.domains.n)
+
+    def draw(self, count: int) -> list[int]:
+        """`count` positions."""
+        return self.domains.draw(self.shares(), count)
+
+
 def weighed(names: Sequence[str], weights: Sequence[float]) -> dict[str, float]:
     """Shares that sum to 1, in the proportion of the weights."""
     values = np.asarray(weights, dtype=np.float64)

@@ -8,13 +8,13 @@ from typing import Any
 
 from vlrl.methods import method
 from vlrl.samplers import credit
-from vlrl.samplers.domains import Domains, softmax
+from vlrl.samplers.domains import ByDomain, Domains, softmax
 from vlrl.strict import Count, Rate
-from vlrl.types import Episode, Sample
+from vlrl.types import Episode
 
 
 @method(needs=("group",), source="DUMP, arXiv 2504.09710; github.com/ZhentingWang/DUMP")
-class Dump:
+class Dump(ByDomain):
     """Domains by an upper confidence bound of what they teach, share `softmax(U / temperature)`.
 
     `U = mean |A| over the domain's latest rollouts + sqrt(2 ln(N + 1) / (n + 1))`, n the rollouts of the domain so far,
@@ -38,19 +38,6 @@ class Dump:
         self.latest: dict[str, list[float]] = {}  # |A| by domain, the newest last
         self.counts: dict[str, int] = {}  # rollouts so far
         self.metrics: dict[str, float] = {}  # of the latest step, for the log
-
-    def follow(self, samples: Sequence[Sample], estimators: Sequence[Any]) -> None:
-        """Tells the sampler what the tags are of. UserError where the samples have no such tag."""
-        self.domains.follow(samples)
-
-    @property
-    def positions(self) -> Sequence[int]:
-        """All that are ever drawn."""
-        return range(self.domains.n)
-
-    def draw(self, count: int) -> list[int]:
-        """`count` positions: a domain for each, and its next sample."""
-        return self.domains.draw(self.shares(), count)
 
     def bound(self, name: str) -> float:
         """U of a domain."""

@@ -8,15 +8,15 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from vlrl.methods import method
-from vlrl.samplers.domains import Domains, softmax
+from vlrl.samplers.domains import ByDomain, Domains, softmax
 from vlrl.strict import Count, Rate
-from vlrl.types import Episode, Sample
+from vlrl.types import Episode
 
 Target = Annotated[float, Field(gt=0, le=1)]
 
 
 @method(source="RuleReasoner, arXiv 2506.08672; github.com/bigai-nlco/RuleReasoner")
-class RuleReasoner:
+class RuleReasoner(ByDomain):
     """Domains by what they lack: `v = max(0, target - r)`, share `softmax(v / temperature)`.
 
     r is the mean correctness of the domain in the latest steps that drew it, the k-th latest with the weight 1 / k, and
@@ -44,19 +44,6 @@ class RuleReasoner:
         self.latest: dict[str, list[float]] = {}  # mean correctness by domain, the newest last
         self.reached: dict[str, float] = {}  # r, as of the latest change
         self.metrics: dict[str, float] = {}  # of the latest step, for the log
-
-    def follow(self, samples: Sequence[Sample], estimators: Sequence[Any]) -> None:
-        """Tells the sampler what the tags are of. UserError where the samples have no such tag."""
-        self.domains.follow(samples)
-
-    @property
-    def positions(self) -> Sequence[int]:
-        """All that are ever drawn."""
-        return range(self.domains.n)
-
-    def draw(self, count: int) -> list[int]:
-        """`count` positions: a domain for each, and its next sample."""
-        return self.domains.draw(self.shares(), count)
 
     def shares(self) -> dict[str, float]:
         """The chance of each domain to be drawn."""

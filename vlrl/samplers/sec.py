@@ -9,15 +9,15 @@ from pydantic import Field
 
 from vlrl.methods import method
 from vlrl.samplers import credit
-from vlrl.samplers.domains import Domains, softmax
+from vlrl.samplers.domains import ByDomain, Domains, softmax
 from vlrl.strict import Count, Rate
-from vlrl.types import Episode, Sample
+from vlrl.types import Episode
 
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
 @method(needs=("group",), source="SEC, arXiv 2505.14970; its released scripts: rate 0.5, temperature 1.0, 0.4 and 0.2")
-class Sec:
+class Sec(ByDomain):
     """Categories by what they teach: `Q <- rate * r + (1 - rate) * Q`, share `softmax(Q / temperature)`.
 
     r is the mean |A| of the category's rollouts in this step, with GRPO's A, whatever the run's own estimators make of
@@ -40,19 +40,6 @@ class Sec:
         self.domains, self.rate, self.temperature = Domains(n, seed, tag, limit), rate, temperature
         self.values: dict[str, float] = {}  # Q of the categories that were met
         self.metrics: dict[str, float] = {}  # of the latest step, for the log
-
-    def follow(self, samples: Sequence[Sample], estimators: Sequence[Any]) -> None:
-        """Tells the sampler what the tags are of. UserError where the samples have no such tag."""
-        self.domains.follow(samples)
-
-    @property
-    def positions(self) -> Sequence[int]:
-        """All that are ever drawn."""
-        return range(self.domains.n)
-
-    def draw(self, count: int) -> list[int]:
-        """`count` positions: a category for each, and its next sample."""
-        return self.domains.draw(self.shares(), count)
 
     def shares(self) -> dict[str, float]:
         """The chance of each category to be drawn."""
