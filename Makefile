@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup system demo test lint lock clean
+.PHONY: help setup system demo test lint docs lock wheel clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,15 +16,22 @@ demo: setup  ## train a tiny model on this machine and report
 test: setup system  ## run the tests; ARGS="-k jigsaw" to choose
 	@scripts/test.sh $(ARGS)
 
-lint: setup  ## check style
+lint: setup  ## check style and types
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+	.venv/bin/ty check
+
+docs: setup  ## build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
 
 lock: setup  ## resolve requirements.lock anew, keeping what still fits; ARGS=--upgrade for the newest
-	@PATH="$(PATH):.venv/bin" uv pip compile pyproject.toml --extra test --extra robot --extra sim --extra sims \
+	@PATH="$(PATH):.venv/bin" uv pip compile pyproject.toml --extra test --extra sims \
 		--python-version 3.12 --python-platform x86_64-manylinux_2_28 --no-header --no-annotate \
 		--no-emit-index-url --no-emit-find-links --quiet --output-file requirements.lock $(ARGS)
 
+wheel: setup  ## build dist/*.tar.gz and dist/*.whl
+	@PATH="$(PATH):.venv/bin" uv build --quiet
+
 clean:  ## remove .venv and everything that tools left
-	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist site *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -39,7 +39,14 @@ ARMS = {  # label -> what the arm changes
 }
 TOLD = {"accuracy": "accuracy", "judged": "the judge's score"}
 COLORS = ("#c8452d", "#d99a2b", "#1f6fb4", "#3a8f4d", "#6a4fb0", "#555555")
-SMALL = ["train.prompts=8", "train.group_size=8", "eval.samples=128", "log.trackers=[]", "policy.max_tokens=12"]
+SMALL = [
+    "train.lr=1e-4",
+    "train.prompts=16",
+    "train.group_size=8",
+    "eval.samples=256",
+    "log.trackers=[]",
+    "policy.max_tokens=12",
+]
 
 
 class Fond:
@@ -117,7 +124,7 @@ def draw(results: dict[str, list[dict]], file: Path, block: int = 5) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--start", default="runs/embedded_open")
     parser.add_argument("--runs", type=Path, default=Path("runs/hacked_judge"))
     parser.add_argument("--figure", type=Path)

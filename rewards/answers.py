@@ -94,5 +94,5 @@ def _value(text: str) -> Fraction | None:
     if _THOUSANDS.fullmatch(written):
         written = written.replace(",", "")
     above, _, below = written.partition("/")
-    parts = [_number(above), _number(below or "1")]
-    return parts[0] / parts[1] if None not in parts and parts[1] else None
+    whole, share = _number(above), _number(below or "1")
+    return whole / share if whole is not None and share else None

@@ -14,6 +14,7 @@ from rewards import boxes
 from rewards.boxes import Object
 
 THRESHOLDS = (0.5, 0.95)  # COCO's lowest and highest IoU
+Boxes = Sequence[Sequence[float]] | np.ndarray  # [N, 4]
 FEW = 9  # pairs up to which a loop is faster than arrays
 
 
@@ -66,7 +67,7 @@ def assign(gain: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return linear_sum_assignment(gain, maximize=True)
 
 
-def ious(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> np.ndarray:
+def ious(first: Boxes, second: Boxes) -> np.ndarray:
     """Intersection over union of every pair -> float64 [N, M] in [0, 1]; 0 where a box has no area."""
     if 0 < len(first) * len(second) <= FEW:
         return np.array([[boxes.iou(a, b) for b in second] for a in first])
@@ -76,7 +77,7 @@ def ious(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) ->
         return np.where((shared > 0) & np.isfinite(union), np.minimum(shared / union, 1.0), 0.0)
 
 
-def gious(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> np.ndarray:
+def gious(first: Boxes, second: Boxes) -> np.ndarray:
     """Generalized IoU of every pair -> float64 [N, M] in [-1, 1]: IoU minus the share of the hull that neither covers.
 
     -1 where a box has no area. Source: Rezatofighi et al. (1902.09630).
@@ -89,7 +90,7 @@ def gious(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -
         return np.where(whole, np.clip(shared / union - (hull - union) / hull, -1.0, 1.0), -1.0)
 
 
-def _columns(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> tuple[np.ndarray, np.ndarray]:
+def _columns(first: Boxes, second: Boxes) -> tuple[np.ndarray, np.ndarray]:
     """x1, y1, x2, y2 of both, to be combined pair by pair: [4, N, 1] and [4, 1, M]."""
     a, b = (np.array(boxes, dtype=np.float64).reshape(-1, 4).T for boxes in (first, second))
     return a[:, :, None], b[:, None, :]

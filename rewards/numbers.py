@@ -92,7 +92,7 @@ def read(text: str) -> Parsed:
     for pattern, value in ((_RATIO, _ratio), (_FRAC, _ratio), (_DECIMAL, _decimal)):
         found = pattern.match(written)
         unit = _unit(written[found.end() :].strip()) if found else None
-        if unit is None or (currency and unit) or (sign and found[1]):
+        if found is None or unit is None or (currency and unit) or (sign and found[1]):
             continue
         if (number := value(found)) is not None:
             return Parsed(Number(-number if sign == "-" else number, currency or unit))

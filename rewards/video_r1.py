@@ -37,9 +37,11 @@ def exact(predicted: str, truth: str) -> float:
 
 def numerical(predicted: str, truth: str) -> float:
     """0 or 1: the same number after rounding to two decimals, both with a `.` or `,` in them or both without."""
-    values = _number(predicted), _number(truth)
+    first, second = _number(predicted), _number(truth)
     marked = [any(mark in text for mark in ".,") for text in (predicted, truth)]
-    return float(None not in values and marked[0] == marked[1] and round(values[0], 2) == round(values[1], 2))
+    if first is None or second is None:
+        return 0.0
+    return float(marked[0] == marked[1] and round(first, 2) == round(second, 2))
 
 
 def regression(predicted: str, truth: str) -> float:

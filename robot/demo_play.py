@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -43,10 +44,11 @@ def demonstrate(robot: Robot, scene: int, *, ticks: int, noise: float, seed: int
     """
     rng, moments = np.random.default_rng([seed, scene]), []
     play = Play(robot, scene, ticks=ticks)
+    script: Any = robot  # which has one, or this fails
     try:
         shown, over = play.reset(), False
         while not over:
-            clean = np.asarray(robot.expert(), np.float32)
+            clean = np.asarray(script.expert(), np.float32)
             control = noisy(rng, robot.controls, clean, noise)
             step = play.step(control)
             over = step.done or step.cut

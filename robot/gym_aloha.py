@@ -62,7 +62,7 @@ class Aloha(GymRobot):
         unknown = [name for name in cameras if name not in CAMERAS]
         if unknown:
             raise UserError(f"robot.cameras: {', '.join(unknown)}: must be of {', '.join(CAMERAS)}")
-        self._names, self._size, self._cameras = tuple(cameras), tuple(size), ()
+        self._names, self._size, self._cameras = tuple(cameras), (size[0], size[1]), ()
         id, instruction = TASKS[task]
         super().__init__(
             id=f"gym_aloha:gym_aloha/{id}",

@@ -64,7 +64,7 @@ class MetaWorldRobot:
         limits = np.array([STEP, STEP, STEP, 1])
         self.controls = Controls(("x", "y", "z", "grip"), ("m", "m", "m", "1"), -limits, limits)
         self._cameras: tuple[Camera, ...] = ()  # made when first needed
-        self._looks, self._size, self._shaped = tuple(cameras), tuple(size), shaped
+        self._looks, self._size, self._shaped = tuple(cameras), (size[0], size[1]), shaped
         self._seed: int | None = None
 
     def home(self, seed: int) -> None:

@@ -17,15 +17,16 @@ def plan(robot: Robot, ticks: int) -> np.ndarray:
     Raises:
         UserError: the robot has no script or no snapshots.
     """
-    if not hasattr(robot, "expert"):
+    expert = getattr(robot, "expert", None)
+    if expert is None:
         raise UserError(f"robot: {type(robot).__name__} has no script that could show the job")
     if ticks == 1:
-        return robot.expert()[None]
+        return expert()[None]
     if not isinstance(robot, Simulator):
         raise UserError(f"robot: {type(robot).__name__} has no snapshots: plan one tick at a time")
     start, controls = robot.snapshot(), []
     for _ in range(ticks):
-        controls.append(robot.expert())
+        controls.append(expert())
         robot.move(controls[-1])
     robot.restore(start)
     return np.stack(controls)

@@ -101,7 +101,7 @@ class Play:
         """Leaves the robot safe."""
         self.robot.close()
 
-    def _controls(self, action: object) -> Sequence[np.ndarray]:
+    def _controls(self, action: object) -> np.ndarray | tuple[()]:
         try:
             return self.robot.controls.chunk(action)
         except BadControlError as error:

@@ -49,5 +49,5 @@ def settle(env: Any) -> None:
 def _generators(env: Any) -> Iterator[np.random.Generator]:
     sampler = getattr(env, "placement_initializer", None)
     for each in (env, sampler, *getattr(sampler, "samplers", {}).values()):
-        if isinstance(getattr(each, "rng", None), np.random.Generator):
-            yield each.rng
+        if isinstance(rng := getattr(each, "rng", None), np.random.Generator):
+            yield rng

@@ -64,7 +64,7 @@ class So101:
         self.job, self.drive, self.names = job, drive, tuple(state)
         self.hz, self.controls = float(arm.HZ), controls(drive)
         self._views, self._told = tuple(views), [STATE.index(name) for name in state]
-        self._size = tuple(camera) if camera else None
+        self._size = (camera[0], camera[1]) if camera else None
         self.model: Any = load_mujoco().MjModel.from_xml_string(arm.xml(self._size or (64, 64)))
         self.data: Any = load_mujoco().MjData(self.model)
         self._thought: Any = load_mujoco().MjData(self.model)  # the script's, so that thinking changes nothing

@@ -69,7 +69,7 @@ class Tabletop:
         c, s = math.cos(math.radians(askew)), math.sin(math.radians(askew))
         self._turn = np.array(((c, -s, 0.0), (s, c, 0.0), (0.0, 0.0, 1.0)))  # from the gantry's axes to the table's
         self._told = [STATE.index(name) for name in state]
-        size = tuple(camera) if camera else (64, 64)
+        size = (camera[0], camera[1]) if camera else (64, 64)
         self.model: Any = load_mujoco().MjModel.from_xml_string(table.xml(size))
         self.data: Any = load_mujoco().MjData(self.model)
         self._size = size if camera else None

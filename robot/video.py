@@ -82,8 +82,8 @@ def picture(robot: Robot, size: tuple[int, int]) -> Image.Image:
     Raises:
         UserError: it has neither.
     """
-    if hasattr(robot, "picture"):
-        return robot.picture(size)
+    if own := getattr(robot, "picture", None):
+        return own(size)
     images = robot.observe().images
     if not images:
         name = type(robot).__name__

@@ -47,7 +47,8 @@ install() {
     index="${PIP_INDEX_URL:-$(.venv/bin/python -m pip config get global.index-url 2>/dev/null || true)}"
     if [ -n "$index" ]; then export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$index}"; fi
     if [ -n "$uv" ]; then
-        if "$uv" pip install --python .venv/bin/python --constraint requirements.lock --editable ".[$EXTRAS]"; then return; fi
+        # modules are compiled once here, not at every start where nothing may be written beside them
+        if "$uv" pip install --compile-bytecode --python .venv/bin/python --constraint requirements.lock --editable ".[$EXTRAS]"; then return; fi
         echo "setup: uv could not install; trying pip" >&2
     fi
     .venv/bin/python -m pip install --constraint requirements.lock --editable ".[$EXTRAS]"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def rows_or_drawn(
     split: Split,
     rows: Mapping[Split, Sequence],
     from_file: Callable[[Split, int], Sample],
-    drawn: Mapping[Split, int],
+    drawn: Mapping[Any, int],
     from_seed: Callable[[Split, int], Sample],
 ) -> Rendered:
     """A split's samples: those of its file where one was named, else as many as are to be drawn."""
@@ -69,7 +70,7 @@ class Task:
     """The defaults of a task; a subclass gives `weights`, `samples`, `score` and `gold` (see vlrl.types.Task)."""
 
     weights: Mapping[str, float]
-    bad_rows: tuple[BadRow, ...] = ()
+    bad_rows: Sequence[BadRow] = ()  # of a large file those met so far
     at_once: int | None = None  # environments that may be open at a time, each in its thread; None: any number, in one
 
     def environment(self, sample: Sample) -> Environment:

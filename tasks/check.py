@@ -32,16 +32,23 @@ class Finding:
 
 
 def prove(task: Task, samples: int = 32) -> list[Finding]:
-    """Checks the first samples of each split; changes nothing. UserError from the task's own files passes through.
+    """Checks samples of each split; changes nothing. UserError from the task's own files passes through.
+
+    They lie evenly between the first and the last: a folder per class begins with many samples of one answer.
 
     Where few environments may be open at a time (`at_once`), playing costs seconds, and only FEW are checked.
     """
     samples = samples if task.at_once is None else FEW
     listed = [(split, task.samples(split)) for split in get_args(Split)]
-    chosen = [sample for _, split in listed for sample in split[:samples]]
+    chosen = [sample for _, split in listed for sample in _spread(split, samples)]
     return [Finding(claim, next(check(task, chosen), None)) for claim, check in CLAIMS.items()] + [
         Finding("no sample is in both splits", next(_shared(listed, samples), None))
     ]
+
+
+def _spread(split: Sequence[Sample], most: int) -> list[Sample]:
+    places = np.linspace(0, len(split) - 1, min(most, len(split)))
+    return [split[int(place)] for place in places]
 
 
 def _gold(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
@@ -66,13 +73,14 @@ def _junk(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
 
 
 def _guess(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
+    samples = [samples[i] for i in np.random.default_rng(0).permutation(len(samples))]  # neighbours may be of one class
     golds = [_played(task, sample, None, SPACES[0])[1] for sample in samples]
     if len(set(map(str, golds))) < 2:
         return
     pairs = zip(samples, golds[1:] + golds[:1], strict=True)
     right = sum(_played(task, sample, gold, SPACES[0])[0].correct for sample, gold in pairs)
     if right > RIGHT_BY_CHANCE * len(samples):
-        yield f"the next sample's gold is right for {right:g} of {len(samples)} samples"
+        yield f"another sample's gold is right for {right:g} of {len(samples)} samples"
 
 
 def _prompt(task: Task, samples: Sequence[Sample]) -> Iterator[str]:

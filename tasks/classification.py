@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 from PIL import Image
 
@@ -138,12 +138,12 @@ def normal(name: str) -> str:
     return " ".join(name.replace("_", " ").casefold().split()).removesuffix(".") if len(name) <= 200 else ""
 
 
-def _pictures(data: Data, size: int) -> tuple[dict[Split, list[Picture]], tuple[BadRow, ...]]:
+def _pictures(data: Data, size: int) -> tuple[dict[Split, list[Picture]], Sequence[BadRow]]:
     if data.train is None and data.test is None:
         return {"train": _digits("train", size), "test": _digits("test", size)}, ()
     rows, bad = readers.labelled(data)
     asked = "What is this?"
-    found = {split: [_from_row(row, asked) for row in rows.get(split, ())] for split in ("train", "test")}
+    found = {split: [_from_row(row, asked) for row in rows.get(split, ())] for split in get_args(Split)}
     return found, bad
 
 

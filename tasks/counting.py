@@ -56,7 +56,10 @@ class Counting(Task):
         self._size, self._side = tuple(size), tuple(side)
         self._drawn = {"train": pool, "test": held_out}
         rows, self.bad_rows = readers.scenes(data)
-        self._questions = {s: [(row, label) for row in found for label in row.labels] for s, found in rows.items()}
+        self._questions = {
+            split: [(row, label) for row in readers.every(found) for label in row.labels]
+            for split, found in rows.items()
+        }
 
     def samples(self, split: Split) -> Sequence[Sample]:
         return rows_or_drawn(split, self._questions, self._from_file, self._drawn, self._from_seed)

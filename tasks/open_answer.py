@@ -88,7 +88,8 @@ class OpenAnswer(Task):
         self._rows, self.bad_rows = readers.rows.read(data, open_answers.OPEN)
         check(not (self._rows and self.weights.get("facts")), "weights.facts", self.weights.get("facts"),
               "0 where data names files: only drawn scenes have facts (use token_f1, rouge_l or a judge)")  # fmt: skip
-        lacking = modality and next((row.id for rows in self._rows.values() for row in rows if not row.modality), "")
+        asked = (row for rows in self._rows.values() for row in readers.checked(rows))
+        lacking = modality and next((row.id for row in asked if not row.modality), "")
         check(not lacking, "modality", modality, f"false: row {lacking} does not tell its modality")
 
     def samples(self, split: Split) -> Sequence[Sample]:

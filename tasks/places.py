@@ -37,8 +37,12 @@ def nearest(frame: Frame, given: Sequence[float], truth: Sequence[float]) -> tup
 def located(frame: Frame, box: Sequence[float]) -> tuple[float, float, float, float]:
     """A box in the frame's coordinates -> pixels of the image, cut off at its borders."""
     width, height = frame.original
-    corners = (*frame.to_original(*box[:2]), *frame.to_original(*box[2:]))
-    return tuple(min(max(value, 0.0), (width, height)[i % 2]) for i, value in enumerate(corners))
+    (left, top), (right, bottom) = frame.to_original(*box[:2]), frame.to_original(*box[2:])
+    return _within(left, width), _within(top, height), _within(right, width), _within(bottom, height)
+
+
+def _within(value: float, most: float) -> float:
+    return min(max(value, 0.0), most)
 
 
 def corners(frame: Frame, box: Sequence[float]) -> list[float]:

@@ -118,7 +118,7 @@ class Referring(Task):
     def _chosen(self, rng: np.random.Generator, found: Sequence[str]) -> str:
         place = rng.random() < self.places_share
         options = [phrase for phrase in found if phrases.by_place(phrase) == place] or found
-        return options[rng.integers(len(options))]
+        return options[int(rng.integers(len(options)))]
 
     def _from_file(self, split: Split, index: int) -> Sample:
         row = self._rows[split][index]

@@ -54,10 +54,12 @@ class Judge:
     def _ask(self, predicted: str, truth: str) -> bool:
         """False where the worker gave up or died of it."""
         worker = self._worker or self._start()
+        asked, answered = worker.stdin, worker.stdout
+        assert asked and answered  # both are pipes
         try:
-            worker.stdin.write(json.dumps([predicted, truth]) + "\n")
-            worker.stdin.flush()
-            reply = worker.stdout.readline()
+            asked.write(json.dumps([predicted, truth]) + "\n")
+            asked.flush()
+            reply = answered.readline()
         except OSError:
             reply = ""
         if not reply:

@@ -56,7 +56,7 @@ def _length(text: str, letter: int) -> float:
 def drawn(table: Table) -> Image.Image:
     """Black on white, in its natural size, mode L; at most MOST pixels a side."""
     made = layout(table)
-    image = Image.new("L", tuple(min(side, MOST) for side in made.size), 255)
+    image = Image.new("L", (min(made.size[0], MOST), min(made.size[1], MOST)), 255)
     draw(ImageDraw.Draw(image), table, made, (MARGIN * made.letter, MARGIN * made.letter), 0)
     return image
 

@@ -33,7 +33,8 @@ def looks(predicted: Table, truth: Table, render: Renderer) -> float:
     Both on white of the larger width and height, enlarged by one factor until the window of every scale fits.
     """
     pictures = [render(table) for table in (predicted, truth)]
-    if None in pictures:
+    pictures = [picture for picture in pictures if picture is not None]
+    if len(pictures) < 2:
         return 0.0
     width, height = (min(MOST, max(picture.size[side] for picture in pictures)) for side in (0, 1))
     times = -(-LEAST // min(width, height))

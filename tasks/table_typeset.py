@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from PIL import Image, ImageChops
 
@@ -74,7 +75,7 @@ def typeset(table: Table) -> Image.Image | None:
 def _run(program: list[str], folder: Path) -> bool:
     """Runs a program inside the worker's limits; whether it succeeded."""
     guarded = [sys.executable, "-I", str(Path(__file__).with_name("table_typeset_worker.py")), *program]
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     try:
         return subprocess.run(guarded, cwd=folder, env=environment(folder), timeout=SECONDS, **pipes).returncode == 0
     except subprocess.TimeoutExpired:

@@ -14,7 +14,7 @@ from rewards.grading import TEXTS, Truth
 from tasks import readers, same_math
 from tasks.base import OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
 from tasks.drawn import charts, clocks, counted, documents, figures, tables
-from tasks.drawn.quiz import Quiz
+from tasks.drawn.quiz import TRIES, Asked, Quiz, Rng, Size
 from tasks.metrics import breakdown
 from tasks.readers import questions
 from tasks.readers.rows import BadRowError
@@ -35,6 +35,7 @@ ASKS = {
     "text": "Answer with the text alone",
     "list": "Answer with the list, its items between commas,",
 }
+SEEN = 32  # pictures of a topic show all that it may be asked
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 WEIGHTS = {"accuracy": 1.0, "format": 0.5}
 
@@ -43,11 +44,12 @@ class VisualReasoning(Task):
     """Samples: (picture, question) -> a `rewards.grading.Truth`: a choice, a number, a formula, a text or a list.
 
     A split for which `data` names no file is drawn: `topics` (all of DRAWN where none is named) at `level` 1 to 3,
-    `size` pixels, `per_picture` consecutive samples about one picture. With the `medium` text the same is told in words
-    in place of the picture (LMM-R1's first stage). What a test picture shows (its values, times, names) is in no
-    training picture, see tasks/drawn/quiz.py. `options` of a choice are shown with `letters`, or not
-    at all (`none`), and either way may be answered by their text. Files: tasks/readers/questions.py; their numbers may
-    be off by `relative` where the row says nothing. Texts earn what `measure` says; correct are exact ones alone.
+    `size` pixels, `per_picture` consecutive samples about one picture. `pies/smallest` in place of `pies` asks for
+    nothing else. With the `medium` text the same is told in words in place of the picture (LMM-R1's first stage). What
+    a test picture shows (its values, times, names) is in no training picture, see tasks/drawn/quiz.py. `options` of a
+    choice are shown with `letters`, or not at all (`none`), and either way may be answered by their text. Files:
+    tasks/readers/questions.py; their numbers may be off by `relative` where the row says nothing. Texts earn what
+    `measure` says; correct are exact ones alone.
     Parts: `accuracy` in [0, 1] and `format`, 0 or 1: the tags are right and hold something.
     Raises UserError for options out of range, bad rows, and formulas without math-verify.
     """
@@ -72,7 +74,8 @@ class VisualReasoning(Task):
         weights: Mapping[str, float] = WEIGHTS,
         seed: int = 0,
     ):
-        check(set(topics) <= set(DRAWN), "topics", topics, f"some of {', '.join(DRAWN)}")
+        known = {topic.partition("/")[0] for topic in topics} <= set(DRAWN)
+        check(known, "topics", topics, f"some of {', '.join(DRAWN)}, or one question of theirs: pies/smallest")
         check(level in LEAST, "level", level, "1, 2 or 3")
         check(min(size) >= LEAST[level], "size", size, f"at least {LEAST[level]} pixels each way at level {level}")
         check(min(pool, held_out, per_picture) > 0, "pool", pool, "at least 1, as held_out and per_picture")
@@ -88,8 +91,10 @@ class VisualReasoning(Task):
         self.thinking, self.observe, self.template, self.options = thinking, observe, template, options
         self.measure, self.relative, self.medium = measure, relative, medium
         self._size, self._drawn = tuple(size), {"train": pool, "test": held_out}
+        for topic in self.topics:
+            _check_asked(topic, self._size, level)
         self._rows, self.bad_rows = readers.rows.read(data, questions.QUESTIONS)
-        if any(row.truth.kind == "math" for rows in self._rows.values() for row in rows):
+        if any(row.truth.kind == "math" for rows in self._rows.values() for row in readers.checked(rows)):
             same_math.judge()  # or there is none: said now and not at the first answer
 
     def samples(self, split: Split) -> Sequence[Sample]:
@@ -97,20 +102,20 @@ class VisualReasoning(Task):
 
     def _from_seed(self, split: Split, index: int) -> Sample:
         number, place = divmod(index, self.per_picture)
-        quiz, order = self._picture(split, number)
-        question = quiz.asked[order[place % len(order)]]
+        quiz, asked = self._picture(split, number)
+        question = asked[place % len(asked)]
         truth = Truth(question.kind, question.answer, question.options, absolute=question.absolute)
         tags = {"topic": question.topic.partition("/")[0], "skill": question.topic, "kind": question.kind}
         text = self._text(question.text, truth)
         prompt = Observation((f"{quiz.told} {text}",) if self.medium == "text" else (quiz.image, text))
         return Sample(f"visual_reasoning/{split}/{index:06d}", prompt, truth, tags=tags)
 
-    def _picture(self, split: Split, number: int) -> tuple[Quiz, list[int]]:
-        """A picture with what may be asked about it, and in which order it is."""
+    def _picture(self, split: Split, number: int) -> tuple[Quiz, list[Asked]]:
+        """A picture and what is asked about it, in random order."""
         rng = generator(self.seed, split, number)
-        draw = DRAWN[self.topics[int(rng.integers(len(self.topics)))]]
-        quiz = draw(rng, split, self._size, self.level)
-        return quiz, [int(i) for i in rng.permutation(len(quiz.asked))]
+        topic = self.topics[int(rng.integers(len(self.topics)))]
+        quiz, asked = _asked(topic, rng, split, self._size, self.level)
+        return quiz, [asked[int(i)] for i in rng.permutation(len(asked))]
 
     def _from_file(self, split: Split, index: int) -> Sample:
         row = self._rows[split][index]
@@ -175,3 +180,22 @@ class VisualReasoning(Task):
             "most_frequent_answer": max(truths.values(), default=0) / max(len(episodes), 1),
             "parse_fail": breakdown.parse_failures(episodes),
         }
+
+
+def _asked(topic: str, rng: Rng, split: Split, size: Size, level: int) -> tuple[Quiz, list[Asked]]:
+    """A picture of the topic with what may be asked of it, or with the one question that the topic names."""
+    name, _, skill = topic.partition("/")
+    for _ in range(TRIES):
+        quiz = DRAWN[name](rng, split, size, level)
+        if asked := [each for each in quiz.asked if not skill or each.topic == topic]:
+            return quiz, asked
+    raise RuntimeError(f"no {topic} for {split} in {TRIES} tries")
+
+
+def _check_asked(topic: str, size: Size, level: int) -> None:
+    """UserError where pictures of this level are never asked what the topic names."""
+    name, _, skill = topic.partition("/")
+    if skill:
+        rng = generator(0, "train", 0)
+        found = {each.topic for _ in range(SEEN) for each in DRAWN[name](rng, "train", size, level).asked}
+        check(topic in found, "topics", topic, f"at level {level}: {name}, {', '.join(sorted(found))}")

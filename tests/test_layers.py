@@ -18,7 +18,9 @@ PACKAGES = ("vlrl", "tasks", "rewards", "robot")
 # the packages and modules of ours that a layer may import; the first layer whose name fits a module counts
 LAYERS = {
     **dict.fromkeys(("vlrl.types", "vlrl.spelling"), ()),
-    "vlrl.strict": ("vlrl.types", "vlrl.spelling"),
+    "vlrl.credentials": ("vlrl.types",),
+    "vlrl.bundled": ("vlrl.spelling",),
+    "vlrl.strict": ("vlrl.bundled", "vlrl.credentials", "vlrl.types", "vlrl.spelling"),
     **dict.fromkeys(("vlrl.serve", "vlrl.serving", "vlrl.reward_model"), ("vlrl", "robot.serving")),  # policies, served
     "vlrl": ("vlrl",),
     "rewards": ("rewards",),
@@ -133,6 +135,7 @@ def unsafe(name: str) -> Iterator[str]:
             yield f"{name}:{call.lineno} calls torch.load without weights_only=True"
 
 
+@functools.cache
 def below(name: str) -> list[str]:
     """The modules that load when this one does, by its own statements."""
     return sorted({i.target for i in imports() if i.early and i.source == name and i.target in modules()})

@@ -1,24 +1,25 @@
-"""What the README shows works as it stands there."""
+"""A newcomer's first task and method, typed in as the documentation shows them, train."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 SMALL = ["train.steps=1", "train.prompts=2", "train.group_size=2", "eval.samples=4", "log.trackers=[]"]
+_spec = importlib.util.spec_from_file_location("documents", Path(__file__).with_name("documents.py"))
+documents = sys.modules["documents"] = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(documents)
 
 
-def block(first_line: str) -> str:
-    """The Python block that begins with a line."""
-    found = [b for b in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if b.startswith(first_line)]
-    assert len(found) == 1, first_line
-    return found[0]
+def block(page: str, file: str) -> str:
+    """The block of a page that is to be written into a file."""
+    (found,) = [each.text for each in documents.blocks(ROOT / page) if each.file == file]
+    return found
 
 
 def train(folder: Path, *changes: str) -> dict:
@@ -30,24 +31,18 @@ def train(folder: Path, *changes: str) -> dict:
     return json.loads((folder / "run" / "summary.json").read_text())
 
 
-def test_the_readmes_task_trains(tmp_path):
-    """A newcomer's first task, typed from the README, must run."""
-    (tmp_path / "digit_sum.py").write_text(block("# tasks/digit_sum.py"))
+def test_the_guides_task_trains(tmp_path):
+    """A newcomer's first task, typed from the guide, must run."""
+    (tmp_path / "digit_sum.py").write_text(block("docs/guides/own_task.md", "tasks/digit_sum.py"))
     assert train(tmp_path, "task=digit_sum:DigitSum")["rollouts"] == 4
 
 
-def test_the_readmes_method_trains(tmp_path):
-    """A newcomer's first method, typed from the README, must run with its option."""
-    (tmp_path / "my_methods.py").write_text(block("# my_methods.py"))
-    method = 'advantages=[{name: "my_methods:leave_one_out", scale: 0.5}]'
-    assert train(tmp_path, method)["updates"] == 1
-
-
-def test_the_readmes_commands_exist():
-    """Every `vlrl` command that the README names must be there."""
-    named = set(re.findall(r"(?:`|^)vlrl ([a-z-]+)", README, re.MULTILINE))
-    offered = subprocess.run(
-        [sys.executable, "-m", "vlrl.cli", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    assert named
-    assert [name for name in named if name not in offered] == []
+def test_the_readmes_and_the_guides_methods_train(tmp_path):
+    """A newcomer's first methods and reward, typed from the README and the guides, must run with their options."""
+    (tmp_path / "bounded.py").write_text(block("README.md", "bounded.py"))
+    (tmp_path / "my_losses.py").write_text(block("docs/guides/own_method.md", "my_losses.py"))
+    (tmp_path / "short_answers.py").write_text(block("docs/guides/own_reward.md", "short_answers.py"))
+    advantages = 'advantages=[{name: "bounded:bounded", bound: 0.5}]'
+    losses = 'losses=[{name: "my_losses:bounded_reinforce", most: 0.1}]'
+    process = 'process=[{name: "short_answers:brief", amount: 0.2}]'
+    assert train(tmp_path, advantages, losses, process)["updates"] == 1

@@ -1,4 +1,8 @@
-"""Checkpoints, whole or not at all: a temporary folder, synced, then renamed. Tensors as safetensors, no pickle."""
+"""Checkpoints, whole or not at all: a temporary folder, synced, then renamed. Tensors as safetensors, no pickle.
+
+Each lists its files with their sizes and SHA-256, so that what a disk or a copy damaged later is seen before it is
+loaded: a run then goes on from the newest one that is whole (`newest_whole`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import json
 import os
 import random
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +21,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from vlrl.parallel import by_main
+from vlrl import checksums
+from vlrl.parallel import by_main, here
 from vlrl.types import UserError
 
 STATE, TENSORS = "trainer.json", "trainer.safetensors"
@@ -85,16 +91,26 @@ def save(folder: Path, state: dict[str, Any], save_model: Callable[[Path], None]
         plain = flatten(state, tensors)
         save_file(tensors, temporary / TENSORS)
         (temporary / STATE).write_text(json.dumps(plain))
+        checksums.note(temporary)
         _sync(temporary)
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(temporary, folder)
-        _sync_folder(folder.parent)
+        _put(temporary, folder)
     except (OSError, SafetensorError, RuntimeError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
         older = latest(folder.parent)
         kept = f"the previous checkpoint {older} stays valid" if older else "there is no earlier checkpoint"
         raise UserError(f"cannot save the checkpoint {folder}: {reason}; {kept}") from None
+
+
+def _put(temporary: Path, folder: Path) -> None:
+    """Gives a whole folder its name. One that has it already is renamed first: at no moment is there neither."""
+    older = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(older, ignore_errors=True)
+    if folder.exists():
+        os.replace(folder, older)
+    os.replace(temporary, folder)
+    _sync_folder(folder.parent)
+    shutil.rmtree(older, ignore_errors=True)
 
 
 def load_state(folder: Path) -> dict[str, Any]:
@@ -112,9 +128,65 @@ def load_state(folder: Path) -> dict[str, Any]:
 
 
 def latest(checkpoints: Path) -> Path | None:
-    """The newest complete checkpoint."""
+    """The newest complete checkpoint, by its name; whether its files are still what was saved is not looked at."""
     saved = sorted(p for p in checkpoints.glob("step_*") if (p / STATE).exists())
     return saved[-1] if saved else None
+
+
+def newest_whole(checkpoints: Path) -> Path | None:
+    """The newest checkpoint whose files are what was saved, in every process the same; None: nothing was saved yet.
+
+    Newer ones that are damaged are named on stderr and set aside as `damaged_step_N`.
+
+    Raises:
+        UserError: there are checkpoints, and all are damaged.
+    """
+    name, problem = here().gather(_searched(checkpoints) if here().main else None)[0]
+    if problem:
+        raise UserError(f"{problem}: copy one back, or start anew without --resume")
+    return checkpoints / name if name else None
+
+
+def _searched(checkpoints: Path) -> tuple[str | None, str | None]:
+    """The name of the newest whole checkpoint; what is wrong where there are only damaged ones."""
+    for older in checkpoints.glob(".step_*.old"):  # killed between two renames
+        folder = checkpoints / older.name.removeprefix(".").removesuffix(".old")
+        if not folder.exists():
+            os.replace(older, folder)
+    for rest in (*checkpoints.glob(".step_*.old"), *checkpoints.glob(".step_*.part")):  # killed while saving
+        shutil.rmtree(rest, ignore_errors=True)
+    damaged: dict[Path, str] = {}
+    for folder in sorted(checkpoints.glob("step_*"), reverse=True):
+        problem = damage(folder)
+        if problem is None:
+            for other, why in damaged.items():
+                _set_aside(other, f"{other} is damaged ({why}): going on from {folder.name}")
+            return folder.name, None
+        damaged[folder] = problem
+    newest = next((f"{folder}: {why}" for folder, why in damaged.items()), None)
+    return None, newest and f"no checkpoint is whole ({newest})"
+
+
+def _set_aside(folder: Path, why: str) -> None:
+    print(f"vlrl: the checkpoint {why}", file=sys.stderr)
+    aside = folder.with_name(f"damaged_{folder.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    os.replace(folder, aside)
+
+
+def damage(folder: Path) -> str | None:
+    """What is wrong with a checkpoint's files; None: nothing. One without a list, of an older version, is only read."""
+    try:
+        return checksums.problem(folder)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        return str(error)
+    try:
+        load_state(folder)
+    except UserError:
+        return f"{STATE} or {TENSORS} cannot be read"
+    return None
 
 
 @by_main

@@ -13,38 +13,57 @@ from vlrl.commands import (
     bridge,
     data,
     engines,
+    grouped,
     looking,
     offpolicy,
     planning,
     preferences,
     residual,
     robots,
+    sharing,
     stages,
     training,
 )
+from vlrl.extras import lacking
 from vlrl.parallel.telling import check_command, to_tell
 from vlrl.types import UserError
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
-        prog="vlrl", description="Reinforcement learning for vision-language models and robot policies."
+        prog="vlrl",
+        usage="vlrl COMMAND ...     (vlrl COMMAND --help: its options)",
+        description="Reinforcement learning for vision-language models and robot policies.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", prog="vlrl", help=argparse.SUPPRESS)
     learning, rest = (training, stages, offpolicy, preferences), (planning, data, robots, residual, bridge, engines)
-    for subject in (*learning, *rest, looking):
+    for subject in (*learning, *rest, sharing, looking):
         subject.add(commands)
+    grouped.describe(commands)
+    top.epilog = grouped.text(commands)
     return top
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command. Exit codes: 0 done, 1 training stopped by itself, 2 something the user can mend, 130 Ctrl-C."""
-    options, extra = parser().parse_known_args(arguments)
+def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What a command line asks for. Ends the process with exit code 2, and says why, where it is none of ours."""
+    words = sys.argv[1:] if arguments is None else arguments
+    top = parser()
+    if words and (problem := grouped.unknown(words[0])):
+        top.error(problem)
+    options, extra = top.parse_known_args(words)
     if hasattr(options, "changes"):  # argparse takes them before options only
         options.changes = [*options.changes, *(text for text in extra if not text.startswith("-"))]
         extra = [text for text in extra if text.startswith("-")]
     if extra:
-        parser().error(f"unknown option {extra[0]!r}")
+        hint = "; settings are written key=value, as train.steps=10" if hasattr(options, "changes") else ""
+        top.error(f"unknown option {extra[0]!r}{hint}")
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command. Exit codes: 0 done, 1 training stopped by itself, 2 something the user can mend, 130 Ctrl-C."""
+    options = parsed(arguments)
     sys.path.insert(0, str(Path.cwd()))  # a user's own `my_module:thing`
     try:
         check_command(options.command)
@@ -53,6 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if told := to_tell(error):
             print(f"vlrl: {told}", file=sys.stderr)
         return getattr(error, "exit_code", 2)
+    except ModuleNotFoundError as error:
+        if not (told := lacking(error)):
+            raise
+        print(f"vlrl: {told}", file=sys.stderr)
+        return 2
     except BrokenPipeError:  # the reader, `head` for example, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import Field
 
-from vlrl.strict import Component, Count, Plugin, Rate, Section, load_as
+from vlrl.strict import Change, Component, Count, Plugin, Rate, Section, load_as
 from vlrl.types import Data
 
 
@@ -66,6 +66,10 @@ class TrainSection(Section):
     betas: Annotated[list[float], Field(min_length=2, max_length=2)] = [0.9, 0.999]
     max_grad_norm: Rate = 1.0
     max_bad_updates: Count = 5  # non-finite updates in a row before the run stops
+    reward_s: Rate | None = None  # seconds for one episode's reward, else it gives no credit; default: no limit
+    # steps that the weights which play may be older than those that learn; above 0 both go on at the same time
+    # (docs/asynchronous.md). 0: each step is played by the weights that it trains
+    staleness: Annotated[int, Field(ge=0)] = 0
 
 
 class EvalSection(Section):
@@ -113,7 +117,7 @@ class Config(Section):
     hooks: list[Plugin] = []  # what happens between steps: schedules, references reset, supervised steps
 
 
-def load(path: str | Path, changes: Sequence[str] = ()) -> Config:
+def load(path: str | Path, changes: Sequence[Change] = ()) -> Config:
     """A YAML file and changes to it -> the checked configuration.
 
     Raises:

@@ -19,7 +19,7 @@ from transformers import (
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
     Qwen2_5_VLProcessor,
-    Qwen2TokenizerFast,
+    Qwen2TokenizerFast,  # ty: ignore[missing-module-member]
     Qwen2VLImageProcessor,
     Qwen2VLVideoProcessor,
     Qwen3VLConfig,

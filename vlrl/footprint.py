@@ -15,15 +15,19 @@ DRAWN, SCORED = 4, 6
 
 def held(run: Run) -> dict[str, float]:
     """What is there all the time, gradients during an update."""
-    frozen = parameters(run.geometry).all + run.adapters - run.trained
-    weights = FULL * run.trained + run.width * frozen  # mixed precision narrows what does not train
-    parts = {
-        "weights": weights,
-        "gradients": FULL * run.trained,
-        "optimizer": FULL * run.states * run.trained,
-        "reference": weights if run.copied else 0,
+    every = parameters(run.geometry).all + run.adapters
+    whole = _held(run, run.whole_trained, run.whole - run.whole_trained)
+    parted = _held(run, run.trained - run.whole_trained, every - run.trained - run.whole + run.whole_trained)
+    held = {name: whole[name] + parted[name] / run.shards for name in whole}
+    return held | {"reference": whole["weights"] + parted["weights"] if run.copied else 0}
+
+
+def _held(run: Run, trained: float, frozen: float) -> dict[str, float]:
+    return {
+        "weights": FULL * trained + run.width * frozen,  # mixed precision narrows what does not train
+        "gradients": FULL * trained,
+        "optimizer": FULL * run.states * trained,
     }
-    return {name: size / run.shards for name, size in parts.items()}
 
 
 def rollout(run: Run) -> dict[str, float]:
@@ -37,6 +41,7 @@ def rollout(run: Run) -> dict[str, float]:
     cached = written * _cached(run, run.width) + rows * group.prompt * _cached(run, 0 if kept else run.width)
     return {
         "gradients": 0,
+        "gathered weights": run.width * (parameters(run.geometry).all + run.adapters - run.whole) * (run.shards > 1),
         "activations": (prompts(run, rows) if kept else 0) + passing(run, rows),
         "weights for products": _products(run, graphs=int(kept)),
         "cache": cached,
@@ -84,14 +89,19 @@ def _room(completion: float, block: int = 32) -> float:
 
 
 def _products(run: Run, graphs: int) -> float:
-    """Matrices in bfloat16. Each graph holds its own; without one, autocast holds those of weights that are trained."""
-    if run.width == FULL:
-        return 0
+    """Matrices in bfloat16. Each graph holds its own; without one, autocast holds those of weights that are trained.
+
+    Of weights in parts, two layers that are gathered, and for a whole pass the embeddings and the head.
+    """
     tower, language = run.geometry.tower, run.geometry.language
+    words = language.vocabulary * language.hidden
+    gathered = run.width * (2 * language.block_matrices + 2 * words) if run.shards > 1 and graphs else 0
+    if run.width == FULL:
+        return gathered
     seen = tower.depth * tower.block_matrices + (1 + tower.deepstack) * tower.merger_matrices
-    spoken = language.layers * language.block_matrices + language.vocabulary * language.hidden
+    spoken = 0 if run.shards > 1 else language.layers * language.block_matrices + words
     held = 0 if run.update.checkpointed else graphs
-    return run.width * (
+    return gathered + run.width * (
         max(held, run.update.language == 2) * spoken
         + max(held, run.update.vision == 2) * bool(run.update.vision) * seen
     )

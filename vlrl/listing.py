@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 
 from vlrl import registry
+from vlrl.bundled import described
 from vlrl.policies import FAMILIES
 from vlrl.strict import suggest
 from vlrl.types import UserError
@@ -54,7 +55,10 @@ def _robots() -> Iterator[Row]:
         yield name, f"needs {entry.needs}", entry.summary
 
 
-KINDS = {"tasks": _tasks, "rewards": _rewards, "methods": _methods, "policies": _policies, "robots": _robots}
+KINDS = {
+    "tasks": _tasks, "rewards": _rewards, "methods": _methods, "policies": _policies, "robots": _robots,
+    "configs": described,
+}  # fmt: skip
 
 
 def _first_line(target: object) -> str:

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from vlrl.parallel import by_main
 from vlrl.strips import strip
-from vlrl.types import Episode, plain
+from vlrl.types import Episode, UserError, plain
 
 THUMBNAIL = 256  # pixels of the longer side of a saved rollout's image
 
@@ -30,14 +31,22 @@ THUMBNAIL = 256  # pixels of the longer side of a saved rollout's image
 def write_text(path: Path, text: str) -> None:
     """Whole or not at all: a temporary name, then a rename."""
     temporary = path.with_name(f".{path.name}.part")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    with named(path):
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
 
 
 @by_main
 def open_folder(out: Path, config: str | None) -> None:
-    """Makes a run's folder and writes its configuration; None: it is there."""
-    (out / "rollouts" / "images").mkdir(parents=True, exist_ok=True)
+    """Makes a run's folder and writes its configuration; None: it is there.
+
+    Raises:
+        UserError: there cannot be such a folder.
+    """
+    try:
+        (out / "rollouts" / "images").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"out: cannot write {out}: {error.strerror}") from None
     if config is not None:
         write_text(out / "config.yaml", config)
 
@@ -51,8 +60,17 @@ def say(text: str) -> None:
 @by_main
 def append_row(path: Path, row: dict[str, Any]) -> None:
     """One JSON object as one line."""
-    with path.open("a", encoding="utf-8") as file:
+    with named(path), path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
+
+
+@contextlib.contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Says which file an error is about: a full disk shows when a file is flushed, which no longer knows its name."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, error.filename or str(path)) from None
 
 
 def cut_after(path: Path, step: int) -> None:
@@ -103,7 +121,7 @@ def provenance(seed: int) -> list[str]:
 def commit() -> str:
     """The git commit of this code, with a mark when the tree was changed."""
     try:
-        here = {"cwd": Path(__file__).parent, "capture_output": True, "text": True, "timeout": 10}
+        here: dict[str, Any] = {"cwd": Path(__file__).parent, "capture_output": True, "text": True, "timeout": 10}
         head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], **here)
         changed = subprocess.run(["git", "status", "--porcelain"], **here)
     except (OSError, subprocess.TimeoutExpired):

@@ -25,7 +25,9 @@ GOLDEN = {
     "drgrpo_loss_const": ("constant",), "kl_estimators": ("kl", "kl_in_reward"), "gspo_loss": ("gspo", "gspo_token"),
     "dhpo_loss_reconstruction": ("dhpo",), "cov_entropy_control": ("clip_cov", "kl_cov"), "disco_loss": ("disco",),
     "dapo_overlong": ("overlong",), "noisy_verifier_correction": ("noise_backward", "noise_forward"),
-    "laser_reward": ("laser", "laser_d", "laser_de"),
+    "laser_reward": ("laser", "laser_d", "laser_de"), "vade_counts": ("vade",), "curriculum_shares": ("curriculum",),
+    "ssr_draw": ("ssr",), "latr_tree": ("latr",), "essa_singular_values": ("essa",), "essa_generation": ("essa",),
+    "gigpo_advantage": ("gigpo",), "reg_grpo_loss": ("reg_grpo",),
 }  # fmt: skip
 # runs that learned: plug-in -> page of docs/ that shows one
 LEARNED = {

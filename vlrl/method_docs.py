@@ -57,10 +57,12 @@ easy tasks: a method that does nothing here may do much where groups seldom agre
   ([results](results.md#single-rollout-against-groups)); ReLIFT where right answers are known
   ([results](results.md#one-method-of-each-kind-against-grpo)); off-policy learning with demonstrations for robots, by
   far (RLPD, DSRL, residual SAC: [manipulation](manipulation.md#methods-at-equal-ticks)).
-- **Made no difference that could be shown**: SSR, LATR, VADE, DAPO's refill, RLOO, DAPO without refill, Reg-GRPO; on
-  robots SRPO and PPO with a critic.
-- **Did harm**: GHPO's hints and ESSA from a fresh adapter, at equal rollouts; VLA-RL's process reward and ResiP at few
-  episodes.
+- **Made no difference that could be shown**: SSR, LATR, VADE, DAPO's refill, RLOO, DAPO without refill, Reg-GRPO,
+  forced rethinking (at 3.6 times the tokens: [results](results.md#forced-rethinking-where-there-are-thoughts)), GiGPO
+  in a browser ([results](results.md#gigpo-in-a-browser)); on robots SRPO and PPO with a critic.
+- **Did harm**: GHPO's hints and ESSA from a fresh adapter, at equal rollouts; AReaL's decoupled objective with one
+  update a step and a staleness of 4 ([asynchronous](asynchronous.md#measured)); VLA-RL's process reward at few
+  episodes, and ResiP where its start seldom succeeds.
 
 ## Add your own in 10 lines
 

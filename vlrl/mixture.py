@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -33,6 +34,12 @@ class Mixture:
         self.tasks = {name: _made(name, part) for name, part in parts.items()}
         limits = [task.at_once for task in self.tasks.values() if getattr(task, "at_once", None) is not None]
         self.at_once = min(limits) if limits else None
+
+    def __copy__(self) -> Mixture:
+        """One whose tasks are told of steps apart from this one's."""
+        made = object.__new__(type(self))
+        made.__dict__ |= self.__dict__ | {"tasks": {name: copy.copy(task) for name, task in self.tasks.items()}}
+        return made
 
     @property
     def bad_rows(self) -> tuple[BadRow, ...]:

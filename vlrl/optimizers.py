@@ -86,7 +86,8 @@ def build(
 
 def _adamw(parameters: Sequence[nn.Parameter], **options: Any) -> torch.optim.AdamW:
     """torch's own, in one pass over each tensor where the device has a kernel for that."""
-    fused = all(p.device.type in ("cpu", "cuda") for p in parameters)
+    in_parts = any(hasattr(p, "placements") for p in parameters)  # of several processes: no one kernel knows them all
+    fused = all(p.device.type in ("cpu", "cuda") for p in parameters) and not in_parts
     return torch.optim.AdamW(parameters, fused=fused, **options)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
+from vlrl.notices import Notices
 from vlrl.parallel import here
 from vlrl.types import UserError
 
@@ -22,9 +24,10 @@ class StoppedError(UserError):
 class Progress:
     """Step, reward, accuracy, seconds a step, time left: in place on a terminal, now and then in a file."""
 
-    def __init__(self, steps: int, done: int = 0, stream=None):
+    def __init__(self, steps: int, done: int = 0, stream=None, notices: Notices | None = None):
         self.steps, self.begun, self.stream = steps, done, stream or sys.stderr
         self.terminal = self.stream.isatty()
+        self.notices = notices or Notices()
 
     def __enter__(self) -> Progress:
         self.start = self.last = time.perf_counter()
@@ -42,6 +45,21 @@ class Progress:
             f"{row['seconds']:.2f} s/step  {left} left",
             step in (1, self.steps),
         )
+        for notice in self.notices.see(row):
+            self.say(notice)
+
+    def saving(self, save: Callable[[], None]) -> None:
+        """Calls what saves; says so where saving takes most of the time."""
+        begun = time.perf_counter()
+        save()
+        for notice in self.notices.saved(time.perf_counter() - begun):
+            self.say(notice)
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if here().main:
+            self.stream.write(f"\nvlrl: {text}\n")
+            self.stream.flush()
 
     def note(self, text: str) -> None:
         """Something that takes long and is no step."""

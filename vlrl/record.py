@@ -116,7 +116,8 @@ def _play(
 
 def _gold(policy: Any, task: Any, environment: Environment, episode: Episode, shown: Observation) -> Decision:
     frames = policy.prompt(shown).frames
-    text = environment.gold(frames) if hasattr(environment, "gold") else task.gold(episode.sample, frames)
+    own = getattr(environment, "gold", None)
+    text = own(frames) if own else task.gold(episode.sample, frames)
     if text is None:
         raise UserError(f"sample {episode.sample.id}: no gold action is known; choose others, or record --by policy")
     return policy.decide(shown, text)

@@ -85,7 +85,8 @@ def find(kind: str, name: str, path: str = "") -> Any:
     if kind == "task" and not colon:
         module_name, attribute = f"tasks.{name}", _camel(name)
         if name not in _modules("tasks"):
-            raise UserError(f"{path or kind}: unknown task {name!r}{suggest(name, [*task_names(), *MIXTURES])}")
+            hint = suggest(name, [*task_names(), *MIXTURES])
+            raise UserError(f"{path or kind}: unknown task {name!r}{hint}; your own is named FILE:CLASS, without .py")
     elif not colon:
         known = names(kind)
         if name not in known:
@@ -133,8 +134,10 @@ def chosen(value: str | Mapping[str, Any], path: str, noun: str, known: Mapping[
 class AsksTask(Protocol):
     """A configuration, or a part of one, that names a task and its data."""
 
-    task: Component
-    data: DataSection
+    @property
+    def task(self) -> Component: ...
+    @property
+    def data(self) -> DataSection: ...
 
 
 def make_task(section: AsksTask, path: str = "task") -> Any:
@@ -143,6 +146,12 @@ def make_task(section: AsksTask, path: str = "task") -> Any:
     Raises:
         UserError: `data` names files, but the task makes its own samples.
     """
+    task = _made_task(section, path)
+    task.reward_s = getattr(getattr(section, "train", None), "reward_s", None)  # read by vlrl/scoring.py
+    return task
+
+
+def _made_task(section: AsksTask, path: str) -> Any:
     component, data = section.task, section.data
     if "data" in inspect.signature(find("task", component.name, f"{path}.name")).parameters:
         return make("task", component, path, data=data.plain())

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
 from vlrl import registry
+from vlrl.scoring import one_line
 from vlrl.strict import Component, Section, check_options, explain, suggest
 from vlrl.types import Decision, Episode, Frame, Observation, Sample, Score, Step, Turn, UserError, plain
 
@@ -54,6 +56,20 @@ def score_file(name: str, path: str) -> Iterator[dict[str, Any]]:
     return _scored(_scorer(name), path)
 
 
+def score_rows(name: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """As `score_file`, of rows at hand.
+
+    Raises:
+        UserError: nothing of that name; the first row that cannot be scored, by its number from 1.
+    """
+    score = _scorer(name)
+    for number, row in enumerate(rows, start=1):
+        try:
+            yield _finite(score(number, row))
+        except UserError as error:
+            raise UserError(f"row {number}: {error}") from None
+
+
 def _scored(score: Scorer, path: str) -> Iterator[dict[str, Any]]:
     number = bad = first = 0
     try:
@@ -63,12 +79,20 @@ def _scored(score: Scorer, path: str) -> Iterator[dict[str, Any]]:
     with file:
         for number, line in enumerate(file, start=1):
             try:
-                yield score(number, _decoded(line))
-            except UserError as error:
+                yield _finite(score(number, _decoded(line)))
+            except Exception as error:  # a user's own task or reward may raise anything
                 bad, first = bad + 1, first or number
-                yield {"row": number, "error": str(error)}
+                yield {"row": number, "error": str(error) if isinstance(error, UserError) else one_line(error)}
     if bad:
         raise UserError(f"{path}: {bad} of {number} rows could not be scored, the first is row {first}")
+
+
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    """UserError where the result is no number that JSON could hold."""
+    name = next(key for key in ("value", "reward") if key in row)
+    if not math.isfinite(row[name]):
+        raise UserError(f"{name} is {row[name]}: a reward must be finite")
+    return row
 
 
 def _decoded(line: bytes) -> Mapping[str, Any]:
@@ -123,7 +147,7 @@ def _task_row(task_with: Callable[[str], Any], number: int, values: Mapping[str,
     task = task_with(json.dumps(row.task, sort_keys=True))
     sample = Sample(str(number), Observation(()), _truth(task, row))
     _check_truth(task, sample, row)
-    score = _score(task, sample, row.completion, _frames(row, row.coordinates))
+    score = of_text(task, sample, row.completion, _frames(row, row.coordinates))
     return {
         "id": number if row.id is None else row.id, "reward": task.reward(score), "parts": dict(score.parts),
         "correct": score.correct, "answer": plain(score.answer), "reason": score.reason,
@@ -161,7 +185,7 @@ def _check_truth(task: Any, sample: Sample, row: TaskRow) -> None:
     """A truth is what the task can answer rightly; any other would count against the model."""
     frames = _frames(row, "rel1")
     try:
-        right = _score(task, sample, task.gold(sample, frames), frames).correct == 1.0
+        right = of_text(task, sample, task.gold(sample, frames), frames).correct == 1.0
     except (TypeError, ValueError, IndexError, KeyError, AttributeError, OverflowError):
         right = False
     if not right:
@@ -169,7 +193,7 @@ def _check_truth(task: Any, sample: Sample, row: TaskRow) -> None:
         raise UserError(f"answer: {row.answer!r} is no truth of this task{hint}")
 
 
-def _score(task: Any, sample: Sample, completion: str, frames: tuple[Frame, ...]) -> Score:
+def of_text(task: Any, sample: Sample, completion: str, frames: tuple[Frame, ...]) -> Score:
     """The score of one turn that no policy took: there are no log-probabilities."""
     decision = Decision(completion, logprobs=None, entropy=None, cut=False, frames=frames)
     return task.score(Episode(sample, 0, [Turn(sample.prompt, decision, Step(sample.prompt, done=True))]))

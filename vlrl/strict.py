@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
+from vlrl import credentials
+from vlrl.bundled import config_file, nearest
 from vlrl.spelling import suggest
 from vlrl.types import UserError
 
@@ -41,6 +44,7 @@ def _named(value: Any) -> Any:
 Plugin = Annotated[Component, BeforeValidator(_named)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+Change = str | Mapping[str, Any]  # `key.path=value`, a recipe's file or name; from Python also {key path: value}
 
 
 class _Loader(yaml.SafeLoader):
@@ -61,21 +65,22 @@ _Loader.add_implicit_resolver(
 )
 
 
-def load_as[S: Section](model: type[S], path: str | Path, changes: Sequence[str] = ()) -> S:
+def load_as[S: Section](model: type[S], path: str | Path, changes: Sequence[Change] = ()) -> S:
     """A YAML file and changes to it -> a checked section; components are left to whoever makes them.
 
     Args:
-        path: the file; its `base:` files lie beneath it.
-        changes: in order, `key.path=value` or further YAML files (recipes). A recipe laid over a config brings only
-            what it says itself: its own `base:` is for running it alone.
+        path: the file, or a bundled config's name as `vlrl list configs` has it; its `base:` files lie beneath it.
+        changes: in order, `key.path=value`, further YAML files (recipes) or mappings of key paths to values. A recipe
+            laid over a config brings only what it says itself: its own `base:` is for running it alone.
 
     Raises:
-        UserError: a file is missing or no YAML mapping, a key is unknown or ill-typed.
+        UserError: a file is missing or no YAML mapping, a key is unknown or ill-typed, a URL holds a password.
     """
     values = _read(Path(path))
     for change in changes:
-        recipe = change.endswith((".yaml", ".yml")) and "=" not in change
-        values = merge(values, _read(Path(change), with_base=False) if recipe else _override(change))
+        values = merge(values, _said(change))
+    if problem := credentials.problem(values):
+        raise UserError(f"{path}: {problem}")
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -96,12 +101,18 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(path: Path, seen: tuple[Path, ...] = (), with_base: bool = True) -> dict[str, Any]:
+    path = config_file(path)
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except FileNotFoundError:
+        raise UserError(f"there is no config {path}{nearest(path)}") from None
+    except IsADirectoryError:
+        hint = f", perhaps {path / 'config.yaml'}" if (path / "config.yaml").is_file() else ""
+        raise UserError(f"cannot read the config {path}: it is a folder; name a YAML file{hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the config {path}: {getattr(error, 'strerror', None) or error}") from None
     except yaml.YAMLError as error:
-        raise UserError(f"{path} is no valid YAML: {' '.join(str(error).split())}") from None
+        raise UserError(f"{path} is no valid YAML: {credentials.hidden(' '.join(str(error).split()))}") from None
     if not isinstance(values, dict):
         raise UserError(f"{path} holds no mapping of keys to values")
     bases = values.pop("base", [])
@@ -119,17 +130,31 @@ def _read(path: Path, seen: tuple[Path, ...] = (), with_base: bool = True) -> di
     return merge(below, values)
 
 
+def _said(change: Change) -> dict[str, Any]:
+    """What a change says, as a config would."""
+    if isinstance(change, Mapping):
+        plain = ((key, str(value) if isinstance(value, Path) else value) for key, value in change.items())
+        return reduce(merge, (_nested(key, value) for key, value in plain), {})
+    recipe = "=" not in change and (change.endswith((".yaml", ".yml")) or config_file(change).is_file())
+    return _read(Path(change), with_base=False) if recipe else _override(change)
+
+
+def _nested(key: str, value: Any) -> dict[str, Any]:
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return value
+
+
 def _override(text: str) -> dict[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"[A-Za-z_][\w.]*", key):
-        raise UserError(f"override {text!r}: write key.path=value, for example train.steps=10")
+        told = "it is no file; write key.path=value, for example train.steps=10, or a recipe's YAML"
+        raise UserError(f"override {credentials.hidden(text)!r}: {told}{'' if equals else nearest(text)}")
     try:
         parsed: Any = yaml.load(value, _Loader)
     except yaml.YAMLError:
-        raise UserError(f"override {text!r}: the value is no valid YAML") from None
-    for part in reversed(key.split(".")):
-        parsed = {part: parsed}
-    return parsed
+        raise UserError(f"override {credentials.hidden(text)!r}: the value is no valid YAML") from None
+    return _nested(key, parsed)
 
 
 def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") -> str:
@@ -169,6 +194,8 @@ def check_options(options: Mapping[str, Any], parameters: Mapping[str, tuple[Any
     Raises:
         UserError: with the option's path.
     """
+    if problem := credentials.problem(options, path):
+        raise UserError(problem)
     model = create_model("Options", __config__=ConfigDict(extra="forbid", strict=False), **parameters)
     try:
         checked = model.model_validate(dict(options))

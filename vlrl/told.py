@@ -70,6 +70,7 @@ def describe(episodes: list[Episode], rollouts: Rollouts, advantage: torch.Tenso
         **{f"parse_fail/{reason}": count / n for reason, count in sorted(reasons.items())},
         **{f"fault/{why}": count for why, count in sorted(Counter(w for e in episodes for w in e.faults).items())},
     }  # fmt: skip
-    if rollouts.reference is not None:
-        row["kl"] = k3(rollouts.logprobs, rollouts.reference, mask)
+    for name, other in (("kl", rollouts.reference), ("kl_teacher", rollouts.teacher)):
+        if other is not None:
+            row[name] = k3(rollouts.logprobs, other, mask)
     return row

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from vlrl import checkpoint, log, optimizers, registry
+from vlrl import checkpoint, datafiles, log, registry
 from vlrl.batch import columns, decisions_of, estimate, last_features, lessons_of, padded, shaped
+from vlrl.clock import Clock
+from vlrl.collector import Collector
 from vlrl.config import Config
 from vlrl.evaluate import Result, evaluate
+from vlrl.notices import Notices
 from vlrl.parallel import by_main, here
 from vlrl.parallel.episodes import columns_of, mine, to_show
-from vlrl.parallel.gradients import Replicated
 from vlrl.parallel.start import launched
+from vlrl.players import Player, Pool
 from vlrl.policies.load import bundled, described, newest_checkpoint
 from vlrl.policies.load import load as load_policy
 from vlrl.progress import Progress, StoppedError, Stopper
@@ -28,7 +29,8 @@ from vlrl.rollout import collect
 from vlrl.teacher import Teacher
 from vlrl.told import describe, mean_advantage, spread
 from vlrl.types import Decision, Episode, Rollouts
-from vlrl.update import Totals, Updater
+from vlrl.update import Totals
+from vlrl.updating import rate, updater
 from vlrl.work import mfu
 
 
@@ -41,6 +43,8 @@ class Trainer:
         self.accelerator = launched(self.out, config.log.trackers)
         registry.check_policy(config, described(newest_checkpoint(bundled(config.policy.model))))
         torch.manual_seed(config.seed)
+        if resume:
+            datafiles.check(self.out, config)
         self.task = registry.make_task(config)
         self.samples = self.task.samples("train")
         self.policy = load_policy(config.policy, shared_prefix=train.shared_prefix, seed=config.seed)
@@ -64,20 +68,11 @@ class Trainer:
         self.replay = [registry.make("replay", c, f"replay.{i}", *given) for i, c in enumerate(config.replay)]
         self.teacher = Teacher(config.policy) if registry.needs_teacher(config) else None
         if hasattr(self.rollouts, "pool"):
-            self.rollouts.pool = [self.samples[i] for i in self.sampler.positions]
-        learned = [p for p in self.policy.model.parameters() if p.requires_grad]
-        self.optimizer = optimizers.build(
-            self.policy.model, train.optimizer, lr=train.lr, betas=tuple(train.betas), weight_decay=train.weight_decay
-        )
-        shared = Replicated(here(), learned)
-        terms = [registry.make("losses", c, f"losses.{i}") for i, c in enumerate(config.losses)]
-        clip_range = next(((t.keywords["low"], t.keywords["high"]) for t in terms if "high" in t.keywords), (0.2, 0.2))
-        self.updater = Updater(
-            self.policy, self.optimizer, terms, registry.make("weighing", config.weighing, "weighing"),
-            backward=torch.Tensor.backward, clip=functools.partial(shared.clip, train.max_grad_norm),
-            parts=train.minibatches, epochs=train.epochs, micro=train.microbatch, clip_range=clip_range,
-            skip=train.skip_zero, target_kl=train.target_kl, shared=shared,
-        )  # fmt: skip
+            self.rollouts.pool = Pool(self.samples, self.sampler.positions)
+        self.collector = Collector(config, self.sampler, Player(self.policy, self.task, self.rollouts, self.samples))
+        saved = checkpoint.newest_whole(self.out / "checkpoints") if resume else None
+        self.updater = updater(config, self.policy, saved)
+        self.optimizer = self.updater.optimizer
         self.hooks = [
             registry.make("hooks", c, f"hooks.{i}", self.policy, self.task, self.updater, config.seed)
             for i, c in enumerate(config.hooks)
@@ -85,9 +80,11 @@ class Trainer:
         # What a checkpoint holds beside weights, optimizer and generators.
         self.step = 0
         self.counts = {"rollouts": 0, "updates": 0, "skipped": 0, "bad_in_a_row": 0}
-        self.clock = {"wall_s": 0.0, "cpu_s": 0.0}  # cpu_s: of this process and of the task's
+        self.clock = Clock(self.collector)
         self.results: dict[str, dict[str, float]] = {}  # before, best, after
-        self.resumed = resume and self._restore()
+        self.resumed = saved is not None
+        if saved:
+            self._restore(saved)
         here().wait()  # all have read what is set aside now
         if resume and not self.resumed:  # killed before its first checkpoint
             log.forget_after(self.out, -1)
@@ -100,7 +97,9 @@ class Trainer:
         """Trains to the end and returns the summary. Ctrl-C or SIGTERM finishes the step, saves and stops."""
         train, every = self.config.train, self.config.eval.every
         self._open_folder()
-        with Stopper() as stopper, Progress(train.steps, self.step) as progress, self._clock():
+        notices = Notices(by_advantage=all(each.name != "silent" for each in self.config.advantages))
+        shown = Progress(train.steps, self.step, notices=notices)
+        with Stopper() as stopper, shown as progress, self.clock, self.collector:
             if not self.resumed:
                 self._evaluate("before", progress)
                 for estimator in self.estimators:
@@ -112,7 +111,7 @@ class Trainer:
                 if last or (every and self.step % every == 0):
                     self._evaluate("after" if last else "during", progress)
                 if last or stop or self.step % self.config.log.checkpoint_every == 0:
-                    self._save()
+                    progress.saving(self._save)
                     by_main(write_report)(self.out)
                 if stop and not last:
                     raise StoppedError(
@@ -122,14 +121,10 @@ class Trainer:
 
     def _step(self) -> dict[str, Any]:
         """Collect, score, estimate, update: one step of every method."""
-        train, clock = self.config.train, time.perf_counter
-        start, cpu = clock(), self._cpu_s()
+        clock = time.perf_counter
+        start, cpu = clock(), self.clock.cpu_s()
         self._work(decisions=[], seconds=0)  # an evaluation's is not the step's
-        self._tell_step()
-        chosen = [self.samples[i] for i in self.sampler.draw(train.prompts)]
-        episodes = self.rollouts(
-            self.policy, self.task, chosen, train.group_size, self.step, keep=self._keeps_prefill()
-        )
+        player, episodes = self.collector.collect(self.step, keep=self._keeps_prefill())
         if hasattr(self.sampler, "observe"):
             self.sampler.observe(episodes)
         for part in self.process:
@@ -144,18 +139,19 @@ class Trainer:
         estimated = clock()
         totals = self.updater.step(decisions, learned, credit, (self.config.seed, self.step))
         self.step += 1
-        played = getattr(self.rollouts, "played", len(episodes))  # a strategy may leave out some
+        played = getattr(player.rollouts, "played", len(episodes))  # a strategy may leave out some
         self._count(totals, played)
-        row = {"step": self.step, "played": played, "lr": self._lr(-1)}
+        row = {"step": self.step, "played": played, "lr": rate(self.config.train, self.step - 1)}
         row |= describe(episodes, rollouts, advantage, totals)
         for hook in self.hooks:
             if hasattr(hook, "after"):
                 hook.after(self.step, row)
-        for part in (self.policy, self.sampler, self.rollouts, *self.process, *self._learning(), *self.hooks):
+        collected_by = (player.policy, self.sampler, player.rollouts, self.collector)
+        for part in (*collected_by, *self.process, *self._learning(), *self.hooks):
             row |= getattr(part, "metrics", {})
         timing = {"step": self.step, "seconds": clock() - start, "rollout": collected - start,
                   "estimate": estimated - collected, "update": clock() - estimated,
-                  "cpu": self._cpu_s() - cpu, **self._work(mine(decisions), clock() - start)}  # fmt: skip
+                  "cpu": self.clock.cpu_s() - cpu, **self._work(mine(decisions), clock() - start)}  # fmt: skip
         self._log(row, timing)
         if self.step == 1 or self.step % self.config.log.rollouts_every == 0:
             kept = spread(len(episodes), self.config.log.rollouts)
@@ -193,7 +189,7 @@ class Trainer:
     def _prepare(self) -> None:
         """What the present step's number decides of the update."""
         for setting in self.optimizer.param_groups:
-            setting["lr"] = self._lr()
+            setting["lr"] = rate(self.config.train, self.step)
         for hook in self.hooks:
             if hasattr(hook, "before"):
                 hook.before(self.step)
@@ -209,31 +205,17 @@ class Trainer:
             row["mfu"] = mfu(row["flops"], seconds, self.policy.work.device)
         return {name if name.endswith("_s") else f"work/{name}": v for name, v in row.items() if v is not None}
 
-    def _tell_step(self) -> None:
-        """Rewards that grow stricter hang on the step alone, so that a resumed run goes on with them."""
-        if hasattr(self.task, "at_step"):  # tasks of users' own may lack it
-            self.task.at_step(self.step)
-
     def _keeps_prefill(self) -> bool:
         """Whether one update sees all of a step's rollouts under the weights that made them."""
         train = self.config.train
         whole = train.minibatches == train.epochs == 1 and not train.microbatch and not self.replay
         first = not self._revisiting()  # such an estimator would evaluate before the update
-        here_written = getattr(self.policy, "engine", None) is None
-        return train.shared_prefix and whole and first and here_written and getattr(self.task, "at_once", None) is None
+        here_written = getattr(self.policy, "engine", None) is None and getattr(self.task, "at_once", None) is None
+        in_parts = self.updater.shared.in_parts  # kept passes would be made there in parts
+        return train.shared_prefix and whole and first and here_written and not train.staleness and not in_parts
 
     def _revisiting(self) -> list[Any]:
         return [estimator for estimator in self.estimators if hasattr(estimator, "revisit")]
-
-    def _lr(self, offset: int = 0) -> float:
-        """The learning rate of the present step: warm-up, then constant or linear to `lr_end`."""
-        train, step = self.config.train, self.step + offset
-        if step < train.warmup:
-            return train.lr * (step + 1) / train.warmup
-        if train.lr_end is None:
-            return train.lr
-        share = (step - train.warmup) / max(1, train.steps - train.warmup)
-        return train.lr + (train.lr_end - train.lr) * share
 
     def _count(self, totals: Totals, rollouts: int) -> None:
         """Counters, and the stop after too many non-finite updates in a row."""
@@ -264,7 +246,7 @@ class Trainer:
         of_key: dict[str, list[int]] = {}
         for i in self.sampler.positions:
             of_key.setdefault(self.samples[i].key, []).append(i)
-        order, cpu = list(of_key), self._cpu_s()
+        order, cpu = list(of_key), self.clock.cpu_s()
         for begin in range(0, len(order), self.config.train.prompts):
             keys = order[begin : begin + self.config.train.prompts]
             # a bucket's responses are to several of its samples
@@ -274,11 +256,11 @@ class Trainer:
                 estimator.begin(key, rewards[i * wanted : (i + 1) * wanted])
             self.counts["rollouts"] += len(rewards)
             progress.note(f"first responses {begin + len(keys)}/{len(order)}")
-        log.append_row(self.out / "timings.jsonl", {"step": 0, "cpu": self._cpu_s() - cpu})
+        log.append_row(self.out / "timings.jsonl", {"step": 0, "cpu": self.clock.cpu_s() - cpu})
 
     def _evaluate(self, when: str, progress: Progress) -> Result:
         settings = self.config.eval
-        self._tell_step()
+        self.collector.first.tell(self.step)
         result = evaluate(
             self.policy, self.task, samples=settings.samples, batch=settings.batch,
             progress=lambda done, n: progress.note(f"evaluation {done}/{n}"),
@@ -291,7 +273,7 @@ class Trainer:
         if when != "before" and measured["value"] > self.results.get("best", {"value": -1.0})["value"]:
             self.results["best"] = measured
             if when == "during":
-                self._save()
+                progress.saving(self._save)
         return result
 
     def _finish(self) -> dict[str, Any]:
@@ -299,7 +281,7 @@ class Trainer:
             "metric": "accuracy",
             **{when: _interval(self.results[when]) for when in ("before", "after") if when in self.results},
             "best": self.results.get("best"), "task": self.config.task.name, "model": self.config.policy.model,
-            "seed": self.config.seed, "steps": self.step, **self.counts, **self.clock,
+            "seed": self.config.seed, "steps": self.step, **self.counts, **self.clock.now(),
             "bad_rows": len(self.task.bad_rows),
         }  # fmt: skip
         log.write_text(self.out / "summary.json", json.dumps(summary, indent=2) + "\n")
@@ -314,6 +296,7 @@ class Trainer:
 
         head = "\n".join(log.provenance(self.config.seed))
         log.open_folder(self.out, None if self.resumed else f"{head}\n{dump(self.config)}")
+        datafiles.note(self.out, self.config)
         if self.config.log.trackers:
             self.accelerator.init_trackers("vlrl")
 
@@ -325,35 +308,33 @@ class Trainer:
             self.accelerator.log({k: v for k, v in row.items() if k != "step"}, step=row["step"])
 
     def _save(self) -> None:
-        parts = {"policy": self.policy, "sampler": self.sampler}
+        parts, shared = {"policy": self.policy, "sampler": self.sampler}, self.updater.shared
         state = {
-            "step": self.step, "counts": self.counts, "results": self.results, "clock": self._elapsed(),
-            "optimizer": self.optimizer.state_dict(), "random": checkpoint.random_state(),
+            "step": self.step, "counts": self.counts, "results": self.results, "clock": self.clock.now(),
+            "optimizer": shared.state(self.optimizer), "random": checkpoint.random_state(),
             **{name: part.state_dict() for name, part in parts.items()},
-            "estimators": [e.state_dict() for e in self._stateful()],
+            "estimators": [e.state_dict() for e in self._stateful()], "collector": self.collector.state_dict(),
         }  # fmt: skip
         folder = self.out / "checkpoints"
-        checkpoint.save(folder / f"step_{self.step:06d}", state, self.policy.save)
+        weights = {"weights": shared.weights()} if shared.in_parts else {}
+        checkpoint.save(folder / f"step_{self.step:06d}", state, functools.partial(self.policy.save, **weights))
         best = self.results.get("best")
         checkpoint.prune(folder, self.config.log.keep, f"step_{best['step']:06d}" if best else None)
 
-    def _restore(self) -> bool:
-        """Everything from the newest checkpoint; False when there is none yet and the run starts anew."""
-        folder = checkpoint.latest(self.out / "checkpoints")
-        if folder is None:
-            return False
+    def _restore(self, folder: Path) -> None:
+        """Everything from a checkpoint."""
         state = checkpoint.load_state(folder)
-        self.policy.load_weights(folder)
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.updater.shared.load(self.policy, folder)
+        self.updater.shared.restore(self.optimizer, state["optimizer"])
         self.policy.load_state_dict(state["policy"])
         self.sampler.load_state_dict(state["sampler"])
         for estimator, saved in zip(self._stateful(), state["estimators"], strict=True):
             estimator.load_state_dict(saved)
         self.step, self.counts, self.results = state["step"], state["counts"], state["results"]
-        self.clock = state["clock"]
+        self.clock.spent = state["clock"]
+        self.collector.load_state_dict(state.get("collector", {"pending": []}))  # older ones have none
         checkpoint.restore_random_state(state["random"])
         log.forget_after(self.out, self.step)
-        return True
 
     def _stateful(self) -> list[Any]:
         parts = (self.rollouts, *self.process, *self._learning(), *self.hooks)
@@ -361,26 +342,6 @@ class Trainer:
 
     def _learning(self) -> list[Any]:
         return [*self.shaping, *self.estimators, *self.replay]
-
-    @contextlib.contextmanager
-    def _clock(self) -> Iterator[None]:
-        """Adds what passes inside to the run's clock, however it ends."""
-        self._since = (time.perf_counter(), self._cpu_s())
-        try:
-            yield
-        finally:
-            self.clock = self._elapsed()
-
-    def _elapsed(self) -> dict[str, float]:
-        wall, cpu = self._since
-        return {
-            "wall_s": self.clock["wall_s"] + time.perf_counter() - wall,
-            "cpu_s": self.clock["cpu_s"] + self._cpu_s() - cpu,
-        }
-
-    def _cpu_s(self) -> float:
-        """Processor seconds so far, those of the task's simulators included."""
-        return time.process_time() + (self.task.cpu_s() if hasattr(self.task, "cpu_s") else 0.0)
 
 
 def _interval(measured: dict[str, float]) -> dict[str, float]:

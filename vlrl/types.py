@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ class UserError(Exception):
 class Data:
     """Where a task's samples come from. No path: what the task renders or bundles."""
 
-    train: str | None = None  # file or folder
+    train: str | None = None  # file, folder, or hf://OWNER/NAME:SPLIT (docs/interop.md)
     test: str | None = None
     format: str = "auto"  # a reader's name; `auto` goes by the file's ending and keys
     images: str | None = None  # folder that image paths are relative to; default: the file's own folder
@@ -208,6 +208,9 @@ class Score:
     marks: tuple[Mark, ...] = ()
 
 
+UNSCORED = cast("Score", None)
+
+
 @dataclass(frozen=True)
 class Measured:
     """A mean over n held-out samples with its 95 % interval."""
@@ -244,7 +247,7 @@ class Episode:
     sample: Sample
     group: int
     turns: list[Turn] = field(default_factory=list)
-    score: Score | None = None
+    score: Score = UNSCORED  # who reads it comes after the task that scores it
     reward: float = 0.0
     faults: list[str] = field(default_factory=list)  # of earlier tries, which were void
     shown: bool = False  # not by the policy: a demonstration, to be imitated by a loss that knows how

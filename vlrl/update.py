@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vlrl import methods
+from vlrl import exhausted, methods
 from vlrl.parallel.gradients import ALONE, Replicated
 from vlrl.totals import Found, Totals
 from vlrl.types import Batch, Decision, Evaluation, Policy, Rollouts
@@ -53,9 +53,15 @@ class Updater:
         self.parts, self.epochs, self.micro, self.clip_range = parts, epochs, micro, clip_range
         self.target_kl = target_kl
         self.skip = skip and all(methods.of(term).vanishes for term in terms)
+        self.whole = any("one_forward" in methods.of(term).needs for term in terms)
+        self.spared = self.shared.in_parts  # whether memory has not sufficed once; there, all make equally many passes
 
     def step(self, decisions: Sequence[Decision], rollouts: Rollouts, advantage: Tensor, key: Sequence[int]) -> Totals:
         """All epochs and minibatches of one step. Decisions are the rows of the columns."""
+        with self.shared.learning():
+            return self._step(decisions, rollouts, advantage, key)
+
+    def _step(self, decisions: Sequence[Decision], rollouts: Rollouts, advantage: Tensor, key: Sequence[int]) -> Totals:
         totals = Totals()
         group_of = rollouts.group[rollouts.episode].tolist()
         rows_of: dict[int, list[int]] = {}
@@ -87,21 +93,12 @@ class Updater:
         Of several processes each forwards the groups that are its own.
         """
         rows = [row for group in groups for row in group]
-        own = [group for i, group in enumerate(groups) if self.shared.world.keeps(decisions[group[0]], i)]
-        self.optimizer.zero_grad(set_to_none=True)
-        size, found = self.micro or max(1, len(own)), Found()
-        for start in range(0, len(own), size):
-            part = [row for group in own[start : start + size] for row in group]
-            now = self.policy.evaluate([decisions[row] for row in part])
-            batch = _slice(part, now, rollouts, advantage)
-            weights = torch.stack([weight[row] for row in part])[:, : now.mask.shape[1]].to(now.mask.device)
-            objective = (sum(term(now, batch) for term in self.terms) * weights).sum()
-            if not torch.isfinite(objective):
-                found.bad += 1
-                break
-            with timed(self.policy, "backward"):
-                self.backward(objective)
-            found.add(objective.item(), now, batch, self.clip_range)
+        owned: list[list[list[int]]] = [[] for _ in range(self.shared.world.size)]
+        for i, group in enumerate(groups):
+            owned[self.shared.world.owner(decisions[group[0]], i)].append(group)
+        found = None
+        while found is None:
+            found = self._gradients(owned, weight, decisions, rollouts, advantage)
         with timed(self.policy, "optimizer"):
             found = Found(*self.shared.told(astuple(found)))
         if found.bad:
@@ -117,6 +114,47 @@ class Updater:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)  # a rollout, which follows, needs the memory
         totals.count(found, float(norm), float(rollouts.mask[rows].sum()) if rows else None)
+
+    def _gradients(
+        self, owned: list[list[list[int]]], weight: dict[int, Tensor], decisions, rollouts, advantage
+    ) -> Found | None:
+        """Those of this process's groups; None: memory did not suffice, and there are fewer in a forward from now on.
+
+        owned: each process's groups.
+
+        Raises:
+            UserError: there were fewer already, or there cannot be.
+        """
+        self.optimizer.zero_grad(set_to_none=True)
+        parts, found = self.shared.share(owned, self.micro), Found()
+        try:
+            for part in parts:
+                if part and not found.bad:
+                    rows = [row for group in part for row in group]
+                    self._forward(rows, weight, decisions, rollouts, advantage, found)
+                else:
+                    self.shared.idle()
+            return found
+        except Exception as error:
+            if not exhausted.is_it(error):
+                raise
+        self.micro, self.spared = exhausted.fewer(max(map(len, parts)), self.spared, self.whole), True
+        self.optimizer.zero_grad(set_to_none=True)
+        exhausted.make_room(self.policy)
+        return None
+
+    def _forward(self, part: list[int], weight, decisions, rollouts, advantage, found: Found) -> None:
+        """Adds some rows' gradients, and to `found` what to say of them, or that the objective is not finite."""
+        now = self.policy.evaluate([decisions[row] for row in part])
+        batch = _slice(part, now, rollouts, advantage)
+        weights = torch.stack([weight[row] for row in part])[:, : now.mask.shape[1]].to(now.mask.device)
+        objective = (sum(term(now, batch) for term in self.terms) * weights).sum()
+        with timed(self.policy, "backward"):
+            self.backward(objective)  # whatever it is: other processes may wait for this pass
+        if torch.isfinite(objective):
+            found.add(objective.item(), now, batch, self.clip_range)
+        else:
+            found.bad += 1
 
     def _fill_gradients(self) -> None:
         """Zeros where there is none: momentum and weight decay move a parameter only if it has a gradient."""

@@ -124,7 +124,7 @@ def train(policy: VLM, tasks: Sequence[Any], config: WarmstartConfig) -> list[fl
         losses.append(loss.item())
         if (step + 1) % 25 == 0:
             recent, spent = sum(losses[-25:]) / 25, time.perf_counter() - start
-            print(f"\rstep {step + 1}/{config.steps} loss {recent:.3f} {spent:.0f} s", end="", file=sys.stderr)
+            print(f"step {step + 1}/{config.steps} loss {recent:.3f} {spent:.0f} s", file=sys.stderr)
     return losses
 
 

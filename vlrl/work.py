@@ -65,6 +65,14 @@ class Work:
             self._charge()
             self._open.pop()
 
+    def absorb(self, other: Work) -> None:
+        """Adds what another has gathered, which forgets it."""
+        other._charge()
+        for mine, theirs in ((self._counts, other._counts), (self._seconds, other._seconds)):
+            for name, value in theirs.items():
+                mine[name] = mine.get(name, 0) + value
+        other._counts, other._seconds = {}, {}
+
     def taken(self) -> dict[str, float]:
         """What has gathered since the last call, and forgets it: counts by name, seconds as `<part>_s`."""
         self._charge()  # of a part under way, what has passed so far

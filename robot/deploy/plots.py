@@ -12,11 +12,6 @@ LEFT, RIGHT, TOP, BOTTOM = 46, 14, 14, 40  # pixels around the plot
 BINS = 40
 MOST = 99.5  # percentile where a histogram ends; what lies beyond is in its last bar
 
-STYLE = """
-svg { width: 100%; height: auto; display: block; } svg text { fill: var(--muted); font-size: 11px; }
-svg line { stroke: var(--rule); } svg rect { fill: var(--accent); } svg polyline { fill: none; stroke: var(--accent); }
-"""
-
 
 def histogram(name: str, milliseconds: Sequence[float] | np.ndarray) -> str:
     """Counts of a series; '' without any."""
@@ -28,7 +23,7 @@ def histogram(name: str, milliseconds: Sequence[float] | np.ndarray) -> str:
     bars = "".join(_bar(count, i, counts.max()) for i, count in enumerate(counts))
     half, most = np.percentile(values, (50, 95))
     said = f"{name}: {len(values)} values, median {half:.1f} ms, 95 % below {most:.1f} ms"
-    return _drawing(said, bars + _axes(low, high, "ms", counts.max()))
+    return _drawing(said, _series(bars) + _axes(low, high, "ms", counts.max()))
 
 
 def curve(name: str, values: Sequence[float] | np.ndarray, unit: str) -> str:
@@ -40,17 +35,21 @@ def curve(name: str, values: Sequence[float] | np.ndarray, unit: str) -> str:
     tops = np.array([part.max() for part in parts])
     high = max(float(tops.max()), 1e-9)
     xs, ys = np.linspace(LEFT, WIDTH - RIGHT, len(tops)), TOP + (1 - tops.clip(0) / high) * (HEIGHT - TOP - BOTTOM)
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(xs, ys, strict=True))
+    points = "L".join(f"{x:.1f} {y:.1f}" for x, y in zip(xs, ys, strict=True))
     said = f"{name} over the run, at most {high:.1f} {unit}"
-    return _drawing(said, f'<polyline points="{points}"/>' + _axes(0, len(series), "", high))
+    return _drawing(said, _series(f'<path class="line" d="M{points}"/>') + _axes(0, len(series), "", high))
 
 
 def _drawing(said: str, inside: str) -> str:
     label = escape(said)
     return (
-        f'<figure class="card"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{inside}</svg>'
+        f'<figure class="chart"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{inside}</svg>'
         f"<figcaption>{label}</figcaption></figure>"
     )
+
+
+def _series(drawn: str) -> str:
+    return f'<g class="series">{drawn}</g>'
 
 
 def _bar(count: int, index: int, most: int) -> str:
@@ -68,9 +67,9 @@ def _axes(low: float, high: float, unit: str, most: float) -> str:
         for value in _round_numbers(low, high)
     )
     return (
-        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>{marks}'
+        f'<g class="axes"><line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>{marks}'
         f'<text x="{LEFT - 6}" y="{TOP + 10}" text-anchor="end">{most:.4g}</text>'
-        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{unit}</text>'
+        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{unit}</text></g>'
     )
 
 

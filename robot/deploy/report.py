@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from robot.deploy import page, plots
+from robot import webpage
+from robot.deploy import plots
 from robot.deploy.ledger import Ledger
 from vlrl.types import UserError
 
@@ -22,25 +23,19 @@ NAMES = {
     "inference": "Inference",
     "age": "Age of an action when it is sent",
 }
-PAGE = Template("""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<title>$title</title><link rel="icon" href="data:,"><style>$style</style></head>
-<body><main><section><h1>$title</h1><p class="muted">$facts</p><p class="end">$end</p></section>
-<section><h2>Success</h2>$success</section>
-<section><h2>Latency</h2><div class="table">$latency</div></section>
-<section class="grid cards">$plots</section>
-<section><h2>Who drove</h2><div class="table">$sources</div></section>
-<section><h2>Events</h2><div class="table words">$events</div></section>
-<section><h2>Episodes</h2><div class="table words">$episodes</div></section>
-<section><details><summary>Configuration</summary><pre>$config</pre></details></section>
+BODY = Template("""<body>$bar<main>
+<section class="top"><div class="name"><h1>$title</h1><p class="muted">$facts</p><p class="end">$end</p></div>
+<section class="gain" aria-label="Success"><h2>Success</h2>$success</section></section>
+<section><h2>Latency</h2><div class="table figures" tabindex="0">$latency</div></section>
+<section class="charts">$plots</section>
+<section><h2>Who drove</h2><div class="table figures" tabindex="0">$sources</div></section>
+<section><h2>Events</h2><div class="table words" tabindex="0">$events</div></section>
+<section><h2>Episodes</h2><div class="table words" tabindex="0">$episodes</div></section>
+<section id="config"><details><summary>Configuration</summary><pre tabindex="0">$config</pre></details></section>
 </main></body></html>
 """)
 STYLE = """
-.end { font-weight: 600; } .track { position: relative; height: 14px; background: var(--rule); border-radius: 7px; }
-.track i { position: absolute; top: 0; bottom: 0; border-radius: 7px; background: var(--accent); opacity: .45; }
-.track b { position: absolute; top: -3px; width: 4px; height: 20px; margin-left: -2px; background: var(--text); }
-pre { overflow-x: auto; font-size: 12.5px; } .words :is(th, td):last-child { white-space: normal; text-align: left; }
+.end { font-weight: 600; overflow-wrap: anywhere; } figcaption { color: var(--muted); font-size: 13px; }
 """
 
 
@@ -71,9 +66,10 @@ def rendered(result: Mapping[str, Any], series: Mapping[str, np.ndarray]) -> str
     drawn = [plots.histogram(NAMES[name], series[name]) for name in NAMES]
     drawn += [plots.histogram("Jitter of the ticks", series["jitter"])]
     drawn += [plots.curve("Round trip", series["round_trip"], "ms"), plots.curve("Jitter", abs(series["jitter"]), "ms")]
-    return PAGE.substitute(
-        title=escape(f"{facts['policy']} on {facts['robot']}"),
-        style=page.STYLE + plots.STYLE + STYLE,
+    title = f"{facts['policy']} on {facts['robot']}"
+    return webpage.head(title, "img-src data:", STYLE) + BODY.substitute(
+        title=escape(title),
+        bar=webpage.bar("deploy"),
         facts=escape(f"{facts['mode']}, {result['ticks']['hz']:g} ticks a second"),
         end=escape(over),
         success=_success(result["success"]),
@@ -100,8 +96,9 @@ def _success(found: Mapping[str, Any]) -> str:
     low, high, value = (100 * found[name] for name in ("low", "high", "value"))
     said = f"{value:.1f} % of {found['n']} episodes, 95 % interval {low:.1f} to {high:.1f} %"
     return (
-        f'<p>{said}</p><div class="track" role="img" aria-label="{said}"><i style="left: {low:.2f}%; '
-        f'width: {high - low:.2f}%"></i><b style="left: {value:.2f}%"></b></div>'
+        f'<p>{said}</p><div class="interval latest"><span>success</span><span class="track" role="img" '
+        f'aria-label="{said}"><i class="bar" style="left: {low:.2f}%; width: {high - low:.2f}%"></i>'
+        f'<i class="dot" style="left: {value:.2f}%"></i></span><span class="said">{value:.1f} %</span></div>'
     )
 
 

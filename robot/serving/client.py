@@ -62,7 +62,8 @@ class Client:
         with self._lock:
             done = self._lock.wait_for(lambda: self._met or self._link.refused, patience)
             if not done or not self._met:
-                raise UserError(f"policy server {url}: {self._lost}")
+                hint = "; `vlrl serve` starts one" if self._lost == "Connection refused" else ""
+                raise UserError(f"policy server {url}: {self._lost}{hint}")
 
     @property
     def spec(self) -> Spec:

@@ -15,7 +15,7 @@ from robot.trial.files import write_whole
 from robot.trial.journal import State
 from robot.trial.plan import Plan
 from robot.trial.result import result_of
-from robot.trial.template import PAGE, STYLE
+from robot.trial.template import framed
 
 POLICIES = ("policy", "slot", "success", "95 %", "episodes", "judged by the robot", "voids", "tries")
 ROWS = ("episode", "policy", "start", "verdict", "by", "note")
@@ -33,9 +33,10 @@ def page(result: Mapping[str, Any]) -> str:
     """The whole page; all values escaped."""
     means = list(dict.fromkeys(name for each in result["policies"] for name in each["numbers"]))
     rows = [[str(row[key] if row[key] is not None else "") for key in ROWS] for row in result["rows"]]
-    return PAGE.substitute(
-        title=escape(" or ".join(each["name"] for each in result["policies"])),
-        style=STYLE,
+    title = " or ".join(each["name"] for each in result["policies"])
+    return framed(
+        title,
+        title_html=escape(title),
         sentences=_lines("says", result["sentences"]),
         warnings=_lines("warn", result["warnings"]),
         facts="".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts(result).items()),
@@ -92,4 +93,5 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         return "<tr>" + "".join(f"<{kind}>{escape(cell)}</{kind}>" for cell in cells) + "</tr>"
 
     body = "".join(line(row, "td") for row in rows)
-    return f'<div class="table"><table><thead>{line(head, "th")}</thead><tbody>{body}</tbody></table></div>'
+    inside = f"<thead>{line(head, 'th')}</thead><tbody>{body}</tbody>"
+    return f'<div class="table" tabindex="0"><table>{inside}</table></div>'

@@ -90,7 +90,8 @@ def _bundled(photos: tuple[tuple[str, str], ...]) -> tuple[Path, ...]:
 
 def _folder(folder: Path, on_bad: str) -> tuple[list[Path], list[BadRow]]:
     if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder; set data.train and data.test to folders of images")
+        problem = "a file" if folder.exists() else "no such folder"
+        raise UserError(f"{folder}: {problem}; set data.train and data.test to folders of images")
     good, bad = [], []
     files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in ENDINGS)
     for number, file in enumerate(files, start=1):

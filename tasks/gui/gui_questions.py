@@ -53,7 +53,7 @@ def question(rng: np.random.Generator, widgets: Sequence[screens.Widget], kinds:
     others = [kind for kind in kinds if kind not in PLACED]
     chosen = placed if not others or (placed and rng.random() < PLACED_SHARE) else others
     kind = chosen[rng.integers(len(chosen))]
-    target = widgets[rng.integers(len(widgets))]
+    target = widgets[int(rng.integers(len(widgets)))]
     said = SAID[kind][rng.integers(len(SAID[kind]))] if kind in SAID else ""
     box = tuple(map(float, target.box)) if kind in PLACED else ()
     return PHRASES[kind].format(target=named(target), text=said), Truth(kind, box, text=said)

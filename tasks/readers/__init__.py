@@ -1,7 +1,7 @@
 """Reads and checks data sets of GUI actions, of objects and classes, and of videos (docs/*_data.md).
 
-Every row is checked before anything runs: its images decode, its boxes and points lie in them, its action is known; its
-video is whole, its spans lie in it, its answer is one of its options.
+Every row is checked before anything runs, of a large file (large.py) before it is shown: its images decode, its boxes
+and points lie in them, its action is known; its video is whole, its spans lie in it, its answer is one of its options.
 """
 
 from __future__ import annotations
@@ -33,15 +33,17 @@ from tasks.readers import (
     vlm_r1,
 )
 from tasks.readers.clip import Clip
-from tasks.readers.rows import BadRowError, Form, checked_size, open_image, read
+from tasks.readers.large import checked, every
+from tasks.readers.pictures import BadRowError, checked_size, open_image
+from tasks.readers.rows import Form, read
 from tasks.readers.scene import Scene
 from tasks.readers.step import Row
 from vlrl.types import BadRow, Data, Split
 
 __all__ = [
     "ACTIONS", "GROUNDED", "GROUNDING", "LABELLED", "REFERRING", "SCENES", "SPANS", "VIDEO_QA", "BadRowError", "Clip",
-    "Row", "Scene", "actions", "asked", "checked_size", "grounded", "labelled", "open_image", "referring", "scenes",
-    "spans", "targets", "video_questions",
+    "Row", "Scene", "actions", "asked", "checked", "checked_size", "every", "grounded", "labelled", "open_image",
+    "referring", "scenes", "spans", "targets", "video_questions",
 ]  # fmt: skip
 
 GROUNDING: dict[str, Form[Row]] = {**screenspot.FORMS, **ui_r1.CLICKS, **gui_g1.FORMS}
@@ -54,10 +56,10 @@ VIDEO_QA: dict[str, Form[Clip]] = {
     **clip.VIDEO_QA, **nextgqa.VIDEO_QA, **seed_bench.VIDEO_QA, **video_r1.VIDEO_QA, **choices.VIDEO_QA
 }  # fmt: skip
 GROUNDED: dict[str, Form[Clip]] = {**clip.GROUNDED, **nextgqa.GROUNDED}
-Found = tuple[dict[Split, Sequence[Row]], tuple[BadRow, ...]]
+Found = tuple[dict[Split, Sequence[Row]], Sequence[BadRow]]
 Pays = Callable[[str, str], float]
-Seen = tuple[dict[Split, Sequence[Scene]], tuple[BadRow, ...]]
-Watched = tuple[dict[Split, Sequence[Clip]], tuple[BadRow, ...]]
+Seen = tuple[dict[Split, Sequence[Scene]], Sequence[BadRow]]
+Watched = tuple[dict[Split, Sequence[Clip]], Sequence[BadRow]]
 
 
 def targets(data: Data) -> Found:
@@ -106,8 +108,9 @@ def referring(data: Data) -> Seen:
 def labelled(data: Data) -> Seen:
     """Images with the class that they show as `answer`, as `targets`; `labels` are all splits' classes, sorted."""
     found, bad = read(data, LABELLED)
-    classes = tuple(sorted({row.answer for rows in found.values() for row in rows}))
-    return {split: [replace(row, labels=classes) for row in rows] for split, rows in found.items()}, bad
+    whole = {split: list(every(rows)) for split, rows in found.items()}
+    classes = tuple(sorted({row.answer for rows in whole.values() for row in rows}))
+    return {split: [replace(row, labels=classes) for row in rows] for split, rows in whole.items()}, bad
 
 
 def asked(data: Data, method: str, lists: Collection[str], texts: Mapping[str, Pays]) -> Seen:

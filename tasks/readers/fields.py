@@ -50,7 +50,7 @@ def image(values: Mapping[str, Any], key: str, place: Place) -> tuple[Path | byt
     if isinstance(value, Mapping):
         value = value.get("bytes") or value.get("path")
     if isinstance(value, str) and value:
-        value = place.images.folder / value
+        value = place.images.path(value)
     elif not (isinstance(value, bytes) and value):
         raise BadRowError(f"{key}: must be a file name")
     return value, place.images.size(value)

@@ -7,19 +7,27 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
+from tasks.readers import lines
+from tasks.readers.row_groups import RowGroups
+from tasks.readers.told import tell
 from vlrl.types import UserError
 
+LARGE = 100_000  # rows that are held in memory; of more JSON lines or parquet rows each is read as it is drawn
+HEAVY = 1 << 30  # bytes of a parquet file, not compressed, that are; mostly pictures
+LONG = 100_000_000  # bytes of a file that is read whole, from which on its user is told of JSON lines
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp")  # of images
 PICKLES = (".p", ".pkl", ".pickle")
 
 
-def decoded(file: Path) -> list[Any] | Mapping[str, Any]:
+def decoded(file: Path) -> list[Any] | lines.Lines | RowGroups | Mapping[str, Any]:
     """All rows, None for a line of JSON lines that is not JSON; or the one object that a JSON file holds.
 
+    More than LARGE JSON lines or parquet rows, or parquet of more than HEAVY bytes, are only counted.
     A csv file has a row of texts for each line, a text file a row {line}. A folder has a row {image, label} for each
     image of its folders, which are the classes. UserError: nothing of that name, broken, a pickle.
     """
@@ -33,15 +41,19 @@ def decoded(file: Path) -> list[Any] | Mapping[str, Any]:
             "(docs/detection_data.md names them)"
         )
     try:
+        if file.suffix == ".jsonl" and len(counted := lines.Lines(file)) > LARGE:
+            return counted
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read ({error}); check data.train and data.test") from error
+    if file.suffix != ".jsonl" and not text[:64].lstrip().startswith("{"):  # one object cannot be lines
+        _tell_of_lines(file)
     if file.suffix == ".csv":
         return _table(file, text)
     if file.suffix == ".txt":
         return [{"line": line} for line in text.rstrip().split("\n")] if text.strip() else []
     if file.suffix == ".jsonl":
-        return [_line(line) for line in text.rstrip().split("\n")] if text.strip() else []
+        return [lines.decoded(line) for line in text.rstrip().split("\n")] if text.strip() else []
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -51,11 +63,21 @@ def decoded(file: Path) -> list[Any] | Mapping[str, Any]:
     return rows
 
 
-def _line(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+def _tell_of_lines(file: Path) -> None:
+    """Says of a long file that there is a better form of it."""
+    if (size := file.stat().st_size) > LONG:
+        tell(
+            f"{file}: {size / 1e6:,.0f} MB are read whole and stay in memory: write large data as JSON lines (.jsonl) "
+            "or parquet, whose rows are read as they are drawn"
+        )
+
+
+def leads_out(folder: Path, name: str) -> bool:
+    """Whether a name in a row leads out of the folder: rows come from strangers. Links are followed, as the user's."""
+    parts = PurePath(name)
+    if not parts.is_absolute() and ".." not in parts.parts:
+        return False
+    return not PurePath(os.path.abspath(folder / name)).is_relative_to(os.path.abspath(folder))
 
 
 def _table(file: Path, text: str) -> list[Any]:
@@ -67,11 +89,15 @@ def _table(file: Path, text: str) -> list[Any]:
     return [dict(zip(names, line, strict=True)) if len(line) == len(names) else None for line in lines]
 
 
-def _parquet(file: Path) -> list[dict[str, Any]]:
+def _parquet(file: Path) -> list[dict[str, Any]] | RowGroups:
     """All rows of a parquet file; images stay encoded, in memory."""
     from pyarrow import ArrowException, parquet
 
     try:
+        counted = RowGroups(file)
+        if len(counted) > LARGE or counted.bytes > HEAVY:
+            counted.warn()
+            return counted
         with parquet.ParquetFile(file) as opened:
             return [row for batch in opened.iter_batches(batch_size=64) for row in batch.to_pylist()]
     except (OSError, ArrowException) as error:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from PIL import Image
-
-from tasks.readers import files
+from tasks.readers import files, hub, shared
+from tasks.readers.large import Large, Stored, sampled
+from tasks.readers.pictures import BadRowError, Images
 from tasks.readers.videos import Videos
 from vlrl.types import BadRow, Data, Split, UserError
 
@@ -18,6 +17,7 @@ HINTS = {  # keys that more than one format has
     frozenset({"img_filename", "bbox"}): "are its boxes [x, y, width, height] (screenspot) or corners (ui_r1)?",
     frozenset({"image", "bbox"}): "are its boxes [x, y, width, height] or corners?",
 }
+REMEMBERED = 10_000  # images of a large file whose sizes are kept
 ODINW = "_annotations.coco.json"  # beside the images, in every folder of ODinW (2204.08790) and of Roboflow
 
 
@@ -26,10 +26,6 @@ class Named(Protocol):
 
     @property
     def id(self) -> str: ...
-
-
-class BadRowError(ValueError):
-    """A row that cannot be used; the message is the problem."""
 
 
 @dataclass(frozen=True)
@@ -70,59 +66,98 @@ class Form[R: Named]:
         return all(keys.intersection(key.split("|")) for key in self.keys) and not self.lacks & keys
 
 
-class Images:
-    """The images of one file's rows. Each is decoded once, however many rows it serves."""
+@dataclass(frozen=True)
+class Judge[R: Named]:
+    """What becomes of the rows of one file."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
-        self._sizes: dict[Path, tuple[int, int]] = {}
+    file: Path
+    form: Form[R]
+    images: Images
+    videos: Videos
+    check: Callable[[R], None] | None
+    on_bad: Literal["stop", "skip"]
 
-    def size(self, image: Path | bytes) -> tuple[int, int]:
-        """Width and height of an image that decodes completely, else BadRowError."""
-        if isinstance(image, bytes):
-            return checked_size(image)
-        if image not in self._sizes:
-            self._sizes[image] = checked_size(image)
-        return self._sizes[image]
+    def rows(self, number: int, values: Any) -> list[R] | BadRow:
+        """What the row of that number (from 1) asks, or why nothing; UserError for a bad row where those stop."""
+        place = Place(self.file, number, self.images, self.videos)
+        try:
+            return _asked(values, self.form, place, self.check)
+        except BadRowError as problem:
+            return self.bad(number, str(problem))
+
+    def taken(self, number: int, name: str) -> BadRow:
+        """The same of a row whose id an earlier one has."""
+        return self.bad(number, f"id: {name!r} is taken by an earlier row")
+
+    def bad(self, number: int, problem: str) -> BadRow:
+        if self.on_bad == "stop":
+            raise UserError(f"{self.file}, row {number}: {problem}; mend the row or set data.on_bad: skip")
+        return BadRow(str(self.file), number, problem)
 
 
 def read[R: Named](
     data: Data, forms: Mapping[str, Form[R]], check: Callable[[R], None] | None = None
-) -> tuple[dict[Split, Sequence[R]], tuple[BadRow, ...]]:
-    """The rows of each split that `data` names a file for, and those set aside (`on_bad: skip`)."""
+) -> tuple[dict[Split, Sequence[R]], Sequence[BadRow]]:
+    """The rows of each split that `data` names a file for, and those set aside (`on_bad: skip`).
+
+    Rows of a large file (`files.decoded`) are each read when they are drawn; bad ones join the list when they are met.
+    """
     if data.format not in (*forms, "auto"):
         raise UserError(f"data.format: {data.format!r}: must be one of auto, {', '.join(forms)}")
     found: dict[Split, Sequence[R]] = {}
     bad: list[BadRow] = []
     for split, name in (("train", data.train), ("test", data.test)):
         if name is not None:
-            found[split], set_aside = _file(Path(name), data, forms, check)
-            bad += set_aside
-    return found, tuple(bad)
+            found[split] = _file(name, split, data, forms, check, bad)
+    shared.tell(found, data)
+    return found, bad if any(isinstance(rows, Large) for rows in found.values()) else tuple(bad)
 
 
 def _file[R: Named](
-    file: Path, data: Data, forms: Mapping[str, Form[R]], check: Callable[[R], None] | None
-) -> tuple[list[R], list[BadRow]]:
-    file, decoded, form = _opened(file, data, forms)
+    name: str,
+    split: Split,
+    data: Data,
+    forms: Mapping[str, Form[R]],
+    check: Callable[[R], None] | None,
+    bad: list[BadRow],
+) -> Sequence[R]:
+    """The good rows of a file; the others join `bad`."""
+    if "://" in name and not hub.named(name):  # which may hold a password, and is not repeated
+        raise UserError(f"data.{split}: a URL is not read: fetch the file, or name a data set of the hub, hf://...")
+    opened = _of_hub(hub.source(name, split), data, forms) if hub.named(name) else _opened(Path(name), data, forms)
+    file, decoded, form, first = opened
     folder = Path(data.images) if data.images else file if file.is_dir() else file.parent
-    images, videos = Images(folder), Videos(folder)
+    large = isinstance(decoded, Stored)
+    images = Images(folder, remembered=REMEMBERED if large else None)
+    judge = Judge(file, form, images, Videos(folder), check, data.on_bad)
+    return Large(decoded, judge, bad) if large else _good(decoded, first, judge, bad)
+
+
+def _good[R: Named](decoded: list[Any], first: int, judge: Judge[R], bad: list[BadRow]) -> list[R]:
+    """All good rows, the first of which has the number `first`; the others join `bad`."""
     good: dict[str, R] = {}
-    bad: list[BadRow] = []
-    for number, values in enumerate(decoded, start=1):
-        try:
-            rows = {row.id: row for row in _asked(values, form, Place(file, number, images, videos), check)}
-            if taken := good.keys() & rows.keys():
-                raise BadRowError(f"id: {min(taken)!r} is taken by an earlier row")
+    aside: list[BadRow] = []
+    for number, values in enumerate(_drained(decoded), start=first):
+        found = judge.rows(number, values)
+        rows = {} if isinstance(found, BadRow) else {row.id: row for row in found}
+        if taken := good.keys() & rows.keys():
+            found = judge.taken(number, min(taken))
+        if isinstance(found, BadRow):
+            aside.append(found)
+        else:
             good |= rows
-        except BadRowError as problem:
-            bad.append(BadRow(str(file), number, str(problem)))
-            if data.on_bad == "stop":
-                raise UserError(f"{file}, row {number}: {problem}; mend the row or set data.on_bad: skip") from problem
     if not good:
-        first = f", the first: {bad[0].problem}" if bad else ""
-        raise UserError(f"{file}: no usable row ({len(bad)} bad{first}); give data.train and data.test files with rows")
-    return list(good.values()), bad
+        count = f"{len(aside)} bad, the first: {aside[0].problem}" if aside else "0 bad"
+        raise UserError(f"{judge.file}: no usable row ({count}); give data.train and data.test files with rows")
+    bad += aside
+    return list(good.values())
+
+
+def _drained(decoded: list[Any]) -> Iterator[Any]:
+    """The rows, each of which the list lets go of: a million are not to be held twice."""
+    for i, values in enumerate(decoded):
+        decoded[i] = None
+        yield values
 
 
 def _asked[R: Named](values: Any, form: Form[R], place: Place, check: Callable[[R], None] | None) -> list[R]:
@@ -135,8 +170,10 @@ def _asked[R: Named](values: Any, form: Form[R], place: Place, check: Callable[[
     return rows
 
 
-def _opened[R: Named](file: Path, data: Data, forms: Mapping[str, Form[R]]) -> tuple[Path, list[Any], Form[R]]:
-    """The file that is meant, its rows, their format."""
+def _opened[R: Named](
+    file: Path, data: Data, forms: Mapping[str, Form[R]]
+) -> tuple[Path, list[Any] | Stored, Form[R], int]:
+    """The file that is meant, its rows, their format, the first one's number."""
     if file.is_dir() and (file / ODINW).is_file():
         file = file / ODINW
     elif file.is_dir() and "folder" not in forms:
@@ -146,9 +183,24 @@ def _opened[R: Named](file: Path, data: Data, forms: Mapping[str, Form[R]]) -> t
         form = forms[data.format]
     else:
         form = forms["folder"] if file.is_dir() else _form(file, decoded, forms)
-    if isinstance(decoded, list) != (form.rows is None):
-        held = "a list of rows" if isinstance(decoded, list) else "one object, no list of rows"
+    return *_rows(file, decoded, form, data), 1
+
+
+def _of_hub[R: Named](
+    source: hub.Source, data: Data, forms: Mapping[str, Form[R]]
+) -> tuple[Path, list[Any], Form[R], int]:
+    """The same of a data set of the hub, whose name stands for the file."""
+    decoded = hub.rows(source)
+    form = forms[data.format] if data.format != "auto" else _form(source.file, decoded, forms)
+    return *_rows(source.file, decoded, form, data), source.start + 1
+
+
+def _rows[R: Named](file: Path, decoded: Any, form: Form[R], data: Data) -> tuple[Path, list[Any] | Stored, Form[R]]:
+    if isinstance(decoded, Mapping) == (form.rows is None):
+        held = "one object, no list of rows" if isinstance(decoded, Mapping) else "a list of rows"
         raise UserError(f"{file}: holds {held}, which data.format: {data.format} does not read; check data.format")
+    if isinstance(decoded, Stored) and (form.join or form.each):
+        decoded = list(decoded)  # what they make of a row is known when all are read
     try:
         rows = decoded if form.rows is None else form.rows(decoded)
         return file, rows if form.join is None else form.join(rows, file), form
@@ -162,8 +214,8 @@ def _form[R: Named](file: Path, decoded: Any, forms: Mapping[str, Form[R]]) -> F
     forms = {name: form for name, form in forms.items() if (form.rows is not None) == one}
     if not forms:
         raise UserError(f"{file}: holds one object, no list of rows; use a JSON list or .jsonl")
-    rows = [decoded] if one else [values for values in decoded if isinstance(values, Mapping)]
-    keys = frozenset(key for values in rows for key in values)
+    rows = [decoded] if one else sampled(decoded) if isinstance(decoded, Stored) else decoded
+    keys = frozenset(key for values in rows if isinstance(values, Mapping) for key in values)
     for form in forms.values():
         if form.fits(keys):
             return form
@@ -174,21 +226,3 @@ def _form[R: Named](file: Path, decoded: Any, forms: Mapping[str, Form[R]]) -> F
         f"{file}: the keys {', '.join(sorted(map(str, keys)))} fit no format{hint}; "
         f"set data.format to one of {', '.join(forms)}"
     )
-
-
-def checked_size(image: Path | bytes) -> tuple[int, int]:
-    """Width and height of an image that decodes completely, else BadRowError."""
-    name = "its bytes" if isinstance(image, bytes) else str(image)
-    try:
-        with Image.open(io.BytesIO(image) if isinstance(image, bytes) else image) as opened:
-            opened.load()
-            return opened.size
-    except FileNotFoundError:
-        raise BadRowError(f"no such image {name}") from None
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # SyntaxError: a broken PNG
-        raise BadRowError(f"image {name} is broken or cut short ({error})") from error
-
-
-def open_image(image: Path | bytes) -> Image.Image:
-    with Image.open(io.BytesIO(image) if isinstance(image, bytes) else image) as opened:
-        return opened.convert("RGB")

@@ -13,7 +13,7 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any
 
-from tasks.readers import clip, fields
+from tasks.readers import clip, fields, files
 from tasks.readers import video_fields as timed
 from tasks.readers.clip import Clip
 from tasks.readers.rows import BadRowError, Form, Place
@@ -69,7 +69,9 @@ def _image(values: Mapping[str, Any], place: Place) -> str:
     """The image's place: images/SOURCE/NAME as published, else SOURCE/NAME or NAME."""
     name, source = fields.text(values, NOW), fields.text(values, "video_source")
     places = (Path("images", source, name), Path(source, name), Path(name))
-    found = next((each for each in places if isfile(place.images.folder / each)), places[0])
+    folder = place.images.folder
+    inside = (each for each in places if not files.leads_out(folder, str(each)))
+    found = next((each for each in inside if isfile(folder / each)), places[0])
     return found.as_posix()
 
 

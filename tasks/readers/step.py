@@ -9,7 +9,7 @@ from pathlib import Path
 from tasks.gui.gui_steps import Truth
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     """One question: what is right to do on `image`, a file or encoded bytes."""
 

@@ -6,6 +6,8 @@ from functools import cached_property
 from os.path import isdir, isfile
 from pathlib import Path
 
+from tasks.readers import files
+
 ENDINGS = (".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v", ".mpg", ".mpeg", ".ts", ".flv", ".3gp", ".wmv", ".gif")
 
 
@@ -23,6 +25,8 @@ class Videos:
         """
         from tasks.video.reader import BadVideoError  # late: it imports rows, and decoders where rows have no video
 
+        if files.leads_out(self.folder, name):
+            raise BadVideoError(f"video {name} leads out of {self.folder}; set data.images to a folder above it")
         for ending in ("", *ENDINGS):
             if isfile(self.folder / f"{name}{ending}"):  # unlike Path's, False for what no file can be called
                 return self.folder / f"{name}{ending}"

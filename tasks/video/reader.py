@@ -91,6 +91,8 @@ def read(file: str | Path, sampling: Sampling = EVENLY) -> Video:
             raise BadVideoError(f"video {file}: its frames change in size at {track.seconds(_time(frame)):.2f} s")
         frames[i] = shown
         times.append(track.seconds(_time(frame)))
+    if frames is None:
+        raise BadVideoError(f"video {file} holds none of the frames that were asked for")
     frames.setflags(write=False)  # it may be shared
     return Video(frames, tuple(times), track.fps, track.duration)
 

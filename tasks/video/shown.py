@@ -11,7 +11,7 @@ from PIL.Image import Image
 from rewards.intervals import Interval
 from tasks.base import check
 from tasks.readers.clip import Clip
-from tasks.readers.rows import open_image
+from tasks.readers.pictures import open_image
 from tasks.video.cache import Cache
 from tasks.video.sampling import Sampling
 from vlrl.types import Mark, Video

@@ -46,7 +46,7 @@ def launch(size: tuple[int, int]) -> Chrome:
         from selenium import webdriver
         from selenium.common.exceptions import WebDriverException
     except ImportError as error:
-        raise UserError("selenium is not installed: pip install 'vlrl[browser]'") from error
+        raise UserError("selenium is not installed: pip install 'vlrl[gui]'") from error
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     driver = shutil.which("chromedriver")
     if not (browser and driver):

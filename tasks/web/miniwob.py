@@ -48,7 +48,7 @@ def folder() -> Path:
     """Where the installed package keeps its pages; UserError when it is not installed."""
     spec = find_spec("miniwob")
     if spec is None or spec.origin is None:
-        raise UserError("miniwob is not installed: pip install 'vlrl[browser]'")
+        raise UserError("miniwob is not installed: pip install 'vlrl[gui]'")
     return Path(spec.origin).parent / "html" / "miniwob"
 
 

@@ -44,6 +44,18 @@ def samples_with(**changes):
 
 
 SCREEN = Image.new("RGB", (64, 64))
+
+
+def test_a_folder_per_class_passes(tmp_path):
+    """Its first samples all have one answer: a good data set would be refused, or not be checked at all."""
+    for name, many in (("cat", 40), ("dog", 20), ("emu", 20)):
+        (tmp_path / name).mkdir()
+        for number in range(many):
+            SCREEN.save(tmp_path / name / f"{number}.png")
+    findings = prove(registry.find("task", "classification")(data=Data(train=str(tmp_path), test=str(tmp_path))))
+    assert next(f for f in findings if f.claim == "other samples' answers are not right").problem is None
+
+
 BROKEN = {
     "gold": (dict(gold=lambda sample, frames: answer_markup("[0, 0]", False)), "gold scores the maximum"),
     "generous": (dict(score=all_right), "empty and junk completions"),

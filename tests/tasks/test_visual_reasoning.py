@@ -73,6 +73,14 @@ def test_a_block_of_samples_shows_one_picture_and_asks_different_things():
     assert len({sample.prompt.text for sample in (first, second, third)}) == 3
 
 
+def test_one_question_of_a_topic_is_asked_alone():
+    """A run on what a model has yet to learn, and a table that is asked what only some tables have."""
+    for topic in ("figures/angle", "tables/compare"):
+        samples = VisualReasoning(topics=(topic, "pies")).samples("test")[:40]
+        asked = {sample.tags["skill"] for sample in samples}
+        assert asked == {topic, "pies/largest", "pies/smallest"}
+
+
 def test_options_are_shown_or_not():
     """Without letters a choice is answered in words."""
     shown, hidden = (
@@ -100,6 +108,7 @@ def test_words_in_place_of_the_picture_ask_the_same(split):
     ("options", "needle"),
     [
         ({"topics": ("maps",)}, "task.topics"), ({"level": 4}, "task.level"), ({"level": 3}, "task.size"),
+        ({"topics": ("pies/share",)}, "pies/smallest"), ({"topics": ("maps/north",)}, "task.topics"),
         ({"observe": True}, "task.observe"), ({"measure": "bleu"}, "task.measure"),
         ({"relative": 1.0}, "task.relative"),
         ({"pool": 0}, "task.pool"), ({"medium": "speech"}, "task.medium"), ({"weights": {"acuracy": 1.0}}, "acuracy"),

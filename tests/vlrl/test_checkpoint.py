@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vlrl import checkpoint
+from vlrl import checkpoint, checksums
 from vlrl.types import UserError
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
@@ -116,7 +117,7 @@ def test_a_failed_first_save_says_that_there_is_none(tmp_path):
 FULL_DISK = """
 import resource, signal, sys, torch
 from pathlib import Path
-from vlrl import checkpoint
+from vlrl import checkpoint, checksums
 from vlrl.types import UserError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
@@ -171,7 +172,8 @@ def test_damaged_tensors_are_named(tmp_path):
 def test_the_state_is_json_and_safetensors(tmp_path):
     """A checkpoint from a stranger must not be able to run code."""
     checkpoint.save(tmp_path / "step_000001", {"step": 1, "t": torch.ones(2)}, lambda folder: None)
-    assert {p.name for p in (tmp_path / "step_000001").iterdir()} == {checkpoint.STATE, checkpoint.TENSORS}
+    files = {p.name for p in (tmp_path / "step_000001").iterdir()}
+    assert files == {checkpoint.STATE, checkpoint.TENSORS, checksums.LIST}
     json.loads((tmp_path / "step_000001" / checkpoint.STATE).read_text())
 
 
@@ -195,3 +197,69 @@ def test_the_latest_is_the_newest_complete_one(tmp_path):
     (tmp_path / "step_000011").mkdir()
     (tmp_path / ".step_000012.part").mkdir()
     assert checkpoint.latest(tmp_path).name == "step_000010"
+
+
+def flipped(file: Path) -> None:
+    """One bit of the last byte, as a disk that ages."""
+    data = file.read_bytes()
+    file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+
+DAMAGES = {
+    "a flipped bit": (lambda folder: flipped(folder / "model.bin"), "model.bin is not what was saved"),
+    "a cut file": (lambda folder: os.truncate(folder / checkpoint.TENSORS, 9), f"{checkpoint.TENSORS} is not what"),
+    "a missing file": (lambda folder: (folder / "model.bin").unlink(), "model.bin is missing"),
+    "no state": (lambda folder: (folder / checkpoint.STATE).unlink(), f"{checkpoint.STATE} is missing"),
+    "a broken list": (lambda folder: (folder / checksums.LIST).write_text("{"), f"{checksums.LIST} is no list"),
+    "nothing in it": (lambda folder: [file.unlink() for file in folder.iterdir()], "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("harm", DAMAGES)
+def test_the_newest_whole_one_is_gone_on_from(harm, tmp_path, capsys):
+    """A run of days would go on from weights that a disk changed, or not go on at all."""
+    damage, named = DAMAGES[harm]
+    for step in (1, 2, 3):
+        checkpoint.save(tmp_path / f"step_{step:06d}", {"step": step, "moments": torch.ones(9)}, write_weights)
+    damage(tmp_path / "step_000003")
+    assert checkpoint.newest_whole(tmp_path).name == "step_000002"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert named in line and "step_000003 is damaged" in line and "going on from step_000002" in line
+    checkpoint.prune(tmp_path, 1, None)  # what is damaged does not take the place of one that is whole
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["damaged_step_000003", "step_000002"]
+    assert checkpoint.newest_whole(tmp_path).name == "step_000002" and not capsys.readouterr().err
+
+
+def test_where_none_is_whole_nothing_is_touched(tmp_path):
+    """A user may have a copy of one file; a silent start from nothing would be taken for the old run."""
+    assert checkpoint.newest_whole(tmp_path / "nowhere") is None
+    for step in (1, 2):
+        checkpoint.save(tmp_path / f"step_{step:06d}", {"step": step}, write_weights)
+        (tmp_path / f"step_{step:06d}" / "model.bin").unlink()
+    with pytest.raises(UserError, match=r"no checkpoint is whole \(.*step_000002: model.bin is missing"):
+        checkpoint.newest_whole(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step_000001", "step_000002"]
+
+
+def test_a_kill_between_two_renames_loses_nothing(tmp_path):
+    """A checkpoint that is saved again has, for a moment, neither its old nor its new folder in place."""
+    checkpoint.save(tmp_path / "step_000001", {"step": 1}, write_weights)
+    (tmp_path / "step_000001").rename(tmp_path / ".step_000001.old")
+    assert checkpoint.load_state(checkpoint.newest_whole(tmp_path)) == {"step": 1}
+
+
+def test_checkpoints_of_older_versions_are_read(tmp_path):
+    """Runs from before there was a list of files would be lost."""
+    checkpoint.save(tmp_path / "step_000001", {"step": 1}, write_weights)
+    (tmp_path / "step_000001" / checksums.LIST).unlink()
+    assert checkpoint.load_state(checkpoint.newest_whole(tmp_path)) == {"step": 1}
+
+
+def test_what_a_kill_left_half_written_goes_at_the_next_start(tmp_path):
+    """Half checkpoints of a machine that is taken away often would fill the disk."""
+    checkpoint.save(tmp_path / "step_000001", {"step": 1}, write_weights)
+    half = tmp_path / ".step_000001.part"
+    half.mkdir()
+    (half / "model.bin").write_bytes(b"half")
+    assert checkpoint.newest_whole(tmp_path) == tmp_path / "step_000001"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step_000001"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,10 +54,25 @@ def test_the_demo_finds_its_config_from_anywhere(capsys, tmp_path, monkeypatch):
 
 
 def test_help_names_every_command(capsys):
-    """Otherwise a command stays unknown."""
+    """Otherwise a command stays unknown, or is told twice."""
     code, output, _ = asked(capsys, "--help")
     assert code == 0
-    assert all(f"    {command}" in output for command in COMMANDS)
+    told = re.findall(r"^  ([a-z][a-z-]*) ", output, re.MULTILINE)
+    assert sorted(told) == sorted(cli.parser()._subparsers._group_actions[0].choices)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["trian"], "unknown command 'trian'; did you mean 'train'?"),
+        (["train", GROUNDING, "--steps", "3"], "settings are written key=value"),
+        (["deploy"], "required: config\n"),
+    ],
+)
+def test_a_mistyped_command_line_is_led_on(arguments, named, capsys):
+    """A list of 35 commands, or of arguments that are not needed, is no answer to a slip."""
+    code, _, errors = asked(capsys, *arguments)
+    assert code == 2 and named in errors
 
 
 @pytest.mark.parametrize("arguments", [[], ["fly"], ["train", GROUNDING, "--fast"], ["show"]])
@@ -72,6 +88,9 @@ def test_wrong_usage_exits_with_2(arguments, capsys):
     [
         (["train"], "name a config"),
         (["train", "nothing.yaml"], "nothing.yaml"),
+        (["train", "gui_groundin"], "did you mean 'gui_grounding'?"),
+        (["train", GROUNDING, "recipes/grp"], "did you mean 'recipes/grpo'?"),
+        (["train", "configs/classification.yaml"], "`vlrl warmstart configs/embedded_digits.yaml` makes it"),
         (["train", GROUNDING, "--resume", "run"], "--resume"),
         (["show", GROUNDING, "trian.steps=3"], "train"),
         (["show", GROUNDING, "steps"], "key.path=value"),

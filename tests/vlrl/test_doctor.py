@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+import vlrl
 from vlrl import doctor
+from vlrl.doctor.machine import cards
+from vlrl.doctor.packages import packages
 
-ROOT = Path(doctor.__file__).parents[1]
+ROOT = Path(vlrl.__file__).parents[1]
 
 
 def foreign(site: Path, name: str, version: str, module: str | None = None, requires: str = "") -> None:
@@ -64,7 +67,7 @@ def test_survives_a_python_without_any_package() -> None:
     """On a broken set-up, the very case it is for, the doctor would only show a traceback."""
     found = ask(flags=("-S",))
     assert found["packages"]["status"] == "error"
-    assert found["device"]["status"] == "error"
+    assert found["device"]["status"] == "missing"
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +79,7 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, st
     foreign(site, "opencv-python-headless", "4.1.0")
     foreign(site, "transformers", "5.17.0")
     foreign(site, "lerobot", "0.6.1", requires="not-to-be-had; extra == 'dataset'")
+    foreign(site, "scipy", "1.18.1", requires="numpy<2")
     return ask(site)
 
 
@@ -106,9 +110,24 @@ def test_tells_of_a_package_without_its_extra(troubled: dict[str, dict[str, str]
     assert ".[robot]" in troubled["lerobot"]["fix"]
 
 
+def test_tells_of_packages_that_do_not_fit_together(troubled: dict[str, dict[str, str]]) -> None:
+    """`numpy.dtype size changed` and `operator torchvision::nms does not exist` name neither package nor way out."""
+    assert troubled["versions"]["status"] == "warn"
+    assert troubled["versions"]["value"] == f"scipy 1.18.1 needs numpy<2, and {metadata.version('numpy')} is there"
+    assert troubled["versions"]["fix"].startswith("pip install 'numpy<2'")
+
+
+def test_tells_of_a_card_that_torch_cannot_use() -> None:
+    """With a driver that is too old, training would go on on the CPU, a hundred times slower."""
+    torch = pytest.importorskip("torch")
+    found = list(cards(torch, there=True))
+    assert {f.status for f in found} == {"ok" if torch.cuda.is_available() else "warn"}
+    assert torch.cuda.is_available() or ("cannot use the GPU" in found[0].value and found[0].fix)
+
+
 def test_names_every_package_once() -> None:
     """A package that two extras bring would be read as two problems."""
-    names = [f.name for f in doctor._packages()]
+    names = [f.name for f in packages()]
     assert len(set(names)) == len(names)
 
 

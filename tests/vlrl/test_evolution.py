@@ -45,6 +45,19 @@ def test_a_generation_equals_the_formulas_by_hand():
     assert strategy.generation == 1
 
 
+@pytest.mark.parametrize("case", range(2))
+def test_a_generation_equals_the_worked_example(golden, near, case):
+    """`essa` would move by other rates than the tutorial's. In the second case the path is long, and stands still."""
+    inputs, outputs = golden("essa_generation")
+    steps = np.array(inputs["steps"][case])
+    strategy = SeparableCma(np.array(inputs["mean"]), inputs["sigma"], seed=0, population=len(steps))
+    strategy._step = lambda k: steps[k]
+    strategy.tell(inputs["values"][case])
+    for name in ("mean", "variance", "sigma"):
+        near(getattr(strategy, name), outputs[name][case])
+    assert strategy.path.any() == outputs["h"][case]
+
+
 def test_it_climbs_where_numbers_differ_in_scale():
     """Singular values of different modules count differently: one step size for all would not do."""
     scale = 10 ** np.linspace(0, 3, 10)

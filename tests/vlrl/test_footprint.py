@@ -208,3 +208,15 @@ def test_more_gpus_share_what_is_held():
     """Under FSDP each holds its part."""
     one, four = footprint.held(large()), footprint.held(replace(large(), shards=4))
     assert four == {name: size / 4 for name, size in one.items()}
+
+
+def test_what_is_not_in_parts_is_counted_on_every_gpu():
+    """The tower is whole on each, and in a rollout the rest too: a plan would say that more GPUs make room for both."""
+    four = replace(large(), shards=4)
+    tower = replace(four, whole=600_000_000, whole_trained=600_000_000)
+    more = {name: size - footprint.held(four)[name] for name, size in footprint.held(tower).items()}
+    assert more["weights"] == more["gradients"] == pytest.approx(4 * 600e6 * 3 / 4)
+    assert more["optimizer"] == pytest.approx(8 * 600e6 * 3 / 4)
+    assert footprint.rollout(large())["gathered weights"] == 0
+    gathered = [footprint.rollout(run)["gathered weights"] for run in (four, tower)]
+    assert gathered[0] - gathered[1] == four.width * 600e6 and gathered[1] > 0

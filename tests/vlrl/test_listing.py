@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from vlrl import registry
+from vlrl.bundled import described
 from vlrl.listing import KINDS, listing
 from vlrl.policies import FAMILIES, actor, arsq, control, corrected, flow, lerobot_files, residual, steered
 from vlrl.policies.codecs import CODECS
@@ -27,6 +28,7 @@ def test_one_kind_has_a_title_and_a_line_for_each(kind):
         "methods": [name for home in registry.HOMES for name in registry.names(home)],
         "policies": FAMILIES,
         "robots": registry.robots(),
+        "configs": [name for name, _ in described()],
     }[kind]
     assert len(lines) == len(expected)
     assert all(any(name in line for line in lines) for name in expected)

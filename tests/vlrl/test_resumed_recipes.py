@@ -27,7 +27,10 @@ SMALL = (
     *("eval.samples=2", "eval.batch=2", "eval.every=4", "log.trackers=[]", "log.rollouts=1", "log.checkpoint_every=2"),
 )
 FEW = {"pool": 4, "held_out": 2}  # samples, of tasks that are drawn
-MORE = {"seele": ("rollouts.rounds=2",), "sws": ("sampler.limit=2",), "relift": ("replay=[{name: relift, wait: 2}]",)}
+MORE = {
+    "seele": ("rollouts.rounds=2",), "sws": ("sampler.limit=2",), "relift": ("replay=[{name: relift, wait: 2}]",),
+    "snapshot_rl": ("train.prompts=6", "rollouts.share=0.9"),  # something is won, and begun from
+}  # fmt: skip
 DEADLY = '''
 """Dies once: in the step that follows three."""
 

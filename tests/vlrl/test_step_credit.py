@@ -75,42 +75,41 @@ def test_cells_are_measured_in_spreads():
 
 # -- GiGPO -----------------------------------------------------------------------------------------------------------
 
-# Two episodes of a group: one sees s0, s1, s2 and is won, the other s0, s1, s0, s3 and is lost; gamma 0.95. G of the
-# first is 0.95^2, 0.95, 1, of the second 0. Beside each other stand at s0 G = 0.9025, 0, 0 with mean 0.300833, at s1
-# 0.95 and 0 with mean 0.475; s2 and s3 stand alone.
-WALKS = {"rewards": [1.0, 0.0], "turns": [3, 4], "seen": ("s0", "s1", "s2", "s0", "s1", "s0", "s3")}
-STEPS = [0.601667, 0.475, 0.0, -0.300833, -0.475, -0.300833, 0.0]
+
+@pytest.fixture(scope="module")
+def walks(golden) -> tuple[Rollouts, dict, dict]:
+    """Two episodes of a group, one of which is won, their worked advantages and the options of these."""
+    inputs, outputs = golden("gigpo_advantage")
+    rollouts = rollouts_of(inputs["rewards"], inputs["turns"], seen=tuple(inputs["seen"]))
+    return rollouts, outputs, {name: inputs[name] for name in ("gamma", "eps")}
 
 
 @pytest.mark.parametrize(
-    ("over", "won", "lost"),
-    [("episodes", 1 - 1 / 2, -1 / 2), ("steps", 1 - 3 / 7, -3 / 7)],  # the mean of 1, 0; of 1, 1, 1, 0, 0, 0, 0
+    ("options", "name"), [({}, "episodes"), ({"over": "steps"}, "over_steps"), ({"std": "group"}, "std")]
 )
-def test_group_in_group_advantages_equal_the_worked_example(over, won, lost):
-    """Steps would be compared by another rule than the paper's, or the released code's."""
-    method = GiGPO(over=over)
-    near(method(rollouts_of(**WALKS), doubles()), [s + w for s, w in zip(STEPS, [won] * 3 + [lost] * 4, strict=True)])
-    near(GiGPO(over=over, weight=0.0)(rollouts_of(**WALKS), doubles()), [won] * 3 + [lost] * 4)
-    assert method.metrics["gigpo/shared"] == pytest.approx(5 / 7)
+def test_group_in_group_advantages_equal_the_worked_example(walks, options, name):
+    """Steps would be compared by another rule than the paper's, or the released code's, or over other spreads."""
+    rollouts, outputs, stated = walks
+    method = GiGPO(**stated, **options)
+    near(method(rollouts, doubles()), outputs[name])
+    assert method.metrics["gigpo/shared"] == pytest.approx(outputs["shared"], abs=1e-6)
 
 
-def test_group_in_group_advantages_over_deviations():
-    """`std: group` would weigh episodes and steps by something else than their own spreads."""
-    # T = 1, 0: deviation sqrt(0.5) = 0.707107, so +-0.707106 with eps. At s1: 0.95, 0: deviation 0.671751, so
-    # +-0.475 / 0.671752. At s0: 0.9025, 0, 0: variance (0.601667^2 + 2 * 0.300833^2) / 2 = 0.271502, so a deviation of
-    # 0.521059.
-    whole, at_s1, at_s0 = 0.707106, 0.707106, 1 / 0.521060
-    got = GiGPO(std="group")(rollouts_of(**WALKS), doubles())
-    first = [whole + 0.601667 * at_s0, whole + at_s1, whole]
-    second = [-0.300833 * at_s0 - whole, -at_s1 - whole, -0.300833 * at_s0 - whole, -whole]
-    torch.testing.assert_close(got, doubles(*first, *second), rtol=0, atol=1e-5)
+def test_group_in_group_advantages_are_a_sum(walks):
+    """A weight of one part would weigh the other too."""
+    rollouts, outputs, stated = walks
+    for over, name in (("episodes", "episodes"), ("steps", "over_steps")):
+        whole = GiGPO(over=over, weight=0.0, **stated)(rollouts, doubles())
+        near(whole, [a - s for a, s in zip(outputs[name], outputs["steps"], strict=True)])
+        near(GiGPO(over=over, weight=2.0, **stated)(rollouts, doubles()) - whole, [2 * s for s in outputs["steps"]])
 
 
-def test_group_in_group_advantages_count_what_steps_earned():
+def test_group_in_group_advantages_count_what_steps_earned(golden):
     """Process rewards would be paid and not compared."""
-    # r = 0.1, 0.2 + 1 and 0.3, 0: sums 1.3 and 0.3, mean 0.8; G with gamma 0.5: 0.1 + 0.6 = 0.7, 1.2 and 0.3, 0.
-    rollouts = rollouts_of([1.0, 0.0], [2, 2], seen=("a", "b", "a", "b"), earned=doubles(0.1, 0.2, 0.3, 0.0))
-    near(GiGPO(gamma=0.5)(rollouts, doubles()), [0.5 + 0.2, 0.5 + 0.6, -0.5 - 0.2, -0.5 - 0.6])
+    inputs, outputs = (each["earned_case"] for each in golden("gigpo_advantage"))
+    earned = {"seen": tuple(inputs["seen"]), "earned": doubles(*inputs["earned"])}
+    rollouts = rollouts_of(inputs["rewards"], inputs["turns"], **earned)
+    near(GiGPO(gamma=inputs["gamma"])(rollouts, doubles()), outputs)
 
 
 @settings(max_examples=20)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +15,9 @@ from vlrl.config import load as load_config
 from vlrl.policies.load import load
 from vlrl.rollout import collect
 from vlrl.teacher import Teacher
+from vlrl.told import describe
+from vlrl.totals import Totals
+from vlrl.trainer import Trainer
 from vlrl.types import UserError
 
 
@@ -66,3 +71,25 @@ def test_distillation_without_a_teacher_is_refused_when_the_config_is_read():
     """The run would end at its first update."""
     with pytest.raises(UserError, match=r"losses\.1 \(distill\) needs log-probabilities of a teacher: name a model"):
         load_config("configs/recipes/kdrl.yaml", ["policy.teacher=null"])
+
+
+def test_the_log_says_how_far_the_teacher_is(episodes):
+    """Else nobody sees whether the policy comes nearer.
+
+    k3 = x - log x - 1 with x = p_teacher / p: for x = 2 in every token 1 - log 2. The reference is told apart.
+    """
+    plain = columns(episodes)
+    taught = columns(episodes, reference=plain.logprobs, teacher=plain.logprobs + math.log(2))
+    told, untold = (describe(episodes, each, each.mask.float(), Totals()) for each in (taught, plain))
+    assert told["kl_teacher"] == pytest.approx(1 - math.log(2), abs=1e-6) and told["kl"] == 0
+    assert told.keys() - untold.keys() == {"kl", "kl_teacher"}
+
+
+def test_a_run_logs_it(tmp_path):
+    """Else the docs name a number that is not there. The recipe's teacher is the start: 0 apart at the first step."""
+    small = ("train.steps=2", "train.prompts=2", "train.group_size=2", "train.minibatches=1", "train.lr=0.001")
+    few = ("task.pool=4", "task.held_out=2", "eval.samples=2", "policy.max_tokens=10", "log.trackers=[]")
+    Trainer(load_config("configs/recipes/kdrl.yaml", [f"out={tmp_path / 'run'}", "train.warmup=0", *small, *few])).run()
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    first, second = [row["kl_teacher"] for row in rows if "kl_teacher" in row]
+    assert first == pytest.approx(0, abs=1e-6) and second > 1e-6

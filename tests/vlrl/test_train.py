@@ -397,17 +397,24 @@ def other_model(model: Path) -> None:
     deeper.save_pretrained(model)
 
 
-def no_state(model: Path) -> None:
-    (model / "trainer.safetensors").write_bytes(b"cut")
-
-
-@pytest.mark.parametrize(("harm", "named"), [(other_model, "another architecture"), (no_state, "damaged")])
-def test_a_checkpoint_that_does_not_fit_is_refused(harm, named, finished, start, tmp_path):
+def test_a_checkpoint_that_does_not_fit_is_refused(finished, start, tmp_path):
     """Otherwise a run goes on from weights that are not its own."""
     shutil.copytree(finished["grpo"], tmp_path / "copy")
-    harm(tmp_path / "copy" / "run" / "checkpoints" / "step_000009")
+    newest = tmp_path / "copy" / "run" / "checkpoints" / "step_000009"
+    other_model(newest)
+    (newest / "files.json").unlink()  # with it, these would be seen to be other files than were saved
     line = only_line(start("train", "--resume", "run", folder=tmp_path / "copy").wait())
-    assert named in line and "step_000009" in line
+    assert "another architecture" in line and "step_000009" in line
+
+
+def test_a_damaged_checkpoint_costs_its_own_steps_alone(finished, start, tmp_path):
+    """Otherwise a disk's fault ends a run, or changes its result unseen."""
+    shutil.copytree(finished["grpo"], tmp_path / "copy")
+    (tmp_path / "copy" / "run" / "checkpoints" / "step_000009" / "trainer.safetensors").write_bytes(b"cut")
+    done = start("train", "--resume", "run", folder=tmp_path / "copy").wait()
+    assert done.code == 0, done.stderr
+    assert "step_000009 is damaged (trainer.safetensors is not what was saved): going on from step_00000" in done.stderr
+    assert_same_run(tmp_path / "copy", finished["grpo"])
 
 
 def test_resuming_what_is_no_run_is_refused(start, tmp_path):

@@ -4,7 +4,8 @@ The list starts from the reward of each decision, [B]. Estimators keep [B] until
 with a state are classes. Written with tensor methods only, so that reading a configuration needs no torch.
 
 One with `start` responses per prompt is given their rewards before the first step, by `begin(key, rewards)`; one with
-`revisit(policy, episodes)` is called in each step before it estimates, under the weights that played the episodes.
+`revisit(policy, episodes)` is called in each step before it estimates, under the weights that are about to learn: those
+that played the episodes, where `train.staleness` is 0. It may put log-probabilities of theirs in the decisions' place.
 """
 
 from vlrl.advantages.statistics import group_deviations, group_means

@@ -45,26 +45,41 @@ class TruncatedWeights:
         self._ratios = [_ratio(turn.decision) for episode in episodes for turn in episode.turns]
 
     def __call__(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
-        whole = advantage[:, None] * rollouts.mask if advantage.ndim == 1 else advantage
-        if len(self._ratios) != len(whole) or all(ratio is None for ratio in self._ratios):
+        if len(self._ratios) != len(rollouts.mask) or all(ratio is None for ratio in self._ratios):
             self.metrics = {}
             return advantage
-        weight = whole.new_ones(whole.shape)
-        for row, ratio in zip(weight, self._ratios, strict=True):
-            if ratio is not None:
-                row[: len(ratio)] = ratio.to(row)
+        weight = ratios_of(self._ratios, rollouts)
         counted = weight[rollouts.mask]
         self.metrics = {
             "engine/weight": float(counted.clamp(max=self.most).mean()),
             "engine/truncated": float((counted > self.most).to(counted.dtype).mean()),
         }
-        return whole * weight.clamp(max=self.most)
+        return by_token(advantage, rollouts) * weight.clamp(max=self.most)
 
 
 truncated_weights = TruncatedWeights
 
 
+def by_token(advantage: Tensor, rollouts: Rollouts) -> Tensor:
+    """An advantage [B] or [B, T] as [B, T]."""
+    return advantage[:, None] * rollouts.mask if advantage.ndim == 1 else advantage
+
+
+def ratios_of(rows: Sequence[Tensor | None], rollouts: Rollouts) -> Tensor:
+    """Each decision's ratios [T] as rows of [B, T], 1 behind them and where there are none."""
+    made = rollouts.logprobs.new_ones(rollouts.mask.shape)
+    for row, ratio in zip(made, rows, strict=True):
+        if ratio is not None:
+            row[: len(ratio)] = ratio.to(row)
+    return made
+
+
 def _ratio(decision: Any) -> Tensor | None:
     """p / q [T] of a decision's tokens; None where the policy itself sampled them."""
     sampled = getattr(decision.inputs, "sampled", None)
-    return None if sampled is None else (decision.logprobs - sampled).clamp(-20.0, 20.0).exp()
+    return None if sampled is None else ratio(decision.logprobs, sampled)
+
+
+def ratio(logprobs: Tensor, sampled: Tensor) -> Tensor:
+    """p / q [T] of log-probabilities, between exp(-20) and exp(20)."""
+    return (logprobs - sampled).clamp(-20.0, 20.0).exp()

@@ -6,7 +6,7 @@ import argparse
 from importlib import import_module
 from pathlib import Path
 
-from vlrl.commands.base import CHANGES, Commands, quiet
+from vlrl.commands.base import Commands, quiet, takes_changes
 
 
 def add(commands: Commands) -> None:
@@ -35,7 +35,7 @@ def _add_serve(commands: Commands) -> None:
 def _add_deploy(commands: Commands) -> None:
     deploy = commands.add_parser("deploy", help="run a served policy on a robot")
     deploy.add_argument("config", help="for example configs/deploy/so101.yaml")
-    deploy.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    takes_changes(deploy)
     deploy.add_argument("--dry-run", action="store_true", help="open and check everything, send nothing")
     deploy.add_argument("--out", metavar="DIR", help="for result.json and report.html, default runs/deploy_CONFIG")
     deploy.set_defaults(run=_robot("deploy.command"))
@@ -43,7 +43,7 @@ def _add_deploy(commands: Commands) -> None:
     replay = commands.add_parser("replay", help="play a recorded episode's actions on a robot")
     replay.add_argument("dataset", help="a LeRobotDataset v3, as `vlrl deploy` records")
     replay.add_argument("config", help="as for `vlrl deploy`")
-    replay.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    takes_changes(replay)
     replay.add_argument("--episode", type=int, default=0, metavar="N", help="from 0, default %(default)s")
     replay.add_argument("--json", action="store_true", help="print one JSON object")
     replay.set_defaults(run=_robot("deploy.command", "replay_main"))
@@ -67,7 +67,7 @@ def _add_emulate(commands: Commands) -> None:
 def _add_trial(commands: Commands) -> None:
     trial = commands.add_parser("trial", help="compare policies on a robot: random order, blind, sequential test")
     trial.add_argument("config", nargs="?", help="see docs/trial.md")
-    trial.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    takes_changes(trial)
     trial.add_argument("--manual", action="store_true", help="only say which policy's turn it is, under blind names")
     trial.add_argument("--resume", metavar="DIR", help="go on with a trial")
     trial.set_defaults(run=_robot("trial.command"))
@@ -76,12 +76,12 @@ def _add_trial(commands: Commands) -> None:
 def _add_learning(commands: Commands) -> None:
     learn = commands.add_parser("learn", help="go on learning from episodes and corrections as they are recorded")
     learn.add_argument("config", help="see docs/hil.md")
-    learn.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    takes_changes(learn)
     learn.set_defaults(run=_learn)
 
     reward = commands.add_parser("reward-model", help="make a success classifier from recorded episodes")
     reward.add_argument("config", help="for example configs/reward_so101.yaml")
-    reward.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    takes_changes(reward)
     reward.set_defaults(run=_reward_model)
 
 

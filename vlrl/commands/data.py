@@ -6,14 +6,14 @@ import argparse
 import json
 from pathlib import Path
 
-from vlrl.commands.base import CHANGES, Commands, quiet
+from vlrl.commands.base import Commands, quiet, takes_changes
 from vlrl.types import UserError
 
 
 def add(commands: Commands) -> None:
     record = commands.add_parser("record", help="play episodes and keep them, to train on them offline")
-    record.add_argument("config")
-    record.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    record.add_argument("config", help="as for `vlrl train`")
+    takes_changes(record)
     record.add_argument("--episodes", type=int, required=True, metavar="N")
     record.add_argument("--out", required=True, metavar="DIR", help="a new folder; see `rollouts: offline_first`")
     record.add_argument("--by", choices=("policy", "gold"), default="policy", help="who acts, default %(default)s")
@@ -25,7 +25,7 @@ def add(commands: Commands) -> None:
     select = commands.add_parser("select", help="find the training samples that a model's answers disagree on, or, of "
                                  "a run, those that were learned as the average was")  # fmt: skip
     select.add_argument("config", help="a YAML, or the folder of a run with `sampler: limr`")
-    select.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    takes_changes(select)
     select.add_argument("--model", metavar="DIR", help="a model folder, a run folder or a hub name")
     select.add_argument("--out", required=True, metavar="FILE.jsonl", help="a new file; see `sampler: listed`")
     select.add_argument("--samples", type=int, metavar="N", help="drawn at random; default: the whole training split")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from vlrl.commands.base import CHANGES, Commands, quiet
+from vlrl.commands.base import Commands, quiet, takes_changes
 from vlrl.types import UserError
 
 
 def add(commands: Commands) -> None:
     learn = commands.add_parser("offpolicy", help="learn a robot's task from what was given and played (RLPD, SAC)")
     learn.add_argument("config", nargs="?", help="a YAML file, for example configs/offpolicy_push.yaml")
-    learn.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    takes_changes(learn)
     learn.add_argument("--resume", metavar="RUN", help="go on with a run folder from its newest checkpoint")
     learn.set_defaults(run=_offpolicy)
 

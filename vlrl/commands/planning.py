@@ -6,13 +6,13 @@ import argparse
 import json
 import math
 
-from vlrl.commands.base import CHANGES, Commands, quiet
+from vlrl.commands.base import Commands, quiet, takes_changes
 
 
 def add(commands: Commands) -> None:
     plan = commands.add_parser("plan", help="a run's memory and seconds a step before anything is loaded")
     plan.add_argument("config", help="for example configs/gui_grounding.yaml")
-    plan.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    takes_changes(plan)
     plan.add_argument("--gpu", metavar="NAME", help="h100, a100-80, 4090, ...; a memory, 24GB; cpu")
     plan.add_argument("--gpus", type=_count, default=1, metavar="N", help="how many, sharded (FSDP)")
     plan.add_argument("--mfu", type=_positive, default=0.4, help="share of the peak that is reached (default: 0.4)")

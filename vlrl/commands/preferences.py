@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from vlrl.commands.base import CHANGES, Commands, quiet
+from vlrl.commands.base import Commands, quiet, takes_changes
 
 
 def add(commands: Commands) -> None:
     learn = commands.add_parser("preferences", help="learn a reward from what a judge (a VLM) prefers (RL-VLM-F)")
     learn.add_argument("config", help="a YAML file, for example configs/preferences_push.yaml")
-    learn.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    takes_changes(learn)
     learn.set_defaults(run=_preferences)
     prepare = commands.add_parser("pretrain", help="learn what states lead to, before any reward (ICVF, V-PTR)")
     prepare.add_argument("config", help="a YAML file: docs/offpolicy.md")
-    prepare.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    takes_changes(prepare)
     prepare.set_defaults(run=_pretrain)
 
 

@@ -6,14 +6,14 @@ import argparse
 import json
 from pathlib import Path
 
-from vlrl.commands.base import CHANGES, Commands, quiet
+from vlrl.commands.base import Commands, quiet, takes_changes
 from vlrl.types import UserError
 
 
 def add(commands: Commands) -> None:
     demos = commands.add_parser("demos", help="record demonstrations of a robot's script, for lerobot")
     demos.add_argument("config", help="one whose task is `manipulation`")
-    demos.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    takes_changes(demos)
     demos.add_argument("--episodes", type=int, required=True, metavar="N", help="to keep")
     demos.add_argument("--out", required=True, metavar="DIR", help="a new folder: a LeRobotDataset v3")
     demos.add_argument("--noise", type=float, default=0.0, metavar="X", help="on controls, in halves of the limits' "
@@ -25,12 +25,12 @@ def add(commands: Commands) -> None:
 
     clone = commands.add_parser("clone", help="make a small robot policy that imitates a task's script")
     clone.add_argument("config", help="for example configs/embedded_push.yaml")
-    clone.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    takes_changes(clone)
     clone.set_defaults(run=_clone)
 
     simulate = commands.add_parser("simulate", help="play a robot policy beside control arms on the same scenes")
     simulate.add_argument("config", help="one whose task is `manipulation`")
-    simulate.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    takes_changes(simulate)
     simulate.add_argument("--policy", metavar="DIR", help="a folder, a run folder or a bundled name; default: the "
                           "config's policy.model")  # fmt: skip
     simulate.add_argument("--against", nargs="+", default=[], metavar="ARM", help="expert (the robot's script), "

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import argparse
 
-from vlrl.commands.base import CHANGES, Commands, quiet
+from vlrl.commands.base import Commands, quiet, takes_changes
 from vlrl.types import UserError
 
 
 def add(commands: Commands) -> None:
     stages = commands.add_parser("stages", help="supervised starts, RL, chosen samples: several stages of one YAML")
     stages.add_argument("config", help="for example configs/stages/lmm_r1.yaml")
-    stages.add_argument("changes", nargs="*", metavar="CHANGE", help="stages=NAME,NAME to run these alone; key=value "
-                        "of the file; NAME.key.path=value of what a stage runs")  # fmt: skip
+    takes_changes(stages, "stages=NAME,NAME to run these alone; key=value of the file; NAME.key.path=value of what a "
+                          "stage runs")  # fmt: skip
     stages.add_argument("--dry-run", action="store_true", help="check everything, say what would run")
     stages.set_defaults(run=_stages)
 
     best = commands.add_parser("best-of", help="answer training samples several times, keep right answers")
-    best.add_argument("config")
-    best.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    best.add_argument("config", help="as for `vlrl train`")
+    takes_changes(best)
     best.add_argument("--model", metavar="DIR", help="a model folder, a run folder or a hub name")
     best.add_argument("--out", required=True, metavar="DIR", help="a new folder, for `lessons: [{episodes: DIR}]`")
     best.add_argument("--samples", type=int, metavar="N", help="drawn at random; default: the whole training split")

@@ -4,81 +4,78 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from vlrl.commands.base import CHANGES, Commands, quiet
-from vlrl.parallel import by_main, here
+from vlrl import api
+from vlrl.bundled import CONFIGS
+from vlrl.commands.base import Commands, quiet, takes_changes
+from vlrl.parallel import here
 from vlrl.types import UserError
+
+if TYPE_CHECKING:
+    from vlrl.config import Config
 
 
 def add(commands: Commands) -> None:
     train = commands.add_parser("train", help="train a policy from a YAML")
-    train.add_argument("config", nargs="?", help="a YAML file, for example configs/gui_grounding.yaml")
-    train.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    train.add_argument(
+        "config", nargs="?", help="a YAML file, or a name of `vlrl list configs`, for example gui_grounding"
+    )
+    takes_changes(train)
     train.add_argument("--resume", metavar="RUN", help="go on with a run folder from its newest checkpoint")
     train.set_defaults(run=_train)
 
     evaluate = commands.add_parser("eval", help="greedy accuracy of a model on a config's held-out samples")
-    evaluate.add_argument("config")
-    evaluate.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    evaluate.add_argument("config", help="as for `vlrl train`")
+    takes_changes(evaluate)
     evaluate.add_argument("--model", metavar="DIR", help="a model folder, a run folder or a hub name")
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
+    evaluate.add_argument("--report", metavar="FILE", help="write a page with the answers: an .html file, or a folder")
     evaluate.set_defaults(run=_eval)
 
     warm = commands.add_parser("warmstart", help="build and train a tiny model on gold answers")
     warm.add_argument("config", help="for example configs/embedded.yaml")
-    warm.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    takes_changes(warm)
     warm.set_defaults(run=_warmstart)
 
     compare = commands.add_parser("compare", help="several recipes over one task at equal cost, with a test")
     compare.add_argument("config", help="for example configs/compare/single_vs_group.yaml")
-    compare.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    takes_changes(compare)
     compare.add_argument("--plan", action="store_true", help="only say what is equal and what is not")
     compare.set_defaults(run=_compare)
 
     show = commands.add_parser("show", help="the fully resolved config")
-    show.add_argument("config")
-    show.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    show.add_argument("config", help="as for `vlrl train`")
+    takes_changes(show)
     show.set_defaults(run=_show)
 
     demo = commands.add_parser("demo", help="train the embedded model on GUI grounding, evaluate, report")
-    demo.add_argument("changes", nargs="*", metavar="CHANGE", help=CHANGES)
+    takes_changes(demo)
     demo.set_defaults(run=_demo)
 
 
 def _train(options: argparse.Namespace) -> int:
-    from vlrl import config as configs
-
     if options.resume:
         if options.config:
             raise UserError("--resume takes the run's own config: name no other")
-        path = Path(options.resume) / "config.yaml"
-        if not path.is_file():
-            raise UserError(f"{options.resume} is no run folder: it holds no config.yaml")
-        config = configs.load(path)
-    elif options.config:
-        config = configs.load(options.config, options.changes)
-    else:
+        return _told(lambda: api.resume(options.resume))
+    if not options.config:
         raise UserError("name a config, for example: vlrl train configs/gui_grounding.yaml")
-    return _run(config, resume=bool(options.resume))
+    return _run(api.load_config(options.config, *options.changes))
 
 
 def _eval(options: argparse.Namespace) -> int:
-    from vlrl import config as configs
-    from vlrl import registry
-
     changes = [*options.changes, *([f"policy.model={options.model}"] if options.model else [])]
-    config = configs.load(options.config, changes)
-    quiet()
+    config = api.load_config(options.config, *changes)
     here().join()
-    from vlrl.evaluate import evaluate
-    from vlrl.policies.load import load
+    from vlrl.report.evaluation import target, write_evaluation
 
-    task = registry.make_task(config)
-    policy = load(config.policy, shared_prefix=config.train.shared_prefix, seed=config.seed)
-    registry.check_fit(task, policy)
-    result = evaluate(policy, task, samples=config.eval.samples, batch=config.eval.batch)
+    page = options.report and target(options.report)  # a mistake in it is said before the work
+    result, policy, task = api.evaluated(config)
     measured = vars(result.accuracy)
+    if page:
+        write_evaluation(page, result, policy, config, bad_rows=len(task.bad_rows))
     if not here().main:
         return 0
     if options.json:
@@ -92,6 +89,8 @@ def _eval(options: argparse.Namespace) -> int:
         width = max(map(len, result.metrics), default=0)
         for name, value in result.metrics.items():
             print(f"  {name:{width}}  {value:.3f}")
+        if page:
+            print(f"report: {page}")
     return 0
 
 
@@ -118,26 +117,28 @@ def _compare(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace) -> int:
     from vlrl import config as configs
 
-    print(configs.dump(configs.load(options.config, options.changes)), end="")
+    print(configs.dump(api.load_config(options.config, *options.changes)), end="")
     return 0
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from vlrl import config as configs
-
-    folder = Path(__file__).parents[2] / "configs"
-    return _run(configs.load(folder / "gui_grounding.yaml", ["out=runs/demo", *options.changes]))
+    return _run(api.load_config(CONFIGS / "gui_grounding.yaml", "out=runs/demo", *options.changes))
 
 
-def _run(config, resume: bool = False) -> int:
-    quiet()
-    from vlrl.trainer import Trainer
+def _run(config: Config) -> int:
+    return _told(lambda: api.train(config))
 
-    summary = Trainer(config, resume).run()
+
+def _told(train: Callable[[], api.Run]) -> int:
+    """Trains, and says in a line what came of it."""
+    run = train()
+    if not here().main:
+        return 0
+    summary = run.summary
     before, after = summary["before"], summary["after"]
-    by_main(print)(
+    print(
         f"{summary['metric']} {before['value']:.3f} [{before['low']:.3f}, {before['high']:.3f}] -> "
         f"{after['value']:.3f} [{after['low']:.3f}, {after['high']:.3f}] on {after['n']} held-out samples, "
-        f"{summary['wall_s']:.0f} s, {summary['cpu_s']:.0f} CPU-s; report: {Path(config.out) / 'report.html'}"
+        f"{summary['wall_s']:.0f} s, {summary['cpu_s']:.0f} CPU-s; report: {run.folder / 'report.html'}"
     )
     return 0

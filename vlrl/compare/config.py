@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from vlrl.bundled import config_file, nearest
 from vlrl.strict import Count, Section, load_as
 from vlrl.types import UserError
 
@@ -95,14 +96,14 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> Comparison:
     Raises:
         UserError: as `load_as`; names that stand twice or are unknown; a file that does not exist.
     """
-    loaded = load_as(Comparison, path, changes)
+    loaded, folder = load_as(Comparison, path, changes), config_file(path).parent
     try:
         _check(loaded)
         recipes = [
-            recipe.model_copy(update={"files": [found(Path(path).parent, file) for file in recipe.files]})
+            recipe.model_copy(update={"files": [found(folder, file) for file in recipe.files]})
             for recipe in loaded.recipes
         ]
-        return loaded.model_copy(update={"task": found(Path(path).parent, loaded.task), "recipes": recipes})
+        return loaded.model_copy(update={"task": found(folder, loaded.task), "recipes": recipes})
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
 
@@ -126,8 +127,8 @@ def _check(loaded: Comparison) -> None:
 
 
 def found(folder: Path, name: str) -> str:
-    """A file beside the comparison's, or from where the command runs."""
-    for path in (folder / name, Path(name)):
+    """A file beside the comparison's, or from where the command runs, or a bundled config by its name."""
+    for path in (folder / name, Path(name), config_file(name)):
         if path.is_file():
             return str(path)
-    raise UserError(f"no file {name} (from {folder} or from here)")
+    raise UserError(f"no file {name} (from {folder} or from here){nearest(name)}")

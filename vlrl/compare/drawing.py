@@ -8,7 +8,7 @@ from html import escape
 
 WIDTH, HEIGHT = 620, 300
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 12, 40  # pixels around the curves
-COLORS = 8  # of page.css, --c0 to --c7; beyond them lines are dashed
+COLORS = 8  # of look.css, --c0 to --c7; beyond them lines are dashed
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def chart(lines: Sequence[Line], x_label: str, y_label: str) -> str:
 
 def legend(names: Sequence[str]) -> str:
     items = (f'<li style="--line: var(--c{i % COLORS})"><i{_dash(i)}></i>{escape(n)}</li>' for i, n in enumerate(names))
-    return f'<ul class="legend">{"".join(items)}</ul>'
+    return f'<ul class="names">{"".join(items)}</ul>'
 
 
 def nice(low: float, high: float) -> tuple[float, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from vlrl import credentials
 from vlrl.encoders.texts import MOST
 from vlrl.judges.crowd import concurrently
 from vlrl.judges.endpoint import AGAIN
@@ -47,10 +47,8 @@ class Endpoint:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UserError(f"embedder.url: {url!r}: write http://HOST:PORT/v1")
-        if key is not None and not os.environ.get(key):
-            raise UserError(f"embedder.key: the environment variable {key} is not set")
         self._url, self._model = f"{url.rstrip('/')}/embeddings", model
-        self._headers = {"Authorization": f"Bearer {os.environ[key]}"} if key else {}
+        self._headers = credentials.header(key, "embedder.key")
         self._timeout, self._patience, self._retries, self._backoff = timeout, patience, retries, backoff
         self._concurrent, self._batch = concurrent, batch
         self._known: dict[str, np.ndarray] = {}

@@ -58,7 +58,9 @@ def _pretrained(source: str) -> tuple[Any, Any]:
     from transformers import AutoModel, AutoTokenizer
 
     try:
-        model, info = AutoModel.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+        model, info = AutoModel.from_pretrained(
+            source, dtype=torch.float32, output_loading_info=True, use_safetensors=True
+        )
         tokenizer = AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         reason = str(error).strip().splitlines()[0]

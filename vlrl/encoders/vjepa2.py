@@ -92,7 +92,9 @@ def _pretrained(source: str) -> tuple[Any, Any]:
     from transformers import AutoVideoProcessor, VJEPA2Model
 
     try:
-        model, info = VJEPA2Model.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+        model, info = VJEPA2Model.from_pretrained(
+            source, dtype=torch.float32, output_loading_info=True, use_safetensors=True
+        )
         processor = AutoVideoProcessor.from_pretrained(source)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         reason = str(error).strip().splitlines()[0]

@@ -45,8 +45,13 @@ def make(component: Component, policy: Any, source: str) -> Engine | None:
     Raises:
         UserError: as `check`; the engine's own.
     """
-    target, options = _target(component)
-    return None if component.name == "local" else target(policy, source, **options)
+    found, options = _target(component)
+    return None if component.name == "local" else found(policy, source, **options)
+
+
+def target(component: Component) -> Any:
+    """The engine's class. UserError: as `check`."""
+    return _target(component)[0]
 
 
 def _target(component: Component) -> tuple[Any, dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vlrl.progress import StoppedError
 
@@ -61,6 +61,8 @@ class Engine(Protocol):
         self, asked: Asked, options: Options
     ) -> list[Completion]: ...  # UserError where none can serve this policy
     def publish(self) -> None: ...  # the policy's present weights count from here on
+    def follow(self, policy: Any) -> None: ...  # a copy of the policy whose weights are published; needed by
+    # `train.staleness`, others may lack it
     def generate(self, asked: Sequence[Asked], options: Options) -> list[list[Completion]]: ...
     def told(self, gaps: Sequence[Tensor]) -> None: ...  # trainer's less engine's log-probabilities, each completion's
     def close(self) -> None: ...

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,8 @@ from vlrl.types import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+MINUTES = 30  # that weights may take to be written
 
 
 @dataclass(frozen=True)
@@ -48,13 +52,17 @@ class Store:
             raise UserError(f"policy.engine: folder: cannot make {folder}: {error.strerror}") from None
         self.newest: Published | None = None
 
+    def follow(self, policy: Any) -> None:
+        """From here on another policy's weights are the present ones."""
+        self._policy = policy
+
     def take(self) -> Published:
         """The policy's present weights, written anew where they are others than the newest."""
         version = version_of(self._policy.model)
         if self.newest is None or self.newest.version != version:
             old, path = self.newest, self._folder / (version if self._whole else f"{version}.safetensors")
-            if not path.exists():
-                (_save_whole if self._whole else _save_learned)(self._policy, path)
+            save = functools.partial(_save_whole if self._whole else _save_learned, self._policy, path)
+            _once(path, save) if self._shared else save()
             self.newest = Published(version, path, self._shared)
             if old is not None:
                 _remove(old.path)
@@ -96,6 +104,27 @@ def learned_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
             yield name, parameter.detach()
 
 
+def _once(path: Path, save: Callable[[], None]) -> None:
+    """Has a path that several processes of a run share written by the first that asks; the others wait for it.
+
+    One that has claimed it and written nothing for MINUTES, as a killed one, is not waited for any longer.
+    """
+    claim = path.with_name(f"{path.name}.claim")
+    try:
+        claim.touch(exist_ok=False)
+    except FileExistsError:
+        patient = time.monotonic() + 60 * MINUTES
+        while not path.exists() and claim.exists() and time.monotonic() < patient:
+            time.sleep(0.05)
+        if path.exists():
+            return
+    try:
+        if not path.exists():
+            save()
+    finally:
+        claim.unlink(missing_ok=True)
+
+
 def _save_learned(policy: Any, path: Path) -> None:
     """What trains, as one safetensors file that appears at once and complete."""
     from safetensors.torch import save_file
@@ -111,8 +140,8 @@ def _save_whole(policy: Any, path: Path) -> None:
     from vlrl.policies.scorer import bare
 
     base, part = bare(policy.model), _part(path)
-    state = base.state_dict().items()
-    own = {name.replace(".base_layer.", "."): value for name, value in state if ".lora_" not in name}
+    state = base.named_parameters(remove_duplicate=False)  # they are whole here, where `state_dict` may part them
+    own = {name.replace(".base_layer.", "."): value.detach() for name, value in state if ".lora_" not in name}
     base.save_pretrained(part, state_dict=own | dict(learned_weights(policy.model)), safe_serialization=True)
     policy.processor.save_pretrained(part)
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from vlrl import credentials
 from vlrl.engines.base import Asked, Completion, Options
 from vlrl.engines.dialects import DIALECTS, Written
 from vlrl.engines.pool import Host, Pool
@@ -55,9 +55,7 @@ class Server:
         model: str | None = None, key: str | None = None, folder: str | None = None, concurrent: Count = 16,
         timeout: Rate = 600.0, patience: Rate = 600.0, backoff: Rate = 1.0, rescore: bool = True,
     ):  # fmt: skip
-        if key is not None and not os.environ.get(key):
-            raise UserError(f"policy.engine: key: the environment variable {key} is not set")
-        headers = {"Authorization": f"Bearer {os.environ[key]}"} if key else {}
+        headers = credentials.header(key, "policy.engine.key")
         self._dialect, self._timeout, self.rescore = DIALECTS[api](policy.codec, model or source), timeout, rescore
         hosts = [Host(Caller(url.rstrip("/"), headers)) for url in urls]
         self._pool = Pool(hosts, concurrent=concurrent, backoff=backoff, patience=patience)
@@ -97,6 +95,9 @@ class Server:
         if not made:
             raise UserError(f"policy.engine: no server answers: {'; '.join(faults)}")
         return made
+
+    def follow(self, policy: Any) -> None:
+        self._store.follow(policy)
 
     def publish(self) -> None:
         before = self._store.newest

@@ -10,7 +10,10 @@ from vlrl.config import Config
 from vlrl.interactions import Find, takes_turns
 
 OF_ONE_ANSWER = ("ghpo", "seele", "igrpo", "rethink", "guide")  # change the prompt of one answer, or go on from it
-READ_TRUTH = ("filter_refill", "augment", "ghpo", "seele", "igrpo", "rethink", "guide")  # look at what is right
+OF_TURNS = {  # begin an episode for the policy: how, and what to use where there is one turn
+    "guide_turns": ("plays the first of several turns", "guide"), "snapshots": ("begins between two turns", "plain"),
+}  # fmt: skip
+READ_TRUTH = (*OF_ONE_ANSWER, "filter_refill", "augment", "snapshots")  # look at what is right
 UNLABELLED = ("ttrl", "scope")  # shapings that do not
 
 
@@ -19,8 +22,9 @@ def one_answer(config: Config, find: Find) -> str | None:
     name, turns = config.rollouts.name, takes_turns(config, find)
     if turns and name in OF_ONE_ANSWER:
         return f"rollouts ({name}) works on one answer, but episodes of this task take several turns: use guide_turns"
-    if not turns and name == "guide_turns":
-        return "rollouts (guide_turns) plays the first of several turns, but this task has one: use guide"
+    if not turns and name in OF_TURNS:
+        how, other = OF_TURNS[name]
+        return f"rollouts ({name}) {how}, but this task has one: use {other}"
     return None
 
 

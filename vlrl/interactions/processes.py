@@ -12,9 +12,12 @@ from vlrl import methods
 from vlrl.config import Config
 from vlrl.interactions import Find, takes_turns
 from vlrl.parallel import here
+from vlrl.parallel.start import asked, in_parts
 
 ALIKE = ("simulator", "g_ra_steps", "carl")  # process rewards of what steps told: each process finds the same
 WRITERS = ("latr", "window")  # ask the policy by themselves, not for episodes
+WHOLE = ("reference_reset", "soft_sync")  # hooks that read and write all weights
+PARTED = "use FSDP2, configs/accelerate/fsdp_8.yaml (docs/scale_out.md), policy.lora or train.optimizer: adamw_8bit"
 AGAIN = ("replay", "offline_first")  # strategies that show earlier pictures
 ONE = "run it in one process"
 
@@ -23,8 +26,8 @@ Rule = Callable[[Config, Find], str | None]
 
 def lone_launch(config: Config, find: Find) -> str | None:
     """`accelerate launch --cpu` starts one process, however many were asked for, unless an MPI is there."""
-    asked = "MASTER_PORT" in os.environ and "ACCELERATE_MIXED_PRECISION" in os.environ
-    if here().size > 1 or not asked or "LOCAL_RANK" in os.environ:
+    launched = "MASTER_PORT" in os.environ and "ACCELERATE_MIXED_PRECISION" in os.environ
+    if here().size > 1 or not launched or "LOCAL_RANK" in os.environ:
         return None
     return (
         "accelerate launch --cpu starts one process on CPUs: use --config_file configs/accelerate/cpu_2.yaml, or "
@@ -33,13 +36,31 @@ def lone_launch(config: Config, find: Find) -> str | None:
 
 
 def partitioned(config: Config, find: Find) -> str | None:
-    """Engines that keep a part of the weights in each process, while a rollout needs them whole."""
-    for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM"):
-        if os.environ.get(f"ACCELERATE_USE_{name}", "").lower() == "true":
-            return (
-                f"accelerate launch: {name} splits the weights, which every process needs whole: use --multi_gpu "
-                "(docs/scale_out.md); to save memory policy.lora, train.optimizer: adamw_8bit, train.microbatch"
-            )
+    """Engines that this trainer does not drive."""
+    for name in ("DEEPSPEED", "MEGATRON_LM"):
+        if asked(name):
+            return f"accelerate launch: {name} is not there: {PARTED}"
+    if asked("FSDP") and os.environ.get("FSDP_VERSION") != "2":
+        return f"accelerate launch: FSDP is there in its version 2 alone: set fsdp_version: 2, or {PARTED}"
+    return None
+
+
+def parted(config: Config, find: Find) -> str | None:
+    """What reads or changes all weights by itself, while a process has a part of them (FSDP2)."""
+    train, policy = config.train, config.policy
+    if policy.engine.name not in ("local", "server"):
+        return f"policy.engine: {policy.engine.name} was not tried with weights in parts (FSDP): use local or server"
+    if train.optimizer != "adamw":
+        return f"train.optimizer: {train.optimizer} changes whole matrices, FSDP has parts of them: use adamw"
+    if "language" in policy.freeze:
+        return "policy.freeze: FSDP parts the language model, which is frozen: use --multi_gpu"
+    if policy.cuda_graphs:
+        return "policy.cuda_graphs: FSDP puts weights in another place at every step: leave it out"
+    if train.staleness:
+        return "train.staleness: copies whole weights, FSDP has them in parts: set it to 0"
+    for i, component in enumerate(config.hooks):
+        if component.name in WHOLE:
+            return f"hooks.{i} ({component.name}) changes whole weights, FSDP has them in parts: leave it out"
     return None
 
 
@@ -73,7 +94,7 @@ def elsewhere(config: Config, find: Find) -> str | None:
     if name in WRITERS or (turns and name in AGAIN):
         return f"rollouts: {name} asks the policy about all episodes in one place: {ONE}, or use plain"
     for i, component in enumerate(config.advantages):
-        if component.name == "egae" or (turns and component.name == "spo_tracker"):
+        if component.name in ("egae", "decoupled") or (turns and component.name == "spo_tracker"):
             return f"advantages.{i} ({component.name}) asks the policy about all episodes in one place: {ONE}"
     for i, component in enumerate(config.replay):
         if component.name == "sasr" or (turns and ":" not in component.name):
@@ -87,7 +108,7 @@ SEVERAL: tuple[Rule, ...] = (idle, compared, scattered, elsewhere)
 
 def crowded(config: Config, find: Find) -> str | None:
     """The first of all that is wrong with how, and as how many processes, a recipe was launched."""
-    rules = LAUNCHED + (SEVERAL if here().size > 1 else ())
+    rules = LAUNCHED + (SEVERAL if here().size > 1 else ()) + ((parted,) if in_parts() else ())
     return next((told for rule in rules if (told := rule(config, find))), None)
 
 

@@ -13,7 +13,7 @@ from vlrl.strict import Component
 
 READ_STEPS = ("gae", "gigpo", "tgrpo", "mars", "archer")  # estimators that read what steps earned
 OF_STEPS = ("gigpo", "salt", "tgrpo")  # compare the steps of episodes
-SETTLED = ("srpo_released", "arena", "polar", "grm")  # process rewards that change the outcome alone
+SETTLED = ("srpo_released", "arena", "polar", "grm", "trl")  # process rewards that change the outcome alone
 # estimators that begin with the rewards
 FRESH = ("group", "leave_one_out", "ngrpo", "a_grae", "dgpo", "gigpo", "tgrpo", "mars", "dr_mas", *TRACKERS)
 

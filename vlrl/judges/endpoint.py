@@ -6,7 +6,6 @@ import base64
 import hashlib
 import io
 import json
-import os
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from vlrl import credentials
 from vlrl.judges import reply
 from vlrl.judges.base import Question, Verdict
 from vlrl.judges.crowd import Pace, concurrently
@@ -40,7 +40,8 @@ class Endpoint:
     Args:
         url: up to and without `/chat/completions`: http://localhost:8000/v1
         model: as the server names it.
-        key: the environment variable that holds the server's key. The key itself never stands in a configuration.
+        key: the environment variable that holds the server's key (`vlrl.credentials.header`). The key itself never
+            stands in a configuration.
         temperature: above 0 for several votes (`grm`).
         max_tokens: of a reply.
         structured: ask the server to hold the model to the reply's schema (`response_format`), where it can.
@@ -64,10 +65,8 @@ class Endpoint:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UserError(f"judge.url: {url!r}: write http://HOST:PORT/v1")
-        if key is not None and not os.environ.get(key):
-            raise UserError(f"judge.key: the environment variable {key} is not set")
         self._url = f"{url.rstrip('/')}/chat/completions"
-        self._headers = {"Authorization": f"Bearer {os.environ[key]}"} if key else {}
+        self._headers = credentials.header(key, "judge.key")
         self._model, self._seed, self._temperature, self._max_tokens = model, seed, temperature, max_tokens
         self._structured, self._timeout, self._patience, self._retries = structured, timeout, patience, retries
         self._backoff, self._concurrent, self._pace = backoff, concurrent, Pace(per_minute)

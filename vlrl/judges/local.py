@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -41,7 +41,7 @@ class Local:
         section = PolicySection(
             model=model, max_tokens=max_tokens, temperature=temperature or 1.0, dtype=dtype, max_pixels=max_pixels
         )
-        self._policy = load(section, seed=seed)
+        self._policy: Any = load(section, seed=seed)
         if not hasattr(self._policy, "codec"):
             raise UserError(f"judge.model: {model} is no vision-language model")
         self._seed, self._greedy, self._batch = seed, temperature == 0, batch

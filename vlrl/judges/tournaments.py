@@ -40,7 +40,7 @@ def single_elimination(coins: Sequence[float], anchor: int) -> Tournament:
     survived, rounds = [0] * n, 0
     while len(standing) > 1:
         pairs = list(zip(standing[::2], standing[1::2], strict=True))
-        real = [pair for pair in pairs if None not in pair]
+        real = [(a, b) for a, b in pairs if a is not None and b is not None]
         results = dict(zip(real, (yield real), strict=True))
         rounds, standing = rounds + 1, []
         for pair in pairs:

@@ -38,7 +38,7 @@ class Learner:
 
     def __init__(self, config: LearnConfig, update: Callable[..., dict[str, float]] = imitate):
         self.config, self.update, self.folder = config, update, Path(config.out) / "checkpoints"
-        newest = checkpoint.latest(self.folder)
+        newest = checkpoint.newest_whole(self.folder)
         state = checkpoint.load_state(newest) if newest else {"round": 0, "used": {}, "row": {}}
         self.round, self.used = state["round"], state["used"]
         self.policy = started(str(newest or config.start), config.seed)

@@ -47,7 +47,8 @@ class Watched:
                 self._tell(str(error))
                 continue
             self._found.setdefault(str(path), set()).update(episode.number for episode in read)
-            yield from ((data, episode) for episode in read)
+            if data is not None:
+                yield from ((data, episode) for episode in read)
 
     def _read(self, path: Path) -> tuple[About | None, Sequence[Recorded]]:
         state = _state(path / "meta" / "info.json")

@@ -1,38 +1,11 @@
-"""What an off-policy run tells of itself: its clock, the outcome of a round, its summary."""
+"""What an off-policy run tells of itself: the outcome of a round, its summary."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vlrl.types import Episode
-
-
-class Clock:
-    """Seconds of a run: `spent` before, and what has passed since it was entered. cpu_s: the task's simulators' too."""
-
-    def __init__(self, task: Any):
-        self.spent = {"wall_s": 0.0, "cpu_s": 0.0}
-        self._task = task
-        self._since: tuple[float, float] | None = None
-
-    def __enter__(self) -> Clock:
-        self._since = (time.monotonic(), self.cpu_s())
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.spent, self._since = self.now(), None
-
-    def now(self) -> dict[str, float]:
-        """All seconds so far."""
-        wall, cpu = self._since or (time.monotonic(), self.cpu_s())
-        passed = {"wall_s": time.monotonic() - wall, "cpu_s": self.cpu_s() - cpu}
-        return {name: self.spent[name] + passed[name] for name in passed}
-
-    def cpu_s(self) -> float:
-        """Processor seconds of this process, and of the task's."""
-        return time.process_time() + (self._task.cpu_s() if hasattr(self._task, "cpu_s") else 0.0)
 
 
 def outcome(episodes: Sequence[Episode]) -> dict[str, float]:

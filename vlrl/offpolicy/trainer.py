@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from vlrl import checkpoint, log, registry
+from vlrl import checkpoint, datafiles, log, registry
+from vlrl.clock import Clock
 from vlrl.evaluate import evaluate
 from vlrl.offpolicy import protocol
 from vlrl.offpolicy.config import OffPolicyConfig, dump
 from vlrl.offpolicy.given import check_task
 from vlrl.offpolicy.learner import Learner, Round
 from vlrl.offpolicy.play import Acting
-from vlrl.offpolicy.told import Clock, outcome, summary
+from vlrl.offpolicy.told import outcome, summary
 from vlrl.progress import Progress, StoppedError, Stopper
 from vlrl.report import write_report
 
@@ -29,6 +30,8 @@ class OffPolicyTrainer:
         torch.set_num_threads(config.threads)
         torch.manual_seed(config.seed)
         self.config, self.out = config, Path(config.out)
+        if resume:
+            datafiles.check(self.out, config)
         self.task = registry.make_task(config)
         check_task(self.task, config.task.name)
         self.learner = Learner(config, self.task)
@@ -126,6 +129,7 @@ class OffPolicyTrainer:
         if not self.resumed:
             head = "\n".join(log.provenance(self.config.seed))
             log.write_text(self.out / "config.yaml", f"{head}\n{dump(self.config)}")
+        datafiles.note(self.out, self.config)
 
     def _save(self) -> None:
         state = {
@@ -138,7 +142,7 @@ class OffPolicyTrainer:
 
     def _restore(self) -> bool:
         """Everything from the newest checkpoint; False when there is none yet and the run starts anew."""
-        folder = checkpoint.latest(self.out / "checkpoints")
+        folder = checkpoint.newest_whole(self.out / "checkpoints")
         if folder is None:
             return False
         state = checkpoint.load_state(folder)

@@ -41,10 +41,17 @@ def fingerprint(image: Any) -> str:
 
 
 class Inputs:
-    """What a policy keeps of its own decision, made anew from what was shown when it is first asked for."""
+    """What a policy keeps of its own decision, made anew from what was shown when it is first asked for.
 
-    def __init__(self, policy: Any, shown: Observation, made: Decision, key: str | None, tokens: Sequence[int] | None):
-        self._again = lambda: policy.decide(shown, made.action, key, **({} if tokens is None else {"ids": tokens}))
+    sampled: the log-probabilities of an engine that wrote it, as told.
+    """
+
+    def __init__(
+        self, policy: Any, shown: Observation, made: Decision, key: str | None, tokens: Sequence[int] | None,
+        sampled: Any = None,
+    ):  # fmt: skip
+        self.policy, self.sampled = policy, sampled
+        self._again = lambda: self.policy.decide(shown, made.action, key, **({} if tokens is None else {"ids": tokens}))
         self._inputs: Any = None
         if tokens is not None:
             self.tokens = tuple(tokens)
@@ -63,9 +70,10 @@ def told(episode: Episode, policy: Any, small: bool = False) -> dict[str, Any]:
     turns = []
     for turn in episode.turns:
         ids = list(policy.ids(turn.decision)) if hasattr(policy, "ids") else None
+        sampled = getattr(turn.decision.inputs, "sampled", None)
         step = replace(turn.step, observation=_light(turn.step.observation, prompt, small))
         shown = _light(turn.observation, prompt, small)
-        turns.append([shown, replace(turn.decision, inputs=None), ids, step, turn.earned])
+        turns.append([shown, replace(turn.decision, inputs=None), ids, sampled, step, turn.earned])
     return {
         "turns": turns, "score": episode.score, "reward": episode.reward, "faults": episode.faults,
         "stream": episode.stream,
@@ -75,14 +83,22 @@ def told(episode: Episode, policy: Any, small: bool = False) -> dict[str, Any]:
 def remade(row: dict[str, Any], sample: Sample, group: int, policy: Any, home: int) -> Episode:
     """An episode of another process, of what that has told."""
     turns = []
-    for shown, decision, ids, step, earned in row["turns"]:
+    for shown, decision, ids, sampled, step, earned in row["turns"]:
         own, key = (sample.prompt, sample.id) if shown is None else (shown, None)
-        inputs = Inputs(policy, own, decision, key, ids)
+        inputs = Inputs(policy, own, decision, key, ids, sampled)
         after = replace(step, observation=sample.prompt if step.observation is None else step.observation)
         turns.append(Turn(own, replace(decision, inputs=inputs, home=home), after, earned))
     return Episode(
         sample, group, turns, row["score"], row["reward"], row["faults"], stream=row["stream"]
     )  # fmt: skip
+
+
+def asked_by(policy: Any, episodes: Sequence[Episode]) -> None:
+    """From here on this policy makes what is missing of others' decisions: who played may play again meanwhile."""
+    for episode in episodes:
+        for turn in episode.turns:
+            if isinstance(turn.decision.inputs, Inputs):
+                turn.decision.inputs.policy = policy
 
 
 def _light(shown: Observation, prompt: Observation, small: bool) -> Observation | None:

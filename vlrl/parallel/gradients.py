@@ -8,6 +8,9 @@ none, or without pictures keeps nobody waiting.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +23,21 @@ BUCKET = 2**26  # numbers that are sent at a time
 class Replicated:
     """The parameters that train, all of them in every process."""
 
+    in_parts = False
+
     def __init__(self, world: World, parameters: Sequence[nn.Parameter]):
         self.world, self.parameters = world, list(parameters)
+
+    def learning(self) -> AbstractContextManager[None]:
+        """Held through an update."""
+        return nullcontext()
+
+    def share(self, owned: Sequence[list], most: int | None) -> list[list]:
+        """What this process forwards, at most `most` groups at a time. owned: the groups of each process."""
+        return chunks(owned[self.world.rank], most)
+
+    def idle(self) -> None:
+        """Nobody waits for a process's passes."""
 
     def told(self, numbers: Sequence[float]) -> list[float]:
         """The sums of some numbers over all processes. What has a gradient anywhere gets one here, of zeros."""
@@ -46,6 +62,30 @@ class Replicated:
     def clip(self, most: float) -> Tensor:
         """Scales the gradients down to a norm of `most`; the norm before."""
         return nn.utils.clip_grad_norm_(self.parameters, most)
+
+    def load(self, policy: Any, folder: Path) -> None:
+        """Puts a checkpoint's weights into the policy."""
+        policy.load_weights(folder)
+
+    def weights(self) -> None:
+        """As `Sharded.weights`: the model has them itself."""
+
+    def state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """The optimizer's state."""
+        return optimizer.state_dict()
+
+    def restore(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        """Takes what `state` gave. Whether a step is one kernel is the present optimizer's own affair."""
+        ways = [{name: group[name] for name in ("fused",) if name in group} for group in optimizer.param_groups]
+        optimizer.load_state_dict(state)
+        for group, way in zip(optimizer.param_groups, ways, strict=True):
+            group.update(way)
+
+
+def chunks(groups: list, most: int | None) -> list[list]:
+    """The groups in their order, at most so many together."""
+    size = most or max(1, len(groups))
+    return [groups[start : start + size] for start in range(0, len(groups), size)]
 
 
 ALONE = Replicated(World(), ())  # of one process: nothing to add

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vlrl.parallel.world import here, on_cpu, patience
 
@@ -12,11 +13,23 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
+def asked(engine: str) -> bool:
+    """Whether the launcher asks for an engine of accelerate's, as `FSDP`."""
+    return os.environ.get(f"ACCELERATE_USE_{engine}", "").lower() == "true"
+
+
+def in_parts() -> bool:
+    """Whether the launcher asks for weights in parts (FSDP2), for more than one process."""
+    return here().size > 1 and asked("FSDP")
+
+
 def launched(out: Path, trackers: Sequence[str]) -> Accelerator:
     """The run's place among others and its trackers. A GPU of its own becomes the process's device."""
     from accelerate import Accelerator
     from accelerate.utils import InitProcessGroupKwargs, ProjectConfiguration
 
-    place = ProjectConfiguration(project_dir=out, logging_dir=out / "tensorboard")
-    several = [InitProcessGroupKwargs(timeout=patience())] if here().size > 1 else None
-    return Accelerator(cpu=on_cpu(), log_with=trackers or None, project_config=place, kwargs_handlers=several)
+    if in_parts():  # else transformers loads weights in the first process alone, for accelerate to spread
+        os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
+    place = ProjectConfiguration(project_dir=str(out), logging_dir=str(out / "tensorboard"))
+    several: list[Any] | None = [InitProcessGroupKwargs(timeout=patience())] if here().size > 1 else None
+    return Accelerator(cpu=on_cpu(), log_with=list(trackers) or None, project_config=place, kwargs_handlers=several)

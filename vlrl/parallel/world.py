@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from vlrl.types import Decision, UserError
+from vlrl.parallel import link as links
+from vlrl.parallel.link import patience
+from vlrl.types import Decision
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,29 +19,18 @@ if TYPE_CHECKING:
 # set by torchrun and accelerate, or by an MPI; the same that accelerate reads
 SIZES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
-HOURS = 12  # that processes wait for each other: an episode of a robot may take long, and a launcher ends all with one
-
-
-def _told[T](method: Callable[..., T]) -> Callable[..., T]:
-    """A lost process is told of in one line: its own says why it ended."""
-
-    @functools.wraps(method)
-    def tried(*given: Any) -> T:
-        try:
-            return method(*given)
-        except RuntimeError as error:
-            reason = (str(error).strip().splitlines() or [""])[0]
-            raise UserError(f"another process of this run does not answer, see its own message ({reason})") from None
-
-    return tried
 
 
 @dataclass(frozen=True)
 class World:
-    """The processes of a run. What is not a plain question must be called by all of them, in the same order."""
+    """The processes of a run. What is not a plain question must be called by all of them, in the same order.
+
+    Threads that talk at the same time have a link each (`beside`): what they call asks `here()` and need not know.
+    """
 
     rank: int = 0
     size: int = 1
+    link: Any = None  # a process group of torch; None: the run's own
 
     @property
     def main(self) -> bool:
@@ -49,27 +41,32 @@ class World:
         """Which of `count` things are this process's own: as many as another's, or one more."""
         return range(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
-    def keeps(self, decision: Decision, number: int) -> bool:
-        """Whether a decision is this process's to evaluate: that it made, or by its number what all can evaluate."""
-        return self.size == 1 or (number % self.size if decision.home is None else decision.home) == self.rank
+    def owner(self, decision: Decision, number: int) -> int:
+        """The rank of the process that evaluates a decision: that made it, or by its number where all can."""
+        return number % self.size if self.size == 1 or decision.home is None else decision.home
 
-    @_told
+    def keeps(self, decision: Decision, number: int) -> bool:
+        """Whether a decision is this process's to evaluate."""
+        return self.size == 1 or self.owner(decision, number) == self.rank
+
+    @links.told
     def gather(self, value: Any) -> list[Any]:
         """Every process's value (`vlrl.parallel.wire`), in the order of their ranks."""
         if self.size == 1:
             return [value]
         from vlrl.parallel import wire
 
-        return [wire.unpacked(data) for data in _gathered(wire.packed(value), self.size)]
+        return [wire.unpacked(data) for data in links.gathered(wire.packed(value), self.size, self.link)]
 
-    @_told
+    @links.told
     def sum(self, values: Tensor) -> Tensor:
         """The sum over all processes, in place; bit by bit the same in all of them."""
         if self.size > 1:
             from torch import distributed
 
-            given = values if str(values.device) == _device() or values.is_cuda else values.to(_device())
-            distributed.all_reduce(given)
+            there = links.device(self.link)
+            given = values if str(values.device) == there or values.is_cuda else values.to(there)
+            distributed.all_reduce(given, group=self.link)
             values.copy_(given)
         return values
 
@@ -92,14 +89,37 @@ class World:
 
             PartialState(cpu=on_cpu(), timeout=patience())
 
+    def beside(self) -> World:
+        """The same processes over a link of their own, between CPUs: for bytes, while the run's own is in use."""
+        if self.size == 1:
+            return self
+        self.wait()  # tells of a lost process, whom a new link would wait for
+        return replace(self, link=links.told(links.made)())
+
+    def call[**P, R](self, function: Callable[P, R], *given: P.args, **named: P.kwargs) -> R:
+        """Calls a function; `here()` is this meanwhile, in this thread."""
+        token = _TALKING.set(self)
+        try:
+            return function(*given, **named)
+        finally:
+            _TALKING.reset(token)
+
+    def cut(self) -> None:
+        """Ends a link that `beside` made: who waits in any thread, here or elsewhere, is told that nobody answers."""
+        if self.link is not None:
+            links.cut(self.link)
+
+
+_TALKING: ContextVar[World | None] = ContextVar("talking", default=None)
+
 
 def here() -> World:
-    """The processes that this one belongs to, as its launcher says."""
+    """The processes that this one belongs to, as its launcher says, over the link that this thread talks by."""
     size = _number(SIZES, 1)
-    return World() if size == 1 else World(_number(RANKS, 0), size)
+    return _TALKING.get() or (World() if size == 1 else World(_number(RANKS, 0), size))
 
 
-def by_main[**P](write: Callable[P, None]) -> Callable[P, None]:
+def by_main[**P](write: Callable[P, object]) -> Callable[P, None]:
     """A function that writes: called in the main process, and passed over in the others."""
 
     @functools.wraps(write)
@@ -116,34 +136,5 @@ def on_cpu() -> bool:
     return not torch.cuda.is_available()
 
 
-def patience() -> Any:
-    from datetime import timedelta
-
-    return timedelta(hours=HOURS)
-
-
 def _number(names: tuple[str, ...], otherwise: int) -> int:
     return next((int(os.environ[name]) for name in names if os.environ.get(name)), otherwise)
-
-
-def _device() -> str:
-    """Where the processes' link reads and writes."""
-    from torch import distributed
-
-    return "cuda" if "nccl" in distributed.get_backend() else "cpu"
-
-
-def _gathered(data: bytes, size: int) -> list[bytes]:
-    """Every process's bytes; all are padded to the longest on their way."""
-    import torch
-    from torch import distributed
-
-    lengths = [torch.zeros(1, dtype=torch.int64, device=_device()) for _ in range(size)]
-    distributed.all_gather(lengths, torch.tensor([len(data)], device=_device()))
-    longest = max(int(length) for length in lengths)
-    own = torch.zeros(longest, dtype=torch.uint8, device=_device())
-    own[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    found = [torch.empty_like(own) for _ in range(size)]
-    distributed.all_gather(found, own)
-    pairs = zip(found, lengths, strict=True)
-    return [each[: int(length)].cpu().numpy().tobytes() for each, length in pairs]

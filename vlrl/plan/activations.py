@@ -18,7 +18,8 @@ FULL = 4  # bytes of weights, gradients, optimizer states, and of what is comput
 class Run:
     """What the memory of a step hangs on.
 
-    trained: parameters with gradients, adapters included; adapters: those that LoRA adds.
+    trained: parameters with gradients, adapters included; adapters: those that LoRA adds. whole: parameters, adapters
+    included, that every GPU has for itself, and which of them have gradients.
     """
 
     geometry: Geometry
@@ -32,6 +33,8 @@ class Run:
     states: float = 2.0  # numbers of the optimizer for one parameter
     copied: bool = False  # a second set of weights as the reference
     shards: int = 1  # GPUs over which weights, gradients and optimizer are spread
+    whole: int = 0
+    whole_trained: int = 0
 
 
 def tower_layer(tower: Tower, width: int, lean: bool = True, forgets: bool = True) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from vlrl.config import Config
 from vlrl.plan.model import Model
@@ -93,7 +94,7 @@ def _counted(config: Config, model: Model) -> Prompt:
     return Prompt(*means, f"mean of {len(found)} samples of {config.task.name}, {how}")
 
 
-def _visual(part: object, model: Model, limits: Sequence[int]) -> tuple[int, int]:
+def _visual(part: Any, model: Model, limits: Sequence[int]) -> tuple[int, int]:
     """Tokens and frames of an image or a video, resized as the model will be shown it."""
     from qwen_vl_utils.vision_process import smart_resize
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from vlrl import registry
 from vlrl.config import Config
 from vlrl.cost import Group, Update, factors
@@ -20,7 +22,8 @@ def run_of(config: Config, geometry: Geometry, prompt: Prompt, *, tokens: float,
 
     Args:
         tokens: of a completion.
-        gpus: each takes its share of the prompts; weights, gradients and optimizer are spread over them (FSDP).
+        gpus: each takes its share of the prompts; the language model's weights, gradients and optimizer are in parts on
+            them (FSDP2, `vlrl.parallel.sharded`), its weights whole in a rollout; the tower and a reference are whole.
 
     Raises:
         UserError: nothing would be trained.
@@ -38,17 +41,19 @@ def run_of(config: Config, geometry: Geometry, prompt: Prompt, *, tokens: float,
         checkpointed=policy.gradient_checkpointing,
         chunked=micro * train.group_size * tokens * geometry.language.vocabulary > CHUNK,
     )  # fmt: skip
+    whole_trained = sum(learning.get(part, 0) for part in ("vision", "projector"))
+    tower = whole.vision + whole.projector + (whole_trained if added else 0)
     mixed = policy.dtype == "bfloat16" or (policy.dtype == "auto" and on_gpu)
     return Run(
         geometry, Group(prompt.tokens, prompt.visual, tokens, train.group_size, max(prompt.frames, 1)), update,
         prompts=prompts, micro=micro, trained=sum(learning.values()), adapters=sum(learning.values()) if added else 0,
         width=HALF if mixed else FULL, states=_states(config, geometry, whole, learning),
-        copied=asks_reference and not added, shards=gpus,
+        copied=asks_reference and not added, shards=gpus, whole=tower, whole_trained=whole_trained,
     )  # fmt: skip
 
 
-def _mode(config: Config, gpus: int) -> str:
-    """As the trainer decides: a kept prefill serves one update of all of a step's prompts, in one process."""
+def _mode(config: Config, gpus: int) -> Literal["naive", "shared", "kept"]:
+    """As the trainer decides: a kept prefill serves one update of all of a step's prompts, by whole weights."""
     train = config.train
     whole = train.minibatches == train.epochs == 1 and not train.microbatch and gpus == 1
     return "naive" if not train.shared_prefix else "kept" if whole else "shared"

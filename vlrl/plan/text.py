@@ -43,14 +43,14 @@ def _head(plan: Plan) -> Iterator[str]:
         spread = f"{asked.gpus} x " if asked.gpus > 1 else ""
         yield f"device  {spread}{device.name}: {device.memory:g} GB{peak}"
     if asked.gpus > 1:
-        yield "        prompts shared out, weights, gradients and optimizer spread (FSDP); communication not counted"
+        yield "        prompts shared out; weights, gradients, optimizer in parts (FSDP2); traffic not counted"
 
 
 def _memory(plan: Plan) -> Iterator[str]:
     unit, size = _unit(sum(plan.memory.values()), {"TB": 1e12, "GB": 1e9, "MB": 1e6})
     yield f"MEMORY, {unit}, at the peak: {plan.phase}"
     yield from _rows({name: part / size for name, part in plan.memory.items()})
-    if plan.fits is not None:
+    if plan.fits is not None and plan.asked.device:
         yield f"  it {'fits' if plan.fits else 'does not fit'} into {ROOM:.0%} of {plan.asked.device.memory:g} GB"
 
 

@@ -77,19 +77,8 @@ class QwenCodec:
         self.pad_id = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self.stop_ids[0]
 
     def see(self, image: Image.Image) -> Image.Image:
-        """The image as the model will be shown it: RGB, resized to whole patches within the processor's limits.
-
-        Raises:
-            UserError: no size within the limits keeps the image's proportions.
-        """
-        from qwen_vl_utils import fetch_image
-
-        settings = self.processor.image_processor
-        limits = {"min_pixels": settings.size["shortest_edge"], "max_pixels": settings.size["longest_edge"]}
-        try:
-            return fetch_image({"image": image, **limits}, image_patch_size=settings.patch_size)
-        except ValueError:  # its sides differ by a factor of more than 200, or one would shrink to nothing
-            raise UserError(f"an image of {image.width}x{image.height} pixels is too thin for the model") from None
+        """The image as the model will be shown it (`resized`)."""
+        return resized(image, self.processor)
 
     def encode(self, observation: Observation) -> Prompt:
         """Tokens, pixels and positions of one user turn.
@@ -174,6 +163,22 @@ class Qwen3VL(QwenCodec):
         # leaves the template's there (vllm-project/vllm#46817), where 4.57, as published, replaced them.
         wrapped, bare = "{0.vision_start_token}{0.video_token}{0.vision_end_token}", "{0.video_token}"
         return super().text(observation).replace(wrapped.format(self.processor), bare.format(self.processor))
+
+
+def resized(image: Image.Image, processor: Any) -> Image.Image:
+    """RGB, resized to whole patches within the processor's limits: how a model of the family is shown it.
+
+    Raises:
+        UserError: no size within the limits keeps the image's proportions.
+    """
+    from qwen_vl_utils import fetch_image
+
+    settings = processor.image_processor
+    limits = {"min_pixels": settings.size["shortest_edge"], "max_pixels": settings.size["longest_edge"]}
+    try:
+        return fetch_image({"image": image, **limits}, image_patch_size=settings.patch_size)
+    except ValueError:  # its sides differ by a factor of more than 200, or one would shrink to nothing
+        raise UserError(f"an image of {image.width}x{image.height} pixels is too thin for the model") from None
 
 
 def kind_of(medium: Image.Image | Video) -> str:

@@ -85,7 +85,7 @@ class _Again:
 
     def pack(self, kept: Tensor) -> Tensor | Callable[[], Tensor]:
         if kept.data_ptr() != self.where or kept.numel() != self.shape.numel():
-            return kept
+            return kept.detach()  # a node's own result would hold the node: a graph that no backward pass frees stays
         self.wanted += 1
         shape = kept.shape
         return lambda: self.get().view(shape)

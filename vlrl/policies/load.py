@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from vlrl import engines
+from vlrl.bundled import maker
 from vlrl.config import PolicySection
 from vlrl.policies import actor, arsq, control, corrected, flow, lerobot_files, residual, steered
 from vlrl.policies.codecs import CODECS
@@ -21,6 +22,7 @@ from vlrl.types import Policy, UserError
 
 ASSETS = Path(__file__).parents[1] / "assets"
 EMBEDDED = ASSETS / "tiny"
+HUB = "; check its name, the network and `hf auth login`, or name a folder"
 # families of small robot policies that only act, and what loads them
 ACTING = {
     actor.FAMILY: actor.load_actor, flow.FAMILY: flow.load_flow, steered.FAMILY: steered.load_steered,
@@ -108,15 +110,20 @@ def _pretrained(source: str) -> tuple[nn.Module, object]:
     if folder.is_dir() and (folder / "adapter_config.json").exists():
         from peft import PeftModel
 
+        if not (folder / "adapter_model.safetensors").is_file():
+            raise UserError(f"{source}: holds no adapter_model.safetensors; other forms of weights are not opened")
         base = json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"]
         model, _ = _pretrained(base)
         return PeftModel.from_pretrained(model, source).merge_and_unload(), AutoProcessor.from_pretrained(source)
     check_architecture(source)
     try:
-        model, info = AutoModelForImageTextToText.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+        model, info = AutoModelForImageTextToText.from_pretrained(
+            source, dtype=torch.float32, output_loading_info=True, use_safetensors=True
+        )
         processor = AutoProcessor.from_pretrained(source)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise UserError(f"cannot load the model {source!r}: {_first_line(error)}") from None
+        hub = "" if folder.is_dir() else HUB
+        raise UserError(f"cannot load the model {source!r}: {_first_line(error)}{hub}") from None
     if info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"]:
         odd = [*info["missing_keys"], *info["unexpected_keys"], *info["mismatched_keys"]]
         raise UserError(f"the weights in {source} do not fit their configuration: {len(odd)} keys, first {odd[0]}")
@@ -127,9 +134,11 @@ def check_architecture(source: str) -> None:
     """UserError unless a local folder holds a model of a known family; hub names are checked when they are loaded."""
     folder = Path(source)
     if not folder.exists():
-        # `runs/nope` beside a folder `runs` is a mistyped folder, not a name on the hub
-        if source.startswith((".", "/", "~")) or source.count("/") != 1 or folder.parent.is_dir():
-            raise UserError(f"policy.model: there is no folder {source!r}, and it is no hub name (owner/name)")
+        # `runs/nope`, or `models/nope` beside a folder `models`, is a mistyped folder, not a name on the hub
+        if source.startswith((".", "/", "~", "runs/")) or source.count("/") != 1 or folder.parent.is_dir():
+            raise UserError(
+                f"policy.model: there is no folder {source!r}, and it is no hub name (owner/name){maker(source)}"
+            )
         return
     file = folder / "config.json"
     if not file.is_file():
@@ -189,4 +198,4 @@ def _narrow(model: nn.Module) -> None:
 
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return lines[0].rstrip(".") if lines else type(error).__name__

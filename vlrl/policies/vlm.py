@@ -105,6 +105,7 @@ class VLM:
         self._adapter: dict[str, Tensor] | None = None  # the reference's, where it acts
         self._frozen_seen: Features | None = None
         self._kept: Prefill | None = None
+        self.one_pass = False  # through each layer in an evaluation: its weights are in parts (`vlrl.policies.shards`)
         self._verified: set[str] = set()
         self.engine: Engine | None = None  # who writes completions; None: the policy itself
 
@@ -277,7 +278,7 @@ class VLM:
     def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
         """Log-probabilities and entropies [B, T] under the present weights, with gradient."""
         kept, self._kept = self._kept, None  # a graph serves one backward pass
-        if self.shared_prefix and "scoring" not in self._verified:
+        if self.shared_prefix and not self.one_pass and "scoring" not in self._verified:
             self._verified.add("scoring")
             self._verify(decisions, sampled=False)
         self.model.train()  # gradient checkpointing works in this mode only; the families use no dropout
@@ -386,6 +387,7 @@ class VLM:
         self, scorer: nn.Module, decisions: Sequence[Decision], features: Features, kept: Prefill | None = None
     ) -> Evaluation:
         texts, order = grouped([(d.inputs.prompt, d.inputs.tokens) for d in decisions], self.shared_prefix)
+        texts = alone(texts)[0] if self.one_pass and long(texts) else texts
         prompts, pad = [prompt for prompt, _ in texts], self.codec.pad_id
         before: Prefill | Packed | None = kept and part_of(kept, prompts)
         seen = None if before else self._see(features, prompts)
@@ -411,9 +413,12 @@ class VLM:
             self.work.add(tower_calls=1, patches=patches)
         return seen
 
-    def save(self, folder: Path) -> None:
-        """Weights (safetensors) and processor in Hugging Face layout; under LoRA the adapter alone."""
-        self.model.save_pretrained(folder, safe_serialization=True)
+    def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
+        """Weights (safetensors) and processor in Hugging Face layout; under LoRA the adapter alone.
+
+        weights: the model's, where it does not hold them all itself (`vlrl.parallel.sharded`).
+        """
+        self.model.save_pretrained(folder, safe_serialization=True, state_dict=weights)
         self.processor.save_pretrained(folder)
 
     def load_weights(self, folder: Path) -> None:
@@ -427,7 +432,7 @@ class VLM:
 
             set_peft_model_state_dict(self.model, load_peft_weights(str(folder), device=str(self.device)))
             return
-        saved = type(bare(self.model)).from_pretrained(folder, dtype=torch.float32).state_dict()
+        saved = type(bare(self.model)).from_pretrained(folder, dtype=torch.float32, use_safetensors=True).state_dict()
         own = self.model.state_dict()
         different = [name for name in own if name not in saved or saved[name].shape != own[name].shape]
         if different or len(saved) != len(own):

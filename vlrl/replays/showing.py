@@ -52,7 +52,8 @@ def _played(policy: Any, task: Any, sample: Sample, group: int) -> Episode:
 def _gold(policy: Any, task: Any, environment: Environment, sample: Sample, observation: Observation) -> Decision:
     """The task's gold answer, or the next gold action of an environment that knows one."""
     frames = policy.prompt(observation, sample.id).frames
-    text = environment.gold(frames) if hasattr(environment, "gold") else task.gold(sample, frames)
+    own = getattr(environment, "gold", None)
+    text = own(frames) if own else task.gold(sample, frames)
     if text is None:
         raise UserError(f"sample {sample.id}: no gold action is known to be shown; choose a task that knows one")
     return policy.decide(observation, text, key=sample.id)

@@ -29,7 +29,7 @@ LEARNING = (
     Panel("Reward parts", prefix="reward/"),
     Panel("Training accuracy", {"accuracy": "train"}),
     Panel("Entropy", {"entropy": "entropy"}),
-    Panel("KL", {"kl": "KL"}, note="to the reference"),
+    Panel("KL", {"kl": "to the reference", "kl_teacher": "to the teacher"}),
     Panel("Clip share", {"clip_fraction": "share"}, note="units whose ratio was clipped"),
     Panel(
         "Zero-advantage share",

@@ -12,15 +12,17 @@ from typing import Any
 
 from PIL import Image
 
+from vlrl.report.frame import script_json
 from vlrl.report.read import Row
 
 MAX_FILE = 24_000  # bytes: a larger file is embedded as a WebP thumbnail
 MAX_SIDE = 448  # pixels of that thumbnail's longer side
-MAX_IMAGES = 8_000_000  # characters of all data URIs; once reached, older steps' cards say that their image is left out
-MAX_TEXT = 6_000  # characters of a prompt, completion or answer
+MAX_IMAGES = 7_000_000  # characters of all data URIs; once reached, older steps' cards say that their image is left out
+MAX_TEXTS = (6_000, 1_000)  # characters of a prompt, completion or answer; the second where a card is still too large
+MAX_CARD = 40_000  # bytes of a card in the page
 
 MIME = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
-COPIED = ("step", "sample_id", "group", "parts", "reward", "correct", "reason", "advantage", "split")
+COPIED = ("step", "sample_id", "group", "why", "parts", "reward", "correct", "reason", "advantage", "split")
 NUMBERS_OF = {"point": 2, "box": 4, "span": 2, "text": 0}  # xy of each kind of mark
 
 
@@ -52,7 +54,13 @@ def gallery(folder: Path, rows: Iterable[Row]) -> dict[str, list]:
 
 
 def card(row: Row, album: Album) -> dict[str, Any]:
-    """One rollout as the page draws it."""
+    """One rollout as the page draws it, with shorter texts where it would take too much of the page."""
+    made = _card(row, album, MAX_TEXTS[0])
+    large = len(script_json(made).encode("utf-8", errors="replace")) > MAX_CARD
+    return _card(row, album, MAX_TEXTS[1]) if large else made
+
+
+def _card(row: Row, album: Album, most: int) -> dict[str, Any]:
     images = row.get("images")
     places = [album.place(name) for name in images if isinstance(name, str)] if isinstance(images, list) else []
     size = row.get("image_size")
@@ -68,9 +76,9 @@ def card(row: Row, album: Album) -> dict[str, Any]:
         "image_size": size,
         "image_sizes": sizes(row.get("image_sizes"), len(places)),
         "strips": strips(row.get("strips"), len(places)),
-        "prompt": shorten(row.get("prompt")),
-        "completion": shorten(row.get("completion")),
-        "answer": None if answer is None else shorten(answer if isinstance(answer, str) else json.dumps(answer)),
+        "prompt": shorten(row.get("prompt"), most),
+        "completion": shorten(row.get("completion"), most),
+        "answer": None if answer is None else shorten(answer if isinstance(answer, str) else json.dumps(answer), most),
         "marks": [mark for mark in marks if is_mark(mark)] if isinstance(marks, list) else [],
     }
 
@@ -112,9 +120,9 @@ def is_mark(mark: Any) -> bool:
     return isinstance(xy, list) and len(xy) == NUMBERS_OF[mark["kind"]] and all(is_number(value) for value in xy)
 
 
-def shorten(text: Any) -> str:
+def shorten(text: Any, most: int) -> str:
     text = "" if text is None else str(text)
-    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}\n… {len(text) - MAX_TEXT:,} more characters"
+    return text if len(text) <= most else f"{text[:most]}\n… {len(text) - most:,} more characters"
 
 
 def embed(folder: Path, name: str) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from vlrl.report.frame import fact_list, note_lines
 from vlrl.report.read import RunFiles
 
 TASK = re.compile(r"^task:[ \t]*(?:\{.*?\bname:[ \t]*|\n(?:[ \t]+.*\n)*?[ \t]+name:[ \t]*)?[\"']?([\w.:-]+)", re.M)
@@ -94,19 +95,19 @@ def facts(files: RunFiles) -> str:
     summary = {"steps": max(steps)} if steps else {}
     summary |= {key: len(value) if isinstance(value, list) else value for key, value in files.summary.items()}
     extra = [key for key in summary if key not in FACTS and key not in NOT_FACTS]
-    known = [(label, key) for key, label in FACTS.items()] + [(key.replace("_", " "), key) for key in extra]
+    known = [(label, key) for key, label in FACTS.items()]
+    known += [(f"{key[:1].upper()}{key[1:]}".replace("_", " "), key) for key in extra]
     shown = [(label, say(key, summary[key])) for label, key in known if is_scalar(summary.get(key))]
     if not files.summary:
         shown.insert(0, ("State", "running or stopped early"))
-    return "".join(f"<div><dt>{escape(label)}</dt><dd>{escape(text)}</dd></div>" for label, text in shown)
+    return fact_list(dict(shown))
 
 
 def notes(files: RunFiles) -> str:
     """What was left out of the page, if anything."""
-    return "".join(
-        f'<p class="note">{escape(name)}: {count} unreadable line{"s" * (count > 1)} left out.</p>'
-        for name, count in files.unreadable.items()
-    )
+    return note_lines([
+        f"{name}: {count} unreadable line{'s' * (count > 1)} left out." for name, count in files.unreadable.items()
+    ])  # fmt: skip
 
 
 def say(key: str, value: Any) -> str:

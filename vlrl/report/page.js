@@ -1,11 +1,5 @@
-// Starts the page.
-
-byId("theme").addEventListener("click", () => {
-  const root = document.documentElement;
-  const now = root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-  root.dataset.theme = now === "dark" ? "light" : "dark";
-});
+// Starts a report.
 
 const data = JSON.parse(byId("data").textContent);
-showCurves(data.sections);
+if (data.sections) makeCurves(byId("charts"), byId("smoothing"), byId("smoothing-value"))(data.sections);
 showGallery(data);

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vlrl.report.choose import choose, spread
 from vlrl.types import UserError
 
-MAX_ROLLOUTS = 200  # embedded in a page; with a gallery's image limits the page stays well below 20 MB
-MAX_STEPS = 25  # rollout files read: the first, the last and evenly between, so each step keeps at least 8 rollouts
+MAX_ROLLOUTS = 200  # embedded in a page; with a gallery's limits the page stays below 20 MB
+MAX_BYTES = 32_000_000  # of rollout files read, some 10,000 rollouts: the first step, the last and evenly between
 
 Row = dict[str, Any]
 
@@ -26,8 +26,8 @@ class RunFiles:
     summary: Row
     metrics: list[Row]
     timings: list[Row]
-    rollouts: list[Row]  # at most MAX_ROLLOUTS, by step
-    saved_steps: int  # rollout files in the folder, shown or not
+    rollouts: list[Row]  # at most MAX_ROLLOUTS, by step, each with `why` it was chosen
+    shown: dict[str, int]  # how many rollouts and steps that is, of how many
     unreadable: dict[str, int]  # file -> lines left out
 
 
@@ -44,9 +44,11 @@ def read_run(run: Path) -> RunFiles:
             unreadable[path.relative_to(run).as_posix()] = bad
         return rows
 
-    saved = sorted((run / "rollouts").glob("step_*.jsonl"), key=lambda path: (len(path.name), path.name))
-    files = spread(saved, MAX_STEPS)
-    rollouts = [row for path in files for row in spread(lines(path), MAX_ROLLOUTS // len(files))]
+    saved = rollout_files(run)
+    files = within(saved, MAX_BYTES)
+    read = [row for path in files for row in lines(path)]
+    rollouts = [{**read[place], "why": why} for place, why in choose(read, MAX_ROLLOUTS).items()]
+    shown = {"rollouts": len(rollouts), "read": len(read), "steps": len(files), "of_steps": len(saved)}
     summary = read_object(run / "summary.json", unreadable)
     return RunFiles(
         folder=run,
@@ -55,16 +57,20 @@ def read_run(run: Path) -> RunFiles:
         metrics=lines(run / "metrics.jsonl"),
         timings=lines(run / "timings.jsonl"),
         rollouts=rollouts,
-        saved_steps=len(saved),
+        shown=shown,
         unreadable=unreadable,
     )
 
 
-def spread(items: Sequence, count: int) -> list:
-    """At most `count` >= 2 items: the first, the last and evenly between."""
-    if len(items) <= count:
-        return list(items)
-    return [items[round(i * (len(items) - 1) / (count - 1))] for i in range(count)]
+def rollout_files(run: Path) -> list[Path]:
+    """By step."""
+    return sorted((run / "rollouts").glob("step_*.jsonl"), key=lambda path: (len(path.name), path.name))
+
+
+def within(files: list[Path], most: int) -> list[Path]:
+    """As many of the files, evenly spread, as fit into so many bytes on average; at least two."""
+    size = sum(path.stat().st_size for path in files)
+    return spread(files, max(2, int(len(files) * most / size))) if size > most else files
 
 
 def read_text(path: Path) -> str:

@@ -45,7 +45,8 @@ class Domains:
 
     def at(self, position: int) -> str:
         """The domain of the sample at a position."""
-        known = self._samples.tag_of(position, self.tag) if hasattr(self._samples, "tag_of") else None
+        tag_of = getattr(self._samples, "tag_of", None)
+        known = tag_of(position, self.tag) if tag_of else None
         return known if known is not None else self.of(self._samples[position])
 
     @property

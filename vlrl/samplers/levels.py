@@ -8,16 +8,16 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from vlrl.methods import method
-from vlrl.samplers.domains import Domains
+from vlrl.samplers.domains import ByDomain, Domains
 from vlrl.strict import Count
-from vlrl.types import Episode, Sample, UserError
+from vlrl.types import Episode, UserError
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Mixed = Annotated[float, Field(ge=0, lt=1)]
 
 
 @method(source="Observe-R1, arXiv 2505.12432, and Jigsaw-R1, arXiv 2505.23590: a reconstruction, shares are not given")
-class Levels:
+class Levels(ByDomain):
     """Samples of one level of difficulty, then of the next; a share comes from the levels beside it.
 
     A level is all samples that share a tag's value. The next one begins at a step of `begin`; without these as soon as
@@ -49,21 +49,12 @@ class Levels:
         self.latest: list[float] = []  # correctness of the present level's rollouts
         self.metrics: dict[str, float] = {}  # of the latest step, for the log
 
-    def follow(self, samples: Sequence[Sample], estimators: Sequence[Any]) -> None:
-        """Tells the sampler what the tags are of. UserError where the samples have no such tag."""
-        self.domains.follow(samples)
-
-    @property
-    def positions(self) -> Sequence[int]:
-        """All that are ever drawn."""
-        return range(self.domains.n)
-
     def draw(self, count: int) -> list[int]:
         """`count` positions: a level for each, and its next sample."""
         if self.begin:
             level = min(sum(step <= self.domains.draws for step in self.begin), len(self.names) - 1)
             self.level, self.latest = level, self.latest if level == self.level else []
-        return self.domains.draw(self.shares(), count)
+        return super().draw(count)
 
     @property
     def names(self) -> list[str]:

@@ -34,17 +34,17 @@ class Shuffled:
         drawn: list[int] = []
         while len(drawn) < count:
             order = self._order()
-            part = order[self.position : self.position + count - len(drawn)]
+            part = order[self.position : self.position + count - len(drawn)].tolist()
             drawn += part
             self.position += len(part)
             if self.position >= self.n:
                 self.epoch, self.position = self.epoch + 1, 0
         return drawn
 
-    def _order(self) -> list[int]:
+    def _order(self) -> np.ndarray:
         if getattr(self, "_cached", (None,))[0] != self.epoch:
             rng = np.random.default_rng([self.seed, self.epoch])
-            self._cached = (self.epoch, rng.permutation(self.n).tolist())
+            self._cached = (self.epoch, rng.permutation(self.n))
         return self._cached[1]
 
     def state_dict(self) -> dict[str, Any]:

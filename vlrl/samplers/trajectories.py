@@ -50,12 +50,13 @@ class Trajectories:
 
     def whole(self, last: int | None = None) -> dict[int, list[float]]:
         """The courses of all epochs, or the `last` ones, gaps filled by what follows; none whose end is missing."""
-        found = {}
+        found: dict[int, list[float]] = {}
         for position, own in sorted(self.noted.items()):
             values = filled((own + [None] * self.epochs)[: self.epochs])
             kept = values[-last:] if last else values
-            if kept and None not in kept:
-                found[position] = kept
+            ends = [value for value in kept if value is not None]
+            if kept and len(ends) == len(kept):
+                found[position] = ends
         return found
 
     def state_dict(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +40,7 @@ def chosen(rows: Sequence[Row]) -> list[int]:
     return sorted(place for found in firsts for place in found)
 
 
-def film(arm: Arm, task: object, samples: Sequence[Sample], rows: Sequence[Row], folder: Path) -> list[Filmed]:
+def film(arm: Arm, task: Any, samples: Sequence[Sample], rows: Sequence[Row], folder: Path) -> list[Filmed]:
     """Plays the samples again, whose rows are known, and writes `SEED_ARM_OUTCOME.mp4` of each.
 
     Args:
@@ -87,6 +88,6 @@ def read(path: Path) -> Video:
     import av
 
     with av.open(str(path)) as file:
-        rate = float(file.streams.video[0].average_rate)
+        rate = float(file.streams.video[0].average_rate or 25)
         frames = np.stack([frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)])
     return Video(frames, tuple(i / rate for i in range(len(frames))), rate, len(frames) / rate)

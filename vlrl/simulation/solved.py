@@ -8,7 +8,7 @@ from typing import Any
 
 WIDTH, HEIGHT = 760, 260
 LEFT, RIGHT, TOP, BOTTOM = 44, 120, 16, 34  # pixels around the curves
-COLORS = 8  # of page.css, --c0 to --c7
+COLORS = 8  # of look.css, --c0 to --c7
 
 
 def solved(result: Mapping[str, Any]) -> str:
@@ -36,7 +36,7 @@ def _curve(index: int, name: str, points: Sequence[tuple[float, float]], last: i
     x, y = others[-1]
     return (
         f'<g class="series" style="--line: var(--c{index % COLORS})"><path class="line" d="{path}"/>'
-        f'<text x="{x + 8:.1f}" y="{y + 4:.1f}" font-size="12" fill="var(--line)">{escape(name)}</text></g>'
+        f'<text x="{x + 8:.1f}" y="{y + 4:.1f}" style="fill: var(--line)">{escape(name)}</text></g>'
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from vlrl.bundled import config_file
 from vlrl.compare.config import found
 from vlrl.stages.config import Rounds, Stage, Stages
 from vlrl.strict import load_as, suggest
@@ -32,7 +33,7 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> Stages:
         raise UserError(f"{path}: the name {twice[0]!r} stands twice")
     if unknown := [name for name in of if name not in known]:
         raise UserError(f"{path}: no stage is called {unknown[0]!r}{suggest(unknown[0], known)}")
-    folder = Path(path).parent
+    folder = config_file(path).parent
     try:
         stages = [_found(stage, folder, of) for stage in loaded.stages]
         measured = found(folder, loaded.measured_on) if loaded.measured_on else None

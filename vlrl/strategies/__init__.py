@@ -13,12 +13,18 @@ from typing import Any
 
 from vlrl.methods import method
 from vlrl.rollout import collect
+from vlrl.strict import Count
 from vlrl.types import Episode, Policy, Sample
 
 
 @method(source="every episode is played anew by the present policy")
 def plain(
-    policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any
+    policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, *, lanes: Count = 1, **act: Any
 ) -> list[Episode]:
-    """`group_size` episodes of each sample, played by the policy."""
-    return collect(policy, task, samples, group_size, **act)
+    """`group_size` episodes of each sample, played by the policy.
+
+    Args:
+        lanes: so many parts of a step's episodes go on apart, so that an environment that takes long keeps those of its
+            own lane waiting alone. The policy sees fewer at a time, which costs time where it is large.
+    """
+    return collect(policy, task, samples, group_size, lanes=lanes, **act)

@@ -119,11 +119,12 @@ def test_adapters_are_merged(server, policy, task, tmp_path) -> None:
     whole.close()
 
 
-def test_a_run_is_the_same_run(server, run, task, tmp_path) -> None:
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_run_is_the_same_run(staleness, server, run, task, tmp_path) -> None:
     """Training through a server would learn something else, or the log would not show what the engine does."""
     engines = {"own": "{name: local}", "served": f"{{name: server, urls: ['{server.url}']}}"}
     small = ["train.steps=3", "train.prompts=3", "train.group_size=4", "eval.samples=12", "task.pool=16",
-             "policy.max_tokens=8"]  # fmt: skip
+             "policy.max_tokens=8", f"train.staleness={staleness}"]  # fmt: skip
     rows = {}
     for name, engine in engines.items():
         place = config.__file__.replace("vlrl/config.py", "configs/gui_grounding.yaml")

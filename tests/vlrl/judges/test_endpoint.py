@@ -197,13 +197,14 @@ def test_the_schema_is_sent_where_it_is_asked_for(server):
     assert sent["strict"] and sent["schema"]["properties"]["scores"]["maxItems"] == 1
 
 
-def test_a_key_comes_from_the_environment_and_goes_nowhere_else(server, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("held", "shown"), [("s3cret", "Bearer s3cret"), ("Basic czNjcmV0", "Basic czNjcmV0")])
+def test_a_key_comes_from_the_environment_and_goes_nowhere_else(held, shown, server, tmp_path, monkeypatch):
     """A key in a configuration is in every run folder, and soon in a repository."""
-    monkeypatch.setenv("JUDGE_TEST_KEY", "s3cret")
+    monkeypatch.setenv("JUDGE_TEST_KEY", held)
     server.answer = lambda request, number: said([5])
     endpoint(server, key="JUDGE_TEST_KEY", cache=str(tmp_path / "c")).ask([ONE])
-    assert server.headers[0]["Authorization"] == "Bearer s3cret"
-    assert "s3cret" not in (tmp_path / "c").read_text()
+    assert server.headers[0]["Authorization"] == shown
+    assert held not in (tmp_path / "c").read_text()
     monkeypatch.delenv("JUDGE_TEST_KEY")
     with pytest.raises(UserError, match=r"judge\.key: the environment variable JUDGE_TEST_KEY is not set"):
         endpoint(server, key="JUDGE_TEST_KEY")

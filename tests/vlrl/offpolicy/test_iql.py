@@ -201,7 +201,7 @@ def test_offline_it_does_better_than_cloning_what_is_mostly_bad(place, capsys):
     assert learned["after"]["value"] > learned["behaviour_success"] == cloned["behaviour_success"]
     assert learned["over_behaviour"] == pytest.approx(learned["after"]["value"] - learned["behaviour_success"])
     assert "given: 60 episodes" in capsys.readouterr().err
-    assert "behaviour success" in (place / "run" / "report.html").read_text()
+    assert "Behaviour success" in (place / "run" / "report.html").read_text()
 
 
 def test_it_goes_on_by_playing(place):

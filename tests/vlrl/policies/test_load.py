@@ -76,6 +76,12 @@ def test_missing_weights_are_named(folder, tmp_path):
     assert "cannot load the model" in refused(section(tmp_path / "model"))
 
 
+def test_a_hub_name_that_cannot_be_had_says_what_to_look_at():
+    """A typing mistake, a lost network and a model that wants a login all read alike in the hub's own words."""
+    message = refused(section("nobody/nothing"))
+    assert "'nobody/nothing'" in message and "check its name, the network and `hf auth login`" in message
+
+
 def test_truncated_weights_are_named(folder, tmp_path):
     """Otherwise an interrupted copy is a traceback."""
     shutil.copytree(folder, tmp_path / "model")

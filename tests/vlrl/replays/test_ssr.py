@@ -17,19 +17,20 @@ def drawn(replay: Ssr, lessons, step: int) -> list[tuple[str, int, tuple[int, ..
     ]
 
 
-def test_draws_follow_the_worked_example(policy, task, played):
-    """Lessons that teach little would crowd out those that teach much: |A|^alpha / sum |A|^alpha, alpha = 1."""
-    lessons = played(0, prompts=1, size=5, advantages=[0.0, 0.25, -0.75, 0.5, 0.0])
-    replay = Ssr(policy, task, 0)
-    replay(lessons, 0)
-    sizes = np.asarray(replay.memory.sizes())
-    # 0.25, 0.75, 0.5 of 1.5 = 1/6, 1/2, 1/3; those with A = 0 are not remembered
-    assert (sizes / sizes.sum()).tolist() == pytest.approx([0.166667, 0.5, 0.333333], abs=1e-6)
-    counts = np.zeros(3)
+@pytest.mark.parametrize("case", range(3))
+def test_draws_follow_the_worked_example(policy, task, played, golden, near, case):
+    """Lessons that teach little would crowd out those that teach much: |A|^alpha / sum |A|^alpha."""
+    inputs, outputs = golden("ssr_draw")
+    advantages, alpha, wanted = inputs["advantages"], inputs["alpha"][case], outputs["probabilities"][case]
+    replay = Ssr(policy, task, 0, alpha=alpha)
+    replay(played(0, prompts=1, size=len(advantages), advantages=advantages), 0)
+    sizes = np.asarray(replay.memory.sizes()) ** alpha
+    near(sizes / sizes.sum(), wanted)  # those with A = 0 are not remembered
+    counts = np.zeros(len(wanted))
     for step in range(3000):
         replay.seed = step
         counts[replay._drawn(np.random.default_rng(step), 2, 2)] += 1
-    assert counts / 3000 == pytest.approx([1 / 6, 1 / 2, 1 / 3], abs=0.03)
+    assert counts / 3000 == pytest.approx(wanted, abs=0.03)
 
 
 def test_half_of_a_step_is_remembered_and_none_of_it_silent(policy, task, played):

@@ -7,11 +7,12 @@ import json
 from io import BytesIO
 
 import pytest
+from page_checks import FAINT, OVERFLOW
 from PIL import Image
+from small_runs import write_lines
 
 from vlrl.report import write_report
 
-OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 CARDS = "[...document.querySelectorAll('#cards > article:not([hidden])')]"
 
 SET = """(() => {{
@@ -112,7 +113,7 @@ def test_filters_narrow_the_cards(open_page, report):
     page.run("document.querySelector('input[value=failure]').click()")
     verdicts = page.run(f"{CARDS}.map(card => card.querySelector('.badge').textContent)")
     assert 0 < len(verdicts) < 200 and set(verdicts) == {"parse failure"}
-    page.run(SET.format(selector="select", value="10"))
+    page.run(SET.format(selector="select", value="140"))
     assert 0 < page.run(f"{CARDS}.length") < len(verdicts)
     page.run(SET.format(selector="[type=search]", value="no such text"))
     assert page.run("document.getElementById('count').textContent") == "No rollout matches these filters."
@@ -122,11 +123,53 @@ def test_keyboard_reads_a_curve(open_page, report):
     """Else only those with a mouse can read a value."""
     page = open_page(report)
     page.run("document.querySelector('.plot').focus()")
-    for key in ("End", "ArrowLeft"):
-        page.call("Input.dispatchKeyEvent", type="keyDown", key=key)
+    page.press("End", "ArrowLeft")
     said = page.run("document.querySelector('.plot').getAttribute('aria-valuetext')")
     assert said.startswith("step 275: held out 0.8") and "[" in said
     assert page.run("document.querySelectorAll('.cursor line').length") > 15  # the step shows on all charts
+
+
+def test_keyboard_goes_through_the_rollouts(open_page, report):
+    """Else reading two hundred answers takes two hundred aims of the mouse, or the keys of a field are taken away."""
+    page = open_page(report)
+    place = f"{CARDS}.indexOf(document.activeElement)"
+    page.press("j")
+    assert page.run(place) == 0
+    page.press("j", "ArrowRight", "ArrowDown", "k")
+    assert page.run(place) == 2
+    assert page.run("getComputedStyle(document.activeElement).outline").endswith("solid 2px")
+    top, bottom = page.run("(({ top, bottom }) => [top, bottom])(document.activeElement.getBoundingClientRect())")
+    assert 48 <= top < 900 and bottom > top  # not under the bar
+    page.press("/", *"junk")  # letters of the search now
+    assert page.run("document.activeElement.value") == "junk" and page.run(f"{CARDS}.length") == 0
+    page.run(SET.format(selector="[type=search]", value="cannot"))
+    assert 0 < page.run(f"{CARDS}.length") < 200
+    page.press("Escape", "j")
+    assert page.run(place) == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_can_be_read(open_page, report, scheme):
+    """Else grey on grey hides numbers from older eyes and from projectors."""
+    page = open_page(report, scheme=scheme)
+    page.run("document.querySelectorAll('details').forEach(part => { part.open = true })")
+    assert page.run(FAINT) == []
+
+
+def test_ten_thousand_rollouts_make_one_page_below_20_mb(open_page, run_folder):
+    """Else a long run's page cannot be mailed, or shows some rollouts as if they were all."""
+    small = (run_folder / "rollouts" / "step_000300.jsonl").read_text().splitlines()
+    rows = [{**json.loads(line), "completion": "because " * 60} for line in small]
+    for step in range(1, 626):
+        new = [{**row, "step": step, "sample_id": f"{step}/{k}"} for k, row in enumerate(rows)]
+        write_lines(run_folder / "rollouts" / f"step_{step:06d}.jsonl", new)
+    report = write_report(run_folder)
+    assert report.stat().st_size < 20_000_000
+    page = open_page(report)
+    assert page.run("document.getElementById('rollouts-note').textContent") == (
+        "200 of 10,000 rollouts, of 625 saved steps"
+    )
+    assert page.complaints() == []
 
 
 def test_pointer_reads_a_curve(open_page, report):

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vlrl.report import write_report
+from vlrl.report.choose import choose, spread
 from vlrl.report.curves import MAX_POINTS, columns, sections, thin
+from vlrl.report.frame import script_json
 from vlrl.report.gallery import MAX_FILE, MAX_SIDE, Album, card
 from vlrl.report.header import duration, gain, title
-from vlrl.report.page import script_json
-from vlrl.report.read import MAX_ROLLOUTS, MAX_STEPS, read_run, spread
+from vlrl.report.read import MAX_ROLLOUTS, read_run
 from vlrl.types import UserError
 
 BLOCK = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.S)
@@ -115,13 +116,41 @@ def test_spread_keeps_order_and_ends(items, count):
     assert not items or (places[0], places[-1]) == (0, len(items) - 1)
 
 
-def test_the_gallery_samples_evenly_over_steps(run_folder):
-    """Else a long run's page grows without bound, or shows its first steps only."""
-    cards = data_of(write_report(run_folder))["cards"]
-    steps = sorted({card["step"] for card in cards})
-    assert len(cards) <= MAX_ROLLOUTS and len(steps) == MAX_STEPS
-    assert steps[0] == 10 and steps[-1] == 300 and cards[0]["step"] == 300
-    assert all(sum(card["step"] == step for card in cards) == MAX_ROLLOUTS // MAX_STEPS for step in steps)
+def test_the_gallery_samples_all_steps_and_says_how_many(run_folder):
+    """Else a long run's page grows without bound, shows its first steps only, or passes a sample off as all."""
+    data = data_of(write_report(run_folder))
+    cards = data["cards"]
+    steps = [card["step"] for card in cards]
+    assert len(cards) == MAX_ROLLOUTS and steps == sorted(steps, reverse=True)
+    assert data["shown"] == {"rollouts": 200, "read": 480, "steps": 30, "of_steps": 30}
+    even = [card["step"] for card in cards if card["why"] == "even"]
+    assert len(even) == 100 and set(even) == set(range(10, 301, 10))
+    assert {card["why"] for card in cards} == {"even", "failure", "best", "worst", "surprising"}
+
+
+def row(sample: str, reward: float, reason: str | None = None) -> dict:
+    return {"sample_id": sample, "reward": reward, "reason": reason}
+
+
+def test_rollouts_worth_reading_are_kept():
+    """The one failure of a kind, or the one answer that everybody else got right, drowns among ten thousand."""
+    rows = [row(f"s{i % 500}", 0.5) for i in range(10_000)]
+    rows[1234] = row("s234", 0.0, "no_box")
+    rows[77], rows[88], rows[4321] = row("s77", 0.9), row("s88", 0.1), row("s321", 0.45)
+    rows[500:800] = [row(f"t{i}", 0.0, "no_answer") for i in range(300)]
+    chosen = choose(rows, 200)
+    assert len(chosen) == 200 and list(chosen) == sorted(chosen)
+    assert chosen[1234] == "failure" and chosen[77] == "best" and chosen[88] == "worst"
+    assert chosen[4321] in ("worst", "surprising")
+    kinds = [why for why in chosen.values() if why != "even"]
+    assert len(kinds) == 100 and kinds.count("failure") < 40  # failures do not crowd out the rest
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.floats(0, 1), st.sampled_from([None, "a", "b"]))), st.integers(3, 30))
+def test_choosing_keeps_the_number_and_the_order(rows, count):
+    """Else a page shows a rollout twice, or fewer than it says."""
+    chosen = choose([row(str(sample), reward, reason) for sample, reward, reason in rows], count)
+    assert list(chosen) == sorted(chosen) and len(chosen) == min(count, len(rows))
 
 
 def test_an_image_is_embedded_once(run_folder):

@@ -30,16 +30,15 @@ def tried(sampler: Curriculum, **outcomes: list[float]) -> None:
     sampler.observe([Episode(of[j], 0, score=Score({}, correct)) for j, each in outcomes.items() for correct in each])
 
 
-def test_success_is_an_exponential_mean_and_shares_follow_its_spread():
-    """By hand, rate 0.5: push 0.5 -> 0.25 * 0.5 + 0.75 * 1 = 0.875; touch 0.5 -> 0.5 * 0.5 = 0.25."""
-    sampler = made(rate=0.5, eps=0.05)
-    tried(sampler, push=[1.0, 1.0], touch=[0.0])
-    assert sampler.success == pytest.approx({"push": 0.875, "touch": 0.25})
-    assert sampler.metrics == pytest.approx({"curriculum/push": 0.875, "curriculum/touch": 0.25})
+def test_success_is_an_exponential_mean_and_shares_follow_its_spread(golden):
+    """Else a `curriculum` stays with what is solved, or forgets within a step what a task was like."""
+    inputs, outputs = golden("curriculum_shares")
+    sampler, success = made(rate=inputs["rate"], eps=inputs["eps"]), outputs["success"]
+    tried(sampler, **inputs["outcomes"])
+    assert sampler.success == pytest.approx(success)
+    assert sampler.metrics == pytest.approx({f"curriculum/{job}": rate for job, rate in success.items()})
     sampler.draw(1)
-    weights = {"reach": 0.25 + 0.05, "touch": 0.1875 + 0.05, "push": 0.109375 + 0.05}
-    total = sum(weights.values())
-    assert sampler.shares() == pytest.approx({job: weight / total for job, weight in weights.items()})
+    assert sampler.shares() == pytest.approx(outputs["shares"], abs=2e-6)
 
 
 def test_what_lies_between_is_drawn_most_and_nothing_is_given_up():

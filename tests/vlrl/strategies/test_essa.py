@@ -16,17 +16,6 @@ from vlrl.types import UserError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")  # peft asks for it
 
-# An adapter and what it does, before and after its singular values (B's two, then A's) moved by DELTA: B A in float64,
-# computed apart as U_B (S_B + delta) V_B^T U_A (S_A + delta) V_A^T by numpy.linalg.svd.
-B = [[1.764052, 0.400157], [0.978738, 2.240893], [1.867558, -0.977278], [0.950088, -0.151357]]
-A = [[-0.103219, 0.410599, 0.144044], [1.454274, 0.761038, 0.121675]]
-DELTA = [0.1, 0.0, -0.05, 0.2]
-VALUES = [2.964678, 2.414673, 1.649766, 0.43262]
-AFTER = [
-    [0.228824, 1.348126, 0.42281], [2.995004, 2.230455, 0.468501], [-1.747909, 0.398521, 0.285303],
-    [-0.397947, 0.456677, 0.185211],
-]  # fmt: skip
-
 
 class Adapted(nn.Module):
     """A module with an adapter named as peft names it."""
@@ -40,19 +29,21 @@ class Adapted(nn.Module):
         return self.lora_B["default"].detach() @ self.lora_A["default"].detach()
 
 
-def test_singular_values_move_as_in_the_worked_example():
+def test_singular_values_move_as_in_the_worked_example(golden, near):
     """Directions would turn, or one factor's values be written into the other's."""
-    model = Adapted(B, A)
+    inputs, outputs = golden("essa_singular_values")
+    model = Adapted(inputs["B"], inputs["A"])
     spectrum, before = Spectrum(model, 0), model.product()
-    assert spectrum.start == pytest.approx(VALUES, abs=2e-6)
+    near(spectrum.start, outputs["values"])
     spectrum.become(spectrum.start)
     torch.testing.assert_close(model.product(), before, rtol=0, atol=5e-6)
-    spectrum.become(spectrum.start + DELTA)
-    torch.testing.assert_close(model.product(), torch.tensor(AFTER), rtol=0, atol=5e-6)
+    spectrum.become(spectrum.start + inputs["delta"])
+    torch.testing.assert_close(model.product(), torch.tensor(outputs["product"]), rtol=0, atol=5e-6)
 
 
-def test_a_new_adapter_begins_without_effect_and_can_move():
+def test_a_new_adapter_begins_without_effect_and_can_move(golden):
     """B = 0 has no directions: the run would stand still, or begin elsewhere than at its model."""
+    A = golden("essa_singular_values")[0]["A"]
     model = Adapted(np.zeros((4, 2), np.float32).tolist(), A)
     spectrum, again = Spectrum(model, 3), Spectrum(Adapted(np.zeros((4, 2), np.float32).tolist(), A), 3)
     assert spectrum.start[:2].tolist() == [0, 0] and not model.product().any()

@@ -42,13 +42,11 @@ def written(tokens) -> Decision:
 # -- the rules -------------------------------------------------------------------------------------------------------
 
 
-def test_places_branch_as_in_the_worked_example():
-    """Trees would branch where the policy is sure, or nowhere. p2 > 0.15 and p1 - p2 < 0.25, by hand:
-
-    0.30 > 0.15, 0.20 < 0.25: yes; 0.30 > 0.15, 0.30: no; 0.14: no; 0.20 > 0.15, 0.20 < 0.25: yes.
-    """
-    first, second = torch.tensor([0.5, 0.6, 0.3, 0.4]), torch.tensor([0.3, 0.3, 0.14, 0.2])
-    assert torn(first, second, 0.15, 0.25).tolist() == [True, False, False, True]
+def test_places_branch_as_in_the_worked_example(golden):
+    """Trees would branch where the policy is sure, or nowhere: `latr` branches where it is torn between two tokens."""
+    inputs, outputs = golden("latr_tree")
+    first, second = (torch.tensor(inputs[name]) for name in ("first", "second"))
+    assert torn(first, second, inputs["least"], inputs["gap"]).tolist() == outputs["branch"]
 
 
 def test_a_branch_takes_the_likeliest_token_that_was_not_taken():
@@ -74,18 +72,20 @@ def test_the_edit_distance_is_levenshtein_s(a, b):
     assert edit_distance(a, b) == plain(a, b) == edit_distance(b, a)
 
 
-def test_the_suffix_match_finds_shifted_ends():
+def test_the_suffix_match_finds_shifted_ends(golden):
     """A branch that says the same one word later would pass for another one."""
-    assert suffix_match([1, 2, 3, 4], [9, 1, 2, 3]) == 0.75  # "1 2 3" ends the second and stands in the first
+    inputs, outputs = golden("latr_tree")
+    assert suffix_match(inputs["a"], inputs["b"]) == outputs["suffix_match"]
+    assert edit_distance(inputs["a"], inputs["b"]) == outputs["edit_distance"]
     assert suffix_match([1, 2], [3, 4]) == 0 and suffix_match([1, 2], [1, 2]) == 1
 
 
-def test_ages_shrink_for_short_answers_and_shares_fall_with_the_steps():
+def test_ages_shrink_for_short_answers_and_shares_fall_with_the_steps(golden):
     """Short answers would end before they are compared; trees would stay where exploring is over."""
-    assert scaled((20, 30, 50), 200) == scaled((20, 30, 50), 4096) == (20, 30, 50)
-    assert scaled((20, 30, 50), 64) == (6, 10, 16) and scaled((20, 30, 50), 12) == (2, 3)
-    shares = {0: 1.0, 100: 0.75, 200: 0.5, 300: 0.25}
-    assert [share_at(shares, step) for step in (0, 99, 100, 250, 9999)] == [1.0, 1.0, 0.75, 0.5, 0.25]
+    inputs, outputs = golden("latr_tree")
+    assert [list(scaled(inputs["ages"], longest)) for longest in inputs["longest"]] == outputs["ages"]
+    shares = {int(step): share for step, share in inputs["share"].items()}
+    assert [share_at(shares, step) for step in inputs["steps"]] == outputs["share"]
 
 
 def test_branches_like_their_parents_are_pruned(policy, task):

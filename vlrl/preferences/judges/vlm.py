@@ -52,7 +52,8 @@ class VLM:
         from vlrl.policies.load import load
 
         section = PolicySection(model=model, max_tokens=max_tokens, dtype=dtype, max_pixels=max_pixels)
-        self._policy, self._image = load(section, seed=seed), image
+        self._policy: Any = load(section, seed=seed)
+        self._image = image
         if not hasattr(self._policy, "codec"):
             raise UserError(f"judge.model: {model} is no vision-language model")
         self.said: list[str] = []

@@ -1,0 +1,29 @@
+"""An advantage of one's own, and GRPO's beside it at equal rollouts.
+
+python examples/own_method.py
+"""
+
+import vlrl
+from vlrl.advantages import group_means
+
+SMALL = {"train.steps": 12, "train.prompts": 8, "eval.every": None, "eval.samples": 128}
+
+
+def hard_first(rollouts, advantage, *, hardness: float = 1.0):
+    """The reward less its group's mean, counted the more the lower that mean is beside the step's best one. -> [B]"""
+    means = group_means(rollouts.reward, rollouts.group)
+    weight = 1 + hardness * (means.max() - means)
+    return (weight * (rollouts.reward - means))[rollouts.episode]
+
+
+def main() -> None:
+    methods = {"grpo": {"name": "group", "std": "group"}, "own": {"name": "own_method:hard_first", "hardness": 2.0}}
+    for name, method in methods.items():
+        config = vlrl.load_config("gui_grounding", SMALL, {"advantages": [method], "out": f"runs/{name}"})
+        run = vlrl.train(config)
+        after, silent = run.summary["after"], run.curve("zero_advantage")[1][-1]
+        print(f"{name}: held out {after['value']:.2f} [{after['low']:.2f}, {after['high']:.2f}], {silent:.0%} silent")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Checks command lines of `vlrl` and YAML of the documentation, as the commands do before they start any work."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from robot.deploy import config as deploys
+from robot.trial import config as trials
+from vlrl import config as runs
+from vlrl import listing, registry, score
+from vlrl.cli import parsed
+from vlrl.clone import CloneConfig
+from vlrl.compare import config as comparisons
+from vlrl.compare.plan import plan as compared
+from vlrl.learning.config import LearnConfig
+from vlrl.learning.reward_config import RewardConfig
+from vlrl.offpolicy import config as offpolicy
+from vlrl.offpolicy import pretrain_config as pretraining
+from vlrl.preferences import config as preferences
+from vlrl.stages import config as stages
+from vlrl.stages.plan import plan as staged
+from vlrl.strict import load_as
+from vlrl.types import UserError
+from vlrl.warmstart_config import WarmstartConfig
+
+Load = Callable[[str, Sequence[str]], Any]
+BLANK = re.compile(r"[A-Z][A-Z_]+(\.jsonl)?|\w*MODEL\w*")  # CONFIG, DIR: what a reader puts in
+
+
+def read_as(section: Any) -> Load:
+    return lambda path, changes: load_as(section, path, changes)
+
+
+# The kinds of YAML: the section that its keys belong to, who reads it, what lies beneath a part of one, its folder.
+KINDS: list[tuple[Any, Load, str | None, str]] = [
+    (runs.Config, runs.load, "configs/gui_grounding.yaml", "."),
+    (deploys.Deploy, deploys.load, "configs/deploy/so101_emulator.yaml", "."),
+    (trials.Trial, lambda path, changes: trials.load(path, changes, manual=False), None, "."),
+    (comparisons.Comparison, compared, None, "configs/compare"),
+    (stages.Stages, staged, None, "configs/stages"),
+    (offpolicy.OffPolicyConfig, offpolicy.load, "configs/offpolicy_push.yaml", "."),
+    (WarmstartConfig, read_as(WarmstartConfig), "configs/embedded.yaml", "."),
+    (CloneConfig, read_as(CloneConfig), None, "."),
+    (LearnConfig, read_as(LearnConfig), None, "."),
+    (RewardConfig, read_as(RewardConfig), None, "."),
+    (preferences.PreferencesConfig, preferences.load, "configs/preferences_push.yaml", "."),
+    (pretraining.PretrainConfig, pretraining.load, None, "."),
+]
+READERS: dict[str, Load] = {
+    **dict.fromkeys(("train", "eval", "show", "select", "record", "best-of", "demos", "simulate", "plan"), runs.load),
+    "compare": compared, "stages": lambda path, changes: staged(path, [c for c in changes if c[:7] != "stages="]),
+    "offpolicy": offpolicy.load, "preferences": preferences.load, "pretrain": pretraining.load,
+    "warmstart": read_as(WarmstartConfig), "clone": read_as(CloneConfig), "learn": read_as(LearnConfig),
+    "reward-model": read_as(RewardConfig), "deploy": deploys.load, "replay": deploys.load,
+    "trial": lambda path, changes: trials.load(path, changes, manual=False),
+}  # fmt: skip
+
+
+def check_command(arguments: list[str]) -> None:
+    """Parses a command line of `vlrl` and reads what it names: configs with their changes, tasks, rewards.
+
+    Raises:
+        UserError: as the command would.
+        SystemExit: no such command or option; argparse has said why on stderr.
+    """
+    options = parsed(arguments)
+    config, changes = getattr(options, "config", None), list(getattr(options, "changes", []))
+    changes += [f"policy.model={options.model}"] if options.command in ("eval", "best-of") and options.model else []
+    if options.command in READERS and config and not BLANK.fullmatch(config):
+        READERS[options.command](config, [change for change in changes if not BLANK.fullmatch(change)])
+    _check_names(options)
+
+
+def _check_names(options: argparse.Namespace) -> None:
+    if options.command == "demo":
+        runs.load("configs/gui_grounding.yaml", options.changes)
+    if options.command == "check-task" and not BLANK.fullmatch(options.name):
+        registry.find("task", options.name)
+    if options.command == "score" and not BLANK.fullmatch(options.name):
+        score._scorer(options.name)
+    if options.command == "list" and options.kind and options.kind not in listing.KINDS:
+        raise UserError(f"vlrl list {options.kind}: no such kind")
+
+
+def check_yaml(text: str, keys: set[str], folder: Path) -> None:
+    """Reads a config, or a part of one laid over a config of its kind, in a folder that has `configs`.
+
+    Raises:
+        UserError: no command reads keys like these, or the one that does refuses it.
+    """
+    for section, load, base, place in KINDS:
+        if keys - {"base"} <= set(section.model_fields):
+            path = folder / place / "block.yaml"
+            beneath = f"base: {folder / base}\n" if base and "base" not in keys else ""
+            path.write_text(beneath + text, encoding="utf-8")
+            load(str(path), ())
+            return
+    raise UserError(f"no command reads a YAML with the keys {', '.join(sorted(keys))}")
+
+
+def check_imports(nodes: Sequence[Any]) -> None:
+    """Follows the import statements of a syntax tree.
+
+    Raises:
+        ImportError, AttributeError: what they name is not there.
+    """
+    for node in nodes:
+        for name in node.names:
+            module = importlib.import_module(getattr(node, "module", None) or name.name)
+            if hasattr(node, "module") and not hasattr(module, name.name):
+                importlib.import_module(f"{node.module}.{name.name}")

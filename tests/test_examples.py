@@ -1,0 +1,66 @@
+"""The scripts and the notebook of `examples/`, as a newcomer starts them, each in an empty folder."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SCRIPTS = sorted(file.name for file in EXAMPLES.glob("*.py"))
+NOTEBOOKS = sorted(file.name for file in EXAMPLES.glob("*.ipynb"))
+SAYS = {  # what a newcomer reads at the end
+    "own_method.py": "own: held out",
+    "own_task.py": "hits the larger disc:",
+    "robot_policy.py": "policy against random:",
+    "score_completions.py": "boxes.iou alone: 0.80",
+    "train_and_look.py": "held out:",
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Iterator[Path]:
+    """An empty folder to work in; the examples' modules can be found, as when Python starts one of them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    yield tmp_path
+    for name in [n for n, m in sys.modules.items() if (getattr(m, "__file__", None) or "").startswith(str(EXAMPLES))]:
+        del sys.modules[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts_run(name, folder, capsys) -> None:
+    """The first thing that a newcomer copies would end in a traceback."""
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    assert SAYS[name] in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebooks_run(name, folder, monkeypatch) -> None:
+    """A cell that fails is met in the middle of a notebook, far from whoever could mend it."""
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    figures = pytest.importorskip("matplotlib.pyplot")
+    names: dict = {"__name__": "__main__"}
+    for cell in cells(name):
+        exec(compile("".join(cell["source"]), f"{name}:{cell['id']}", "exec"), names)
+    assert all(axis.has_data() for number in figures.get_fignums() for axis in figures.figure(number).axes)
+    assert figures.get_fignums()
+    figures.close("all")
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebooks_hold_no_outputs(name) -> None:
+    """Pictures of somebody's last run would fill the repository and look like what the code does today."""
+    assert not any(cell["outputs"] or cell["execution_count"] for cell in cells(name))
+
+
+def cells(name: str) -> list[dict]:
+    """The cells of code."""
+    read = json.loads((EXAMPLES / name).read_text(encoding="utf-8"))["cells"]
+    return [cell for cell in read if cell["cell_type"] == "code"]

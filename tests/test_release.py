@@ -1,0 +1,76 @@
+"""What a release says of itself: versions, licences, extras, the lock, configs that come along, and what is sent."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import yaml
+
+import vlrl
+from tasks.drawn.photos import TEST_PHOTOS, TRAIN_PHOTOS
+from vlrl.bundled import CONFIGS, config_file
+from vlrl.config import LogSection
+from vlrl.extras import EXTRAS
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("vlrl", "tasks", "rewards", "robot")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def test_every_extra_that_is_named_is_there():
+    """An error that says `pip install 'vlrl[x]'` must lead out of it."""
+    files = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "configs").rglob("*.yaml")]
+    files += [file for name in PACKAGES for file in (ROOT / name).rglob("*.py")]
+    named = {extra.strip() for file in files for extras in re.findall(r"vlrl\[([\w, -]+)\]", file.read_text("utf-8"))
+             for extra in extras.split(",")}  # fmt: skip
+    assert (named | set(EXTRAS.values())) - set(PROJECT["optional-dependencies"]) == set()
+
+
+def test_nothing_bundled_sends_unless_asked():
+    """Metrics and prompts of a user would go to a service that nobody named."""
+    assert LogSection().trackers == ["tensorboard"]  # files in the run's folder
+    for file in CONFIGS.rglob("*.yaml"):
+        log = (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).get("log") or {}
+        assert set(log.get("trackers", [])) <= {"tensorboard"}, file
+
+
+def test_a_config_is_found_by_name_where_there_is_no_file(tmp_path, monkeypatch):
+    """A pip user has no folder of configs; one's own file of the same name must win."""
+    monkeypatch.chdir(tmp_path)
+    mssr = CONFIGS / "recipes" / "mssr.yaml"
+    assert {config_file(n) for n in ("configs/recipes/mssr.yaml", "recipes/mssr.yaml", "recipes/mssr")} == {mssr}
+    (tmp_path / "jigsaw").mkdir()  # of photographs
+    assert config_file("jigsaw") == CONFIGS / "jigsaw.yaml"
+    (tmp_path / "jigsaw.yaml").touch()
+    assert config_file("jigsaw.yaml") == Path("jigsaw.yaml")
+    for outside in ("nowhere.yaml", "../configs/jigsaw.yaml", str(tmp_path / "jigsaw_2x1.yaml")):
+        assert config_file(outside) == Path(outside)
+
+
+def test_what_ships_is_named_in_the_notice():
+    """Whoever passes the package on must know what in it is whose, and what the models have seen."""
+    notice = (ROOT / "NOTICE.md").read_text(encoding="utf-8")
+    photos = {Path(file).name for _, file in (*TRAIN_PHOTOS, *TEST_PHOTOS)}
+    files = [file for name in PACKAGES for file in (ROOT / name).rglob("*") if file.is_file()]
+    binary = [f for f in files if "__pycache__" not in f.parts and b"\0" in f.read_bytes()[:8192]]
+    assert binary
+    shipped = {file.parent.relative_to(ROOT).as_posix() for file in binary}
+    assert {name for name in photos | shipped if f"`{name}`" not in notice} == set()
+
+
+def test_one_version_everywhere():
+    """A citation or a changelog of another version than the one that ran misleads."""
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert cited["version"] == newest[1] == vlrl.__version__
+    assert cited["license"] == PROJECT["license"]
+
+
+def test_the_lock_fits_what_is_asked_for():
+    """`make setup` would install other versions than those that were tested."""
+    done = subprocess.run([sys.executable, ROOT / "scripts" / "lock_fits.py"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -1,0 +1,69 @@
+"""Several processes that train, for which a server writes."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from vlrl.engines import published
+
+_spec = importlib.util.spec_from_file_location("processes", Path(__file__).parents[1] / "processes.py")
+processes = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(processes)
+launch, ended, workplace = processes.launch, processes.ended, processes.workplace
+PARTS = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
+
+
+@pytest.mark.parametrize("told", [{}, PARTS], ids=["whole", "in parts"])
+def test_two_processes_and_a_server_train_what_one_process_does(told, server, launch, tmp_path, monkeypatch):
+    """Else a server writes by other weights than those that learn, where more than one process has them."""
+    train = processes.CONFIG["train"] | {"steps": 3, "minibatches": 1}
+    changes = {"train": train | {"lr": 1e-5}}
+    engine = {"name": "server", "urls": [server.url], "folder": str(server.folder)}
+    served = {"policy": processes.CONFIG["policy"] | {"engine": engine}}
+    served["advantages"] = [{"name": "group"}, {"name": "truncated_weights"}]
+    one, two = workplace(tmp_path / "one", **changes), workplace(tmp_path / "two", **changes, **served)
+    before = set(server.folder.iterdir())
+    assert ended(launch(1, one, "train", "config.yaml"), one) == [0]
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    assert ended(launch(2, two, "train", "config.yaml"), two) == [0, 0]
+    for own, served in zip(processes.rows(one), processes.rows(two), strict=True):
+        for key in ("reward", "accuracy", "length", "eval/accuracy", "eval/reward"):
+            assert own.get(key) == served.get(key), key
+        for key in ("loss", "grad_norm", "entropy"):
+            assert served.get(key) == pytest.approx(own.get(key), abs=1e-3), key
+        assert abs(served.get("engine/weight", 1) - 1) < 1e-3
+    assert {row["grad_norm"] > 0 for row in processes.rows(two) if "grad_norm" in row} == {True}
+    left = set(server.folder.iterdir()) - before  # the newest, as forked processes end without their last words
+    assert len(left) <= 1 and all(file.suffix == ".safetensors" for file in left)
+
+
+def test_weights_that_several_processes_share_are_written_once(policy, tmp_path, monkeypatch):
+    """Else 64 processes write 64 copies of a large model at every step, and the disk is what a step waits for."""
+    own, saved, save = policy(), [], published._save_learned
+
+    def slowly(given, path):
+        saved.append(path)
+        time.sleep(0.3)
+        save(given, path)
+
+    monkeypatch.setattr(published, "_save_learned", slowly)
+    stores = [published.Store(own, str(tmp_path), whole=False) for _ in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        taken = list(threads.map(lambda store: store.take(), stores))
+    assert len(saved) == 1 and len({each.path for each in taken}) == 1 and taken[0].path.exists()
+    assert [file.name for file in tmp_path.iterdir()] == [taken[0].path.name]
+
+
+def test_weights_that_a_lost_process_was_writing_are_written(policy, tmp_path, monkeypatch):
+    """Else a run waits for ever for a process that is gone."""
+    monkeypatch.setattr(published, "MINUTES", 0.01)
+    own = policy()
+    store = published.Store(own, str(tmp_path), whole=False)
+    (tmp_path / f"{published.version_of(own.model)}.safetensors.claim").touch()
+    assert store.take().path.exists()

@@ -1,0 +1,183 @@
+"""Training, evaluating, simulating and scoring from Python: what the commands of the same names do.
+
+Every function stands in `vlrl` itself: `vlrl.train(vlrl.load_config("gui_grounding", {"train.steps": 20}))`. Loads
+without torch; what a function needs is loaded when it is called.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vlrl import exhausted
+from vlrl.commands.base import quiet
+from vlrl.types import UserError
+
+if TYPE_CHECKING:
+    from vlrl.config import Config
+    from vlrl.evaluate import Result
+    from vlrl.strict import Change
+    from vlrl.types import Policy
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder, while it is written or afterwards."""
+
+    folder: Path
+
+    @property
+    def config(self) -> Config:
+        """What the run was started with."""
+        return load_config(self.folder / "config.yaml")
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """`before`, `after` and `best` accuracy with their intervals, counts, seconds; {} until the run has ended."""
+        file = self.folder / "summary.json"
+        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """A row for each step and for each evaluation, in the order of time."""
+        return _lines(self.folder / "metrics.jsonl")
+
+    @property
+    def rollouts(self) -> list[dict[str, Any]]:
+        """The rollouts that were kept, by step: prompt, `images` (files in the folder), completion, `marks`, reward."""
+        return [row for file in sorted((self.folder / "rollouts").glob("step_*.jsonl")) for row in _lines(file)]
+
+    def curve(self, name: str) -> tuple[list[int], list[float]]:
+        """One metric as steps and values.
+
+        Raises:
+            UserError: the run logs none of that name.
+        """
+        rows = [row for row in self.metrics if name in row]
+        if not rows:
+            from vlrl.spelling import suggest
+
+            known = sorted({key for row in self.metrics for key in row})
+            raise UserError(f"{self.folder}: no metric {name!r}{suggest(name, known)}")
+        return [row["step"] for row in rows], [row[name] for row in rows]
+
+
+def load_config(config: str | Path, *changes: Change) -> Config:
+    """A YAML file, or a bundled config's name, and changes in order: the checked configuration.
+
+    Args:
+        changes: each a text `key.path=value`, a recipe's file or name, or a mapping of key paths to Python values.
+
+    Raises:
+        UserError: no such file, an unknown or ill-typed key, a name or option that nothing has.
+    """
+    from vlrl import config as configs
+
+    return configs.load(config, changes)
+
+
+def load_task(config: Config) -> Any:
+    """The task of a configuration with its data: `samples(split)`, `score(episode)`."""
+    from vlrl import registry
+
+    return registry.make_task(config)
+
+
+def load_policy(config: Config) -> Policy:
+    """The policy of a configuration, ready to act and to be trained."""
+    quiet()
+    from vlrl.policies.load import load
+
+    return load(config.policy, shared_prefix=config.train.shared_prefix, seed=config.seed)
+
+
+def train(config: Config, *, resume: bool = False) -> Run:
+    """Trains to the last step, with `resume` from the newest checkpoint in `config.out`.
+
+    Raises:
+        UserError: something the user can mend; StoppedError, which is one, where the run ended before its last step.
+    """
+    quiet()
+    from vlrl.trainer import Trainer
+
+    with exhausted.told():
+        trainer = Trainer(config, resume)
+        try:
+            trainer.run()
+        finally:
+            _close(trainer.task)
+    return Run(Path(config.out))
+
+
+def resume(folder: str | Path) -> Run:
+    """Goes on with a run from its newest checkpoint, by the configuration that it keeps.
+
+    Raises:
+        UserError: as `train`; the folder holds no run.
+    """
+    path = Path(folder) / "config.yaml"
+    if not path.is_file():
+        raise UserError(f"{folder} is no run folder: it holds no config.yaml")
+    return train(load_config(path), resume=True)
+
+
+def evaluate_policy(config: Config) -> Result:
+    """Greedy accuracy of `policy.model` on the held-out samples: `accuracy`, `metrics`, `parse_fail`, `episodes`."""
+    result, _, task = evaluated(config)
+    _close(task)
+    return result
+
+
+def evaluated(config: Config) -> tuple[Result, Policy, Any]:
+    """As `evaluate_policy`, with the policy and the task."""
+    quiet()
+    from vlrl import registry
+    from vlrl.evaluate import evaluate
+
+    with exhausted.told():
+        task, policy = load_task(config), load_policy(config)
+        registry.check_fit(task, policy)
+        return evaluate(policy, task, samples=config.eval.samples, batch=config.eval.batch), policy, task
+
+
+def simulate(
+    config: Config, out: str | Path, *, policy: str | None = None, against: Sequence[str] = (),
+    episodes: int | None = None, video: str | Path | None = None, videos: int | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Plays a robot policy beside control arms on the same scenes: `vlrl.simulation.run.Plan` says what is what.
+
+    Returns:
+        What `out/result.json` holds: `arms`, `pairs`, `episodes` and more.
+    """
+    quiet()
+    from vlrl.simulation.run import Plan
+    from vlrl.simulation.run import simulate as played
+
+    films = Path(video) if video else None
+    return played(config, Plan(Path(out), policy, against, episodes=episodes, video=films, videos=videos))
+
+
+def score_rows(name: str, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Scores completions without a model: by a task, or by a reward such as `points.in_box` (`vlrl.score`).
+
+    Raises:
+        UserError: nothing of that name; a row that cannot be scored, by its number from 1.
+    """
+    from vlrl.score import score_rows as scored
+
+    return list(scored(name, rows))
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    from vlrl.report.read import read_lines
+
+    return read_lines(file)[0]
+
+
+def _close(task: Any) -> None:
+    """Ends a task's processes, where it has any."""
+    if hasattr(task, "close"):
+        task.close()

@@ -1,0 +1,70 @@
+"""The data files that a run reads, as they were when it began: a resumed run learns from the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from vlrl import checksums, log
+from vlrl.parallel import by_main
+from vlrl.types import UserError
+
+NAME = "data.json"
+
+
+def told(config: Any) -> dict[str, dict[str, Any]]:
+    """Key of the configuration -> path, size and SHA-256 of the file that it names; what cannot be read is left out.
+
+    Of a folder: of the names and sizes of the files in it.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for key, path in _named(config.model_dump()):
+        try:
+            found[key] = {"path": path} | (_folder(Path(path)) if Path(path).is_dir() else checksums.of(Path(path)))
+        except OSError:  # the task says what is wrong with it
+            continue
+    return found
+
+
+@by_main
+def note(out: Path, config: Any) -> None:
+    """Writes what the data files are into the run folder, where no earlier note is."""
+    if not (out / NAME).exists() and (files := told(config)):
+        log.write_text(out / NAME, json.dumps(files, indent=2) + "\n")
+
+
+def check(out: Path, config: Any) -> None:
+    """UserError naming the first data file that is not what the run began with; runs without a note are let be."""
+    file = out / NAME
+    try:
+        before = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: cannot be read ({error}); remove it to go on with the data as it is now") from None
+    now = told(config)
+    for key, noted in before.items():
+        if key in now and now[key] != noted:
+            raise UserError(
+                f"{key}: {noted['path']} was changed since this run began ({noted['bytes']} bytes then, "
+                f"{now[key]['bytes']} now): put it back, or remove {file} to go on with what it is now"
+            )
+
+
+def _named(settings: Any, path: str = "") -> list[tuple[str, str]]:
+    """Every `data.train` and `data.test` of a configuration, those of a mixture's parts too."""
+    if not isinstance(settings, dict):
+        return []
+    own = settings.get("data")
+    own = own if isinstance(own, dict) else {}
+    named = [(f"{path}data.{split}", own[split]) for split in ("train", "test") if isinstance(own.get(split), str)]
+    return named + [pair for key, value in settings.items() if key != "data" for pair in _named(value, f"{path}{key}.")]
+
+
+def _folder(folder: Path) -> dict[str, Any]:
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    names = [f"{file.relative_to(folder).as_posix()} {file.stat().st_size}" for file in files]
+    digest = hashlib.sha256("\n".join(names).encode(errors="surrogateescape")).hexdigest()
+    return {"bytes": sum(file.stat().st_size for file in files), "sha256": digest}
