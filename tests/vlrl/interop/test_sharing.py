@@ -75,7 +75,7 @@ def test_a_card_tells_nothing_of_the_machine(run):
     assert "somebody" not in text
     assert "password" not in text
     assert "test.jsonl" in text  # what it was, not where
-    assert "https://judge.example/v1" in text
+    assert "https://***@judge.example/v1" in text  # which judge it was
 
 
 def test_curves_are_drawn_from_what_is_whole(run):
