@@ -65,6 +65,13 @@ class Server:
         self.kill()
 
 
+def _alone(limit):
+    """Of a child process, before it begins: it ends with its terminal, also where these tests run under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if limit:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+
 class Deployed:
     """A running deployment. To be closed.
 
@@ -85,7 +92,7 @@ class Deployed:
         self.process = subprocess.Popen(
             [*command, str(self._config(changes or {}))],
             stdin=stdin, stdout=self._lines, stderr=self._lines, env=environment(*folders),
-            preexec_fn=lambda: limit and resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+            preexec_fn=lambda: _alone(limit),
         )  # fmt: skip
 
     def _config(self, changes):
