@@ -12,25 +12,15 @@ from vlrl import optimizers, registry
 from vlrl.config import Config, TrainSection
 from vlrl.parallel import here
 from vlrl.parallel.gradients import Replicated
-from vlrl.parallel.start import in_parts
+from vlrl.parallel.start import in_parts, optimizer_in_parts
 from vlrl.update import Updater
 
 
 def updater(config: Config, policy: Any, saved: Path | None = None) -> Updater:
     """The run's updater, with its optimizer. saved: the checkpoint that the run goes on from."""
-    train, world = config.train, here()
-    if in_parts():
-        from vlrl.parallel.sharded import Sharded
-
-        shared: Any = Sharded(world, policy, saved)
-    else:
-        shared = Replicated(world, [p for p in policy.model.parameters() if p.requires_grad])
-    optimizer = optimizers.build(
-        policy.model, train.optimizer, lr=train.lr, betas=tuple(train.betas), weight_decay=train.weight_decay
-    )
+    train = config.train
+    shared, optimizer = _shared(train, policy, saved)
     terms = [registry.make("losses", c, f"losses.{i}") for i, c in enumerate(config.losses)]
-    if shared.in_parts:
-        shared.gather()
     clip_range = next(((t.keywords["low"], t.keywords["high"]) for t in terms if "high" in t.keywords), (0.2, 0.2))
     return Updater(
         policy, optimizer, terms, registry.make("weighing", config.weighing, "weighing"),
@@ -38,6 +28,28 @@ def updater(config: Config, policy: Any, saved: Path | None = None) -> Updater:
         parts=train.minibatches, epochs=train.epochs, micro=train.microbatch, clip_range=clip_range,
         skip=train.skip_zero, target_kl=train.target_kl, shared=shared,
     )  # fmt: skip
+
+
+def _shared(train: TrainSection, policy: Any, saved: Path | None) -> tuple[Any, torch.optim.Optimizer]:
+    """What adds up gradients over all processes, and the optimizer that takes them."""
+    world = here()
+    build = functools.partial(
+        optimizers.build, policy.model, train.optimizer,
+        lr=train.lr, betas=tuple(train.betas), weight_decay=train.weight_decay,
+    )  # fmt: skip
+    if in_parts():
+        from vlrl.parallel.sharded import Sharded
+
+        parted = Sharded(world, policy, saved)
+        optimizer = build()
+        parted.gather()
+        return parted, optimizer
+    if optimizer_in_parts():
+        from vlrl.parallel.zero import Zero
+
+        zero = Zero(world, policy, build(), train.max_grad_norm, saved)
+        return zero, zero.optimizer
+    return Replicated(world, [p for p in policy.model.parameters() if p.requires_grad]), build()
 
 
 def rate(train: TrainSection, step: int) -> float:

@@ -9,6 +9,7 @@ import os
 import runpy
 import socket
 from collections.abc import Callable, Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,7 @@ def launch() -> Iterator[Launch]:
         patch.setenv("OMP_NUM_THREADS", "1")
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
+        forkserver.ensure_running()  # now: those that it starts have its environment besides what they are told
 
         def start(size: int, folder: Path, *arguments: str) -> list[multiprocessing.Process]:
             with contextlib.closing(socket.socket()) as free:

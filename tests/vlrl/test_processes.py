@@ -103,7 +103,6 @@ WRONG = {
     ),
     "trees": ({"rollouts": {"name": "latr", "share": {0: 1.0}}}, "rollouts: latr asks the policy"),
 }
-ENGINES = ("DEEPSPEED", "MEGATRON_LM")
 
 
 @pytest.mark.parametrize("name", list(WRONG))
@@ -118,12 +117,11 @@ def test_what_several_processes_cannot_do_is_refused(name, tmp_path, monkeypatch
     assert message in str(told.value) and "\n" not in str(told.value)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_engines_that_are_not_there_are_refused(engine, tmp_path, monkeypatch):
+def test_an_engine_that_is_not_there_is_refused(tmp_path, monkeypatch):
     """Else a run trains without what it was launched for."""
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"task": "gui_grounding", "out": "run"}))
-    monkeypatch.setenv(f"ACCELERATE_USE_{engine}", "true")
-    with pytest.raises(UserError, match=f"{engine} is not there: use FSDP2"):
+    monkeypatch.setenv("ACCELERATE_USE_MEGATRON_LM", "true")
+    with pytest.raises(UserError, match="MEGATRON_LM is not there: use FSDP2"):
         configs.load(tmp_path / "c.yaml")
 
 

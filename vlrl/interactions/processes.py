@@ -5,6 +5,7 @@ What is asked of models, or of pictures, outside of rollouts and updates is aske
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable
 
@@ -18,6 +19,7 @@ ALIKE = ("simulator", "g_ra_steps", "carl")  # process rewards of what steps tol
 WRITERS = ("latr", "window")  # ask the policy by themselves, not for episodes
 WHOLE = ("reference_reset", "soft_sync")  # hooks that read and write all weights
 PARTED = "use FSDP2, configs/accelerate/fsdp_8.yaml (docs/scale_out.md), policy.lora or train.optimizer: adamw_8bit"
+DEEPSPEED = ("CONFIG_FILE", "ZERO_STAGE", "OFFLOAD_PARAM_DEVICE", "OFFLOAD_OPTIMIZER_DEVICE")  # what is read of it
 AGAIN = ("replay", "offline_first")  # strategies that show earlier pictures
 ONE = "run it in one process"
 
@@ -37,11 +39,36 @@ def lone_launch(config: Config, find: Find) -> str | None:
 
 def partitioned(config: Config, find: Find) -> str | None:
     """Engines that this trainer does not drive."""
-    for name in ("DEEPSPEED", "MEGATRON_LM"):
-        if asked(name):
-            return f"accelerate launch: {name} is not there: {PARTED}"
+    if asked("MEGATRON_LM"):
+        return f"accelerate launch: MEGATRON_LM is not there: {PARTED}"
     if asked("FSDP") and os.environ.get("FSDP_VERSION") != "2":
         return f"accelerate launch: FSDP is there in its version 2 alone: set fsdp_version: 2, or {PARTED}"
+    return None
+
+
+def staged(config: Config, find: Find) -> str | None:
+    """DeepSpeed has the optimizer in parts, and on hosts if asked: with more in parts, processes wait for others."""
+    if not asked("DEEPSPEED"):
+        return None
+    told = {name: os.environ.get(f"ACCELERATE_DEEPSPEED_{name}", "none") for name in DEEPSPEED}
+    if told["CONFIG_FILE"] != "none":
+        return "accelerate launch: a deepspeed_config_file has no effect: set zero_stage: 1 in deepspeed_config instead"
+    if told["ZERO_STAGE"] != "1" or told["OFFLOAD_PARAM_DEVICE"] != "none":
+        return (
+            "accelerate launch: DeepSpeed is there in its stage 1, and without offload_param_device: set zero_stage: 1 "
+            "(configs/accelerate/deepspeed_8.yaml); for gradients and weights in parts use FSDP2 (fsdp_8.yaml)"
+        )
+    if told["OFFLOAD_OPTIMIZER_DEVICE"] not in ("none", "cpu"):
+        return "accelerate launch: offload_optimizer_device is cpu or none here"
+    if importlib.util.find_spec("deepspeed") is None:
+        return "accelerate launch: DeepSpeed is asked for and not installed: pip install 'vlrl[deepspeed]'"
+    if here().size == 1:
+        return "accelerate launch: DeepSpeed has nothing to part in one process: use train.optimizer: paged_adamw_8bit"
+    if config.train.optimizer != "adamw":
+        return f"train.optimizer: DeepSpeed parts adamw alone, {config.train.optimizer} is asked for: use adamw"
+    for i, component in enumerate(config.hooks):
+        if component.name == "reference_reset":
+            return f"hooks.{i} ({component.name}) makes the optimizer anew, DeepSpeed has it in parts: leave it out"
     return None
 
 
@@ -102,7 +129,7 @@ def elsewhere(config: Config, find: Find) -> str | None:
     return None
 
 
-LAUNCHED: tuple[Rule, ...] = (lone_launch, partitioned)
+LAUNCHED: tuple[Rule, ...] = (lone_launch, partitioned, staged)
 SEVERAL: tuple[Rule, ...] = (idle, compared, scattered, elsewhere)
 
 

@@ -23,6 +23,11 @@ def in_parts() -> bool:
     return here().size > 1 and asked("FSDP")
 
 
+def optimizer_in_parts() -> bool:
+    """Whether the launcher asks for the optimizer in parts (DeepSpeed's ZeRO 1), for more than one process."""
+    return here().size > 1 and asked("DEEPSPEED")
+
+
 def launched(out: Path, trackers: Sequence[str]) -> Accelerator:
     """The run's place among others and its trackers. A GPU of its own becomes the process's device."""
     from accelerate import Accelerator
@@ -32,4 +37,8 @@ def launched(out: Path, trackers: Sequence[str]) -> Accelerator:
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
     place = ProjectConfiguration(project_dir=str(out), logging_dir=str(out / "tensorboard"))
     several: list[Any] | None = [InitProcessGroupKwargs(timeout=patience())] if here().size > 1 else None
-    return Accelerator(cpu=on_cpu(), log_with=list(trackers) or None, project_config=place, kwargs_handlers=several)
+    deepspeed = os.environ.pop("ACCELERATE_USE_DEEPSPEED", None)  # which accelerate would let wrap the model
+    made = Accelerator(cpu=on_cpu(), log_with=list(trackers) or None, project_config=place, kwargs_handlers=several)
+    if deepspeed:
+        os.environ["ACCELERATE_USE_DEEPSPEED"] = deepspeed
+    return made
