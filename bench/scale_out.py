@@ -4,7 +4,7 @@ Each arm is `vlrl train` on the same configuration, the several by torchrun on t
 thread. Wall seconds are medians over the steps after the first, of the main process; CPU seconds are of all processes,
 their start included. Metrics are compared row by row, numbers relative to 1 or to their size, whichever is larger.
 
-    python bench/scale_out.py                     # a Markdown table of 1, 2, and 2 with weights in parts (FSDP2)
+    python bench/scale_out.py     # a Markdown table of 1, 2, 2 with weights in parts and 2 with the optimizer in parts
     python bench/scale_out.py --processes 1 8 --config CONFIG --steps 20 --json scale_out.json
 """
 
@@ -25,22 +25,27 @@ ROOT = Path(__file__).resolve().parents[1]
 HEAD = "| processes | s a step | rollout | update | CPU s in all | faster | largest difference |\n|" + "---|" * 7
 
 
-def run(size: int, parts: bool, config: str, steps: int, changes: list[str], out: Path) -> dict[str, Any]:
-    """A run's medians, its processes' CPU seconds, and its rows of metrics. parts: by FSDP2."""
+PARTS = {  # what accelerate tells the processes that it starts
+    "": {},
+    ", in parts": {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"},
+    ", optimizer in parts": {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "1"},
+}
+
+
+def run(size: int, parts: str, config: str, steps: int, changes: list[str], out: Path) -> dict[str, Any]:
+    """A run's medians, its processes' CPU seconds, and its rows of metrics. parts: a key of `PARTS`."""
     here = [f"train.steps={steps}", f"out={out}", "log.trackers=[]", *changes]
     start = [sys.executable, *(["-m", "torch.distributed.run", "--nproc-per-node", str(size)] if size > 1 else [])]
-    fsdp = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"} if parts else {}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
         [*start, "-m", "vlrl.cli", "train", config, *here], check=True, stdout=subprocess.DEVNULL,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | fsdp, cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | PARTS[parts], cwd=ROOT,
     )  # fmt: skip
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     timings = [row for row in lines(out / "timings.jsonl") if "seconds" in row][1:]
     medians = {name: statistics.median(row[name] for row in timings) for name in ("seconds", "rollout", "update")}
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    name = f"{size}, in parts" if parts else str(size)
-    return {"processes": name, **medians, "cpu": cpu, "rows": lines(out / "metrics.jsonl")}
+    return {"processes": f"{size}{parts}", **medians, "cpu": cpu, "rows": lines(out / "metrics.jsonl")}
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
@@ -69,8 +74,8 @@ def main() -> None:
     arms = []
     print(HEAD)
     with tempfile.TemporaryDirectory() as folder:
-        for size, parts in [(n, parts) for n in options.processes for parts in (False, True) if n > 1 or not parts]:
-            place = Path(folder) / f"{size}_{parts}"
+        for size, parts in [(n, parts) for n in options.processes for parts in PARTS if n > 1 or not parts]:
+            place = Path(folder) / f"run_{len(arms)}"
             arm = run(size, parts, options.config, options.steps, options.changes, place)
             arms.append(arm)
             gap, where = apart(arms[0]["rows"], arm["rows"])

@@ -17,8 +17,10 @@ _spec.loader.exec_module(processes)
 launch, ended, workplace = processes.launch, processes.ended, processes.workplace
 PARTS = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
 
+STAGE = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "1"}
 
-@pytest.mark.parametrize("told", [{}, PARTS], ids=["whole", "in parts"])
+
+@pytest.mark.parametrize("told", [{}, PARTS, STAGE], ids=["whole", "in parts", "optimizer in parts"])
 def test_two_processes_and_a_server_train_what_one_process_does(told, server, launch, tmp_path, monkeypatch):
     """Else a server writes by other weights than those that learn, where more than one process has them."""
     train = processes.CONFIG["train"] | {"steps": 3, "minibatches": 1}
