@@ -13,11 +13,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from small_batches import HIGH, LOW, about, batch
 from torch import nn
 
 from vlrl.cli import main
 from vlrl.config import PolicySection
-from vlrl.offpolicy.agent import About
 from vlrl.offpolicy.agents.arsq import arsq
 from vlrl.offpolicy.arsq import Arsq, Settings, chosen, imitation
 from vlrl.offpolicy.transitions import Transitions
@@ -28,21 +28,6 @@ from vlrl.policies.load import load
 from vlrl.types import Episode, Observation, Sample, UserError
 
 HERE = Path(__file__).parent
-LOW, HIGH = np.array([-0.4, 0.0], np.float32), np.array([0.4, 0.1], np.float32)
-
-
-def about(**changes) -> About:
-    given = {"state": 3, "chunk": 2, "controls": ("x", "grip"), "low": LOW, "high": HIGH, "gamma": 0.5}
-    return About(**given | {"mean": np.zeros(3, np.float32), "spread": np.ones(3, np.float32)} | changes)
-
-
-def batch(count: int = 8, seed: int = 0) -> Transitions:
-    rng = np.random.default_rng(seed)
-    return Transitions(
-        state=rng.standard_normal((count, 3)), action=rng.uniform(LOW, HIGH, (count, 2, 2)), reward=rng.random(count),
-        terminal=rng.random(count) < 0.3, next_state=rng.standard_normal((count, 3)), used=np.ones(count),
-        person=np.zeros(count),
-    )  # fmt: skip
 
 
 def network(numbers: int, levels: int, bins: int, alpha: float) -> Advantages:

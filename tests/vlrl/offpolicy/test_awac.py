@@ -10,32 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from small_batches import about, cut
 from torch.distributions import Normal
 
 from vlrl.cli import main
-from vlrl.offpolicy.agent import About
 from vlrl.offpolicy.agents.awac import Awac
 from vlrl.offpolicy.extraction import carried
-from vlrl.offpolicy.transitions import Transitions
 from vlrl.offpolicy.weighted import WeightedActorCritic
 
-LOW, HIGH = np.array([-0.4, 0.0], np.float32), np.array([0.4, 0.1], np.float32)
 OPTIONS = {"temperature": 0.5, "most": 20.0, "hidden": 8, "layers": 1, "lr": 1e-3, "tau": 0.5, "decay": 0}
-
-
-def about() -> About:
-    flat = {"mean": np.zeros(3, np.float32), "spread": np.ones(3, np.float32)}
-    return About(state=3, chunk=2, controls=("x", "grip"), low=LOW, high=HIGH, gamma=0.5, **flat)
-
-
-def batch(count: int = 16, seed: int = 0, **changes) -> Transitions:
-    rng = np.random.default_rng(seed)
-    made = {
-        "state": rng.standard_normal((count, 3)), "action": rng.uniform(LOW, HIGH, (count, 2, 2)),
-        "reward": rng.random(count), "terminal": rng.random(count) < 0.3, "used": rng.choice([0.5, 1.0], count),
-        "next_state": rng.standard_normal((count, 3)), "person": np.zeros(count),
-    }  # fmt: skip
-    return Transitions(**made | changes)
 
 
 class Constant(torch.nn.Module):
@@ -56,14 +39,14 @@ def test_targets_worked_by_hand():
     """
     core = WeightedActorCritic(about(), 0, **OPTIONS)
     core.critics.target = Constant(6.0, 4.0)
-    ends = batch(4, reward=np.array([0.0, 1.0, 0.0, 0.0]), terminal=np.array([False, True, False, True]),
+    ends = cut(4, reward=np.array([0.0, 1.0, 0.0, 0.0]), terminal=np.array([False, True, False, True]),
                  used=np.array([1.0, 0.5, 0.5, 1.0]))  # fmt: skip
     assert core.targets(ends).tolist() == [1.0, 1.0, 2.0, 0.0]
 
 
 def test_one_update_is_the_paper_written_out():
     """Critics first; then exp((Q(s, a) - Q(s, a')) / 0.5), at most 20, weighs the likelihood of what was done."""
-    made, core, plain = batch(), *(WeightedActorCritic(about(), 3, **OPTIONS) for _ in range(2))
+    made, core, plain = cut(16), *(WeightedActorCritic(about(), 3, **OPTIONS) for _ in range(2))
     state, unit = torch.from_numpy(made.state), plain.scale.unit(made.action)
     both = torch.cat([state, unit], 1)
     aim = plain.targets(made)
@@ -93,7 +76,7 @@ def test_of_two_actions_the_better_is_imitated():
     for _ in range(300):
         good = rng.random(32) < 0.5
         action = np.where(good, 0.3, -0.3)[:, None, None] * np.ones((32, 2, 2)) * [1, 0]
-        agent.update(None, batch(32, action=action, reward=good, terminal=np.ones(32), state=np.zeros((32, 3))))
+        agent.update(None, cut(32, action=action, reward=good, terminal=np.ones(32), state=np.zeros((32, 3))))
     assert agent.act(np.zeros((1, 3), np.float32), explore=False)[0, :, 0] == pytest.approx([0.3, 0.3], abs=0.05)
 
 
@@ -101,12 +84,12 @@ def test_state_comes_back():
     """A killed run would go on as another one: targets and weights hang on what the actor draws."""
     one, other = Awac(about(), 0, hidden=8), Awac(about(), 9, hidden=8)
     for seed in range(3):
-        one.update(None, batch(seed=seed))
+        one.update(None, cut(16, seed=seed))
     other.load_state_dict(copy.deepcopy(one.state_dict()))
-    told = [agent.update(batch(seed=5), batch(seed=6)) for agent in (one, other)]
+    told = [agent.update(cut(16, seed=5), cut(16, seed=6)) for agent in (one, other)]
     assert told[0] == told[1]
     for explore in (False, True):
-        np.testing.assert_array_equal(one.act(batch().state, explore), other.act(batch().state, explore))
+        np.testing.assert_array_equal(one.act(cut(16).state, explore), other.act(cut(16).state, explore))
 
 
 def test_a_run_from_offline_to_online(tmp_path, monkeypatch):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from small_batches import HIGH, LOW, about, batch
 from torch import nn
 
 from vlrl.cli import main
@@ -25,8 +25,6 @@ from vlrl.policies.load import load
 from vlrl.policies.steered import SteeredPolicy
 from vlrl.types import Episode, Observation, Sample, UserError
 
-HERE = Path(__file__).parent
-LOW, HIGH = np.array([-0.4, 0.0], np.float32), np.array([0.4, 0.1], np.float32)
 SHAPE = ActorShape(3, ("x", "grip"), tuple(LOW.tolist()), tuple(HIGH.tolist()), chunk=2, hidden=16)
 AGENTS = pytest.mark.parametrize("agent", [dsrl_sac, dsrl_na])
 
@@ -44,20 +42,6 @@ def flow(shape: ActorShape = SHAPE, plain: bool = False) -> FlowPolicy:
 def start(tmp_path) -> str:
     flow().save(tmp_path / "flow")
     return str(tmp_path / "flow")
-
-
-def about(start: str, **changes) -> About:
-    given = {"state": 3, "chunk": 2, "controls": ("x", "grip"), "low": LOW, "high": HIGH, "gamma": 0.5, "start": start}
-    return About(**given | {"mean": np.zeros(3, np.float32), "spread": np.ones(3, np.float32)} | changes)
-
-
-def batch(count: int = 8, seed: int = 0) -> Transitions:
-    rng = np.random.default_rng(seed)
-    return Transitions(
-        state=rng.standard_normal((count, 3)), action=rng.uniform(LOW, HIGH, (count, 2, 2)), reward=rng.random(count),
-        terminal=rng.random(count) < 0.3, next_state=rng.standard_normal((count, 3)), used=np.ones(count),
-        person=np.zeros(count),
-    )  # fmt: skip
 
 
 def played(agent, count: int = 8, seed: int = 0) -> Transitions:
@@ -277,14 +261,10 @@ log: {checkpoint_every: 60}
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch) -> Path:
+def place(place) -> Path:
     """A folder with a configuration and a flow, where the user's own task lies on the Python path."""
-    monkeypatch.syspath_prepend(str(HERE))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "line.yaml").write_text(CONFIG)
-    flow(ActorShape(2, ("speed",), (-1.0,), (1.0,), chunk=3, hidden=8, hz=10.0)).save(tmp_path / "flow")
-    yield tmp_path
-    sys.modules.pop("line_task", None)
+    flow(ActorShape(2, ("speed",), (-1.0,), (1.0,), chunk=3, hidden=8, hz=10.0)).save(place / "flow")
+    return place
 
 
 @pytest.mark.parametrize("changes", [[], ["agent={name: dsrl_sac, hidden: 16}", "offline=[]"]], ids=["na", "sac"])

@@ -5,24 +5,21 @@ from __future__ import annotations
 import copy
 import json
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from small_batches import HIGH, LOW, about, cut
 from torch.distributions import Normal
 
 from vlrl.cli import main
-from vlrl.offpolicy.agent import About
 from vlrl.offpolicy.agents.bc import Bc
 from vlrl.offpolicy.agents.iql import Iql
 from vlrl.offpolicy.extraction import Imitator, carried, expectile, likelihood, weights
 from vlrl.offpolicy.implicit import ImplicitQ
-from vlrl.offpolicy.transitions import Transitions
 from vlrl.policies.actor import load_actor
 
-LOW, HIGH = np.array([-0.4, 0.0], np.float32), np.array([0.4, 0.1], np.float32)
 OPTIONS = {"expectile": 0.7, "beta": 3.0, "most": 100.0, "hidden": 8, "layers": 1, "lr": 1e-3, "tau": 0.5, "decay": 0}
 CONFIG = """
 task: {name: "line_task:LineTask", scenes: 60, chunk: 3}
@@ -36,21 +33,6 @@ gamma: 0.9
 eval: {samples: 20}
 log: {rows_every: 100, checkpoint_every: 300}
 """
-
-
-def about(**changes) -> About:
-    given = {"state": 3, "chunk": 2, "controls": ("x", "grip"), "low": LOW, "high": HIGH, "gamma": 0.5}
-    return About(**given | {"mean": np.zeros(3, np.float32), "spread": np.ones(3, np.float32)} | changes)
-
-
-def batch(count: int = 8, seed: int = 0, **changes) -> Transitions:
-    rng = np.random.default_rng(seed)
-    made = {
-        "state": rng.standard_normal((count, 3)), "action": rng.uniform(LOW, HIGH, (count, 2, 2)),
-        "reward": rng.random(count), "terminal": rng.random(count) < 0.3, "used": rng.choice([0.5, 1.0], count),
-        "next_state": rng.standard_normal((count, 3)), "person": np.zeros(count),
-    }  # fmt: skip
-    return Transitions(**made | changes)
 
 
 def test_the_expectile_loss_by_hand():
@@ -89,7 +71,7 @@ def test_the_likelihood_is_that_of_the_law_and_of_what_was_carried_out():
     mask = torch.tensor([[True, True, False, False]] * 2 + [[True] * 4] * 3)
     law = Normal(mean.tanh(), log_std.exp()).log_prob(unit)
     torch.testing.assert_close(likelihood(mean, log_std, unit, mask), (law * mask).sum(-1))
-    made = batch(2, used=np.array([0.5, 1.0]))
+    made = cut(2, used=np.array([0.5, 1.0]))
     assert carried(made).tolist() == [[True, True, False, False], [True] * 4]
 
 
@@ -112,14 +94,14 @@ def test_targets_hold_the_states_value_and_a_time_out_goes_on():
     """
     core = ImplicitQ(about(), 0, **OPTIONS)
     core.value = Constant(4.0)
-    ends = batch(4, reward=np.array([0.0, 1.0, 0.0, 0.0]), terminal=np.array([False, True, False, True]),
+    ends = cut(4, reward=np.array([0.0, 1.0, 0.0, 0.0]), terminal=np.array([False, True, False, True]),
                  used=np.array([1.0, 0.5, 0.5, 1.0]))  # fmt: skip
     assert core.targets(ends).tolist() == [1.0, 1.0, 2.0, 0.0]
 
 
 def test_one_update_is_the_paper_written_out():
     """The order of the steps, the smaller of the slow critics, the stopped gradients: gradients of each network."""
-    made, core, plain = batch(16), *(ImplicitQ(about(), 3, **OPTIONS) for _ in range(2))
+    made, core, plain = cut(16), *(ImplicitQ(about(), 3, **OPTIONS) for _ in range(2))
     state, following = torch.from_numpy(made.state), torch.from_numpy(made.next_state)
     unit = plain.scale.unit(made.action)
     both = torch.cat([state, unit], 1)
@@ -147,7 +129,7 @@ def test_the_rate_falls_along_a_cosine():
     """lr * (1 + cos(pi * n / 4)) / 2 at update n: 1, 0.853553, 0.5, 0.146447, 0, 0; the authors' schedule."""
     actor, found = Imitator(about(), 0, hidden=8, layers=1, lr=1.0, decay=4), []
     for _ in range(6):
-        actor.step(batch())
+        actor.step(cut())
         found.append(actor.optimizer.param_groups[0]["lr"])
     assert found == pytest.approx([1, 0.853553, 0.5, 0.146447, 0, 0], abs=1e-6)
 
@@ -157,34 +139,25 @@ def test_state_comes_back(kind):
     """A killed run would go on as another one."""
     one, other = kind(about(), 0, hidden=8, decay=20), kind(about(), 9, hidden=8, decay=20)
     for seed in range(3):
-        one.update(None, batch(seed=seed))
-    one.act(batch().state, explore=True)
+        one.update(None, cut(seed=seed))
+    one.act(cut().state, explore=True)
     other.load_state_dict(copy.deepcopy(one.state_dict()))
     for agent in (one, other):
-        agent.update(batch(seed=5), batch(seed=6))
-    states = batch().state
+        agent.update(cut(seed=5), cut(seed=6))
+    states = cut().state
     for explore in (False, True):
         np.testing.assert_array_equal(one.act(states, explore), other.act(states, explore))
 
 
 def test_what_is_saved_is_what_acts(tmp_path):
     """Served, the policy would do something else than it was evaluated with."""
-    agent, states = Iql(about(), 0, hidden=8), batch().state
-    agent.update(None, batch())
+    agent, states = Iql(about(), 0, hidden=8), cut().state
+    agent.update(None, cut())
     agent.save(tmp_path)
     policy = load_actor(tmp_path, seed=0)
     np.testing.assert_allclose(policy.chunks(states, greedy=True), agent.act(states, explore=False), atol=1e-6)
     drawn = np.stack([agent.act(states, explore=True) for _ in range(200)])
     assert (drawn >= LOW).all() and (drawn <= HIGH).all() and drawn.std(0).min() > 0
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch) -> Path:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "line.yaml").write_text(CONFIG)
-    yield tmp_path
-    sys.modules.pop("line_task", None)
 
 
 def run(*changes: str) -> dict:
@@ -211,5 +184,5 @@ def test_it_goes_on_by_playing(place):
     agent = Iql(about(), 0, hidden=8, lr=3e-3)
     states = np.zeros((300, 3), np.float32)
     for _ in range(400):
-        agent.update(None, batch(32, action=np.full((32, 2, 2), 0.08), used=np.ones(32)))
+        agent.update(None, cut(32, action=np.full((32, 2, 2), 0.08), used=np.ones(32)))
     assert np.abs(agent.warm(states)[..., 0] - 0.08).mean() < 0.1  # chance: 0.21

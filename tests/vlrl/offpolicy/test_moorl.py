@@ -15,34 +15,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_batches import HIGH, LOW, about, batch
 
 from vlrl.cli import main
 from vlrl.config import PolicySection
-from vlrl.offpolicy.agent import About
 from vlrl.offpolicy.agents.moorl import Moorl
 from vlrl.offpolicy.reptile import ReptileSac
 from vlrl.offpolicy.sac import Sac, Settings
-from vlrl.offpolicy.transitions import Transitions
 from vlrl.policies.load import load
 from vlrl.types import Episode, Observation, Sample, UserError
 
 ROOT, HERE = Path(__file__).parents[3], Path(__file__).parent
-LOW, HIGH = np.array([-0.4, 0.0], np.float32), np.array([0.4, 0.1], np.float32)
 SMALL = Settings(hidden=8, cta_ratio=1, lr=0.01)
-
-
-def about(**changes) -> About:
-    given_ = {"state": 3, "chunk": 2, "controls": ("x", "grip"), "low": LOW, "high": HIGH, "gamma": 0.5}
-    return About(**given_ | {"mean": np.zeros(3, np.float32), "spread": np.ones(3, np.float32)} | changes)
-
-
-def batch(seed: int = 0, count: int = 8) -> Transitions:
-    rng = np.random.default_rng(seed)
-    return Transitions(
-        state=rng.standard_normal((count, 3)), action=rng.uniform(LOW, HIGH, (count, 2, 2)), reward=rng.random(count),
-        terminal=rng.random(count) < 0.3, next_state=rng.standard_normal((count, 3)), used=np.ones(count),
-        person=np.zeros(count),
-    )  # fmt: skip
 
 
 def flat(*parts: torch.nn.Module) -> torch.Tensor:
@@ -57,8 +41,8 @@ def test_a_meta_update_equals_the_formula():
     assert torch.equal(start, flat(plain.policy.model, plain.critics))
     for i in range(2):
         assert torch.equal(flat(whole.policy.model, whole.critics), start)
-        whole.update(batch(i), None)
-        plain.update(batch(i))
+        whole.update(batch(seed=i), None)
+        plain.update(batch(seed=i))
     wanted = start + 0.25 * (flat(plain.policy.model, plain.critics) - start)
     found = flat(whole.policy.model, whole.critics)
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
@@ -70,7 +54,7 @@ def test_at_rate_one_it_is_a_soft_actor_critic():
     whole, plain = ReptileSac(about(), 3, SMALL, inner=1, rate=1.0), Sac(about(), 3, SMALL)
     for i in range(4):
         torch.rand((), generator=plain.generator)
-        assert whole.update(batch(i), None).items() >= plain.update(batch(i)).items()
+        assert whole.update(batch(seed=i), None).items() >= plain.update(batch(seed=i)).items()
     torch.testing.assert_close(flat(whole.policy.model), flat(plain.policy.model), rtol=0, atol=1e-6)
 
 
@@ -79,7 +63,7 @@ def test_at_rate_one_it_is_a_soft_actor_critic():
 def test_a_turn_is_of_one_kind_and_each_comes_as_often(inner, seed):
     """Mixed within a turn, one kind could hide what the other does; one alone would be offline, or online, learning."""
     agent = ReptileSac(about(), seed, Settings(hidden=2, layers=1), inner, 0.5)
-    kinds = [agent.update(batch(1, 2), batch(2, 2))["given_share"] for _ in range(40 * inner)]
+    kinds = [agent.update(batch(2, 1), batch(2, 2))["given_share"] for _ in range(40 * inner)]
     turns = [kinds[i : i + inner] for i in range(0, len(kinds), inner)]
     assert all(len(set(turn)) == 1 for turn in turns) and 8 <= sum(turn[0] for turn in turns) <= 32
 
@@ -87,19 +71,19 @@ def test_a_turn_is_of_one_kind_and_each_comes_as_often(inner, seed):
 def test_what_is_not_there_is_not_waited_for():
     """Before the first tick nothing was played: half of the updates would be lost, or fail."""
     agent = Moorl(about(), 0, hidden=8)
-    assert {agent.update(None, batch(i))["given_share"] for i in range(40)} == {1.0}
-    assert {agent.update(batch(i), None)["given_share"] for i in range(40)} == {0.0}
+    assert {agent.update(None, batch(seed=i))["given_share"] for i in range(40)} == {1.0}
+    assert {agent.update(batch(seed=i), None)["given_share"] for i in range(40)} == {0.0}
 
 
 def test_the_meta_learned_actor_plays_and_is_saved(tmp_path):
     """One that is in the middle of its turn has seen one kind of data last, which is what the method avoids."""
     agent = Moorl(about(names=("a", "b", "c"), hz=20.0), 0, hidden=8, inner=5, lr=0.01)
-    states = batch(4).state
+    states = batch(seed=4).state
     before = agent.act(states, False)
     for i in range(4):
-        agent.update(batch(i), None)
+        agent.update(batch(seed=i), None)
     assert np.array_equal(agent.act(states, False), before)
-    agent.update(batch(4), None)
+    agent.update(batch(seed=4), None)
     acted = agent.act(states, False)
     assert (acted != before).any() and (acted >= LOW).all() and (acted <= HIGH).all()
     agent.save(tmp_path)
@@ -114,15 +98,15 @@ def test_a_saved_agent_goes_on_exactly(at):
     whole, part = (Moorl(about(), 3, hidden=8, inner=5) for _ in range(2))
     for i in range(10):
         for agent in (whole, part):
-            agent.update(batch(i), batch(i + 50))
+            agent.update(batch(seed=i), batch(seed=i + 50))
         if i == at:
             part.act(batch().state, True), whole.act(batch().state, True)
             state, part = copy.deepcopy(part.state_dict()), Moorl(about(), 99, hidden=8, inner=5)
             part.load_state_dict(state)
-    states = batch(5).state
+    states = batch(seed=5).state
     assert np.array_equal(whole.act(states, True), part.act(states, True))
     assert np.array_equal(whole.act(states, False), part.act(states, False))
-    assert whole.update(batch(), batch(1)) == part.update(batch(), batch(1))
+    assert whole.update(batch(), batch(seed=1)) == part.update(batch(), batch(seed=1))
 
 
 def test_more_critics_are_wanted_than_drawn():
@@ -144,16 +128,6 @@ gamma: 0.9
 eval: {every: 100, samples: 6}
 log: {rows_every: 10, rollouts_every: 100, checkpoint_every: 60}
 """
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch) -> Path:
-    """A folder with a configuration, where the user's own task lies on the Python path."""
-    monkeypatch.syspath_prepend(str(HERE))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "line.yaml").write_text(CONFIG)
-    yield tmp_path
-    sys.modules.pop("line_task", None)
 
 
 def test_it_learns_as_a_user_runs_it(place):

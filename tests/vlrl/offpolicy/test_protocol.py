@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -111,15 +110,6 @@ def test_the_summary_says_who_made_the_data(tmp_path):
     (tmp_path / "given.json").write_text(json.dumps(kept))
     assert "normalised_score" not in told(tmp_path, {"after": {"value": 0.3}})
     assert told(tmp_path / "nothing", {}) == {}
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch) -> Path:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "line.yaml").write_text(CONFIG)
-    yield tmp_path
-    sys.modules.pop("line_task", None)
 
 
 def test_a_run_keeps_what_it_was_given(place, capsys):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from small_batches import HIGH, LOW, about, batch
 from torch import nn
 
 from vlrl.cli import main
@@ -28,8 +28,6 @@ from vlrl.policies.load import load
 from vlrl.serving.load import servable
 from vlrl.types import Episode, Observation, Sample, UserError
 
-HERE = Path(__file__).parent
-LOW, HIGH = np.array([-0.4, 0.0], np.float32), np.array([0.4, 0.1], np.float32)
 LIMITS = (tuple(LOW.tolist()), tuple(HIGH.tolist()))
 
 
@@ -55,22 +53,8 @@ def middle(tmp_path) -> str:
     return clone(tmp_path / "middle", bins=[20, 10, 10, 10, 10, 10, 10, 10])
 
 
-def about(start: str, **changes) -> About:
-    given = {"state": 3, "chunk": 2, "controls": ("x", "grip"), "low": LOW, "high": HIGH, "gamma": 0.5, "start": start}
-    return About(**given | {"mean": np.zeros(3, np.float32), "spread": np.ones(3, np.float32)} | changes)
-
-
 def core(start: str, *, scale: float = 0.3, hold: int = 1, ramp: int = 0, **options) -> ResidualSac:
     return ResidualSac(about(start), 0, Settings(hidden=8, **options), scale, hold, ramp)
-
-
-def batch(count: int = 8, seed: int = 0) -> Transitions:
-    rng = np.random.default_rng(seed)
-    return Transitions(
-        state=rng.standard_normal((count, 3)), action=rng.uniform(LOW, HIGH, (count, 2, 2)), reward=rng.random(count),
-        terminal=rng.random(count) < 0.3, next_state=rng.standard_normal((count, 3)), used=np.ones(count),
-        person=np.zeros(count),
-    )  # fmt: skip
 
 
 class Looking(nn.Module):
@@ -286,14 +270,10 @@ log: {checkpoint_every: 60}
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch) -> Path:
+def place(place) -> Path:
     """A folder with a configuration and a clone that does not move, the user's own task on the Python path."""
-    monkeypatch.syspath_prepend(str(HERE))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "line.yaml").write_text(CONFIG)
-    clone(tmp_path / "clone", Shape(2, ("speed",), (-1.0,), (1.0,), chunk=3, hidden=8), bins=[10, 10, 10])
-    yield tmp_path
-    sys.modules.pop("line_task", None)
+    clone(place / "clone", Shape(2, ("speed",), (-1.0,), (1.0,), chunk=3, hidden=8), bins=[10, 10, 10])
+    return place
 
 
 def test_a_run_from_the_command_line(place):

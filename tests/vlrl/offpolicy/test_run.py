@@ -39,16 +39,6 @@ log: {rows_every: 10, rollouts_every: 100, checkpoint_every: 60}
 """
 
 
-@pytest.fixture
-def place(tmp_path, monkeypatch) -> Path:
-    """A folder with a configuration, where the user's own task lies on the Python path."""
-    monkeypatch.syspath_prepend(str(HERE))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "line.yaml").write_text(CONFIG)
-    yield tmp_path
-    sys.modules.pop("line_task", None)
-
-
 def vlrl(*arguments: str) -> int:
     return main(["offpolicy", *map(str, arguments)])
 

@@ -8,11 +8,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from small_batches import HIGH, LOW, about, batch
 from torch import nn
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
 from vlrl.config import PolicySection
-from vlrl.offpolicy.agent import About
 from vlrl.offpolicy.agents.rlpd import Rlpd
 from vlrl.offpolicy.networks import Critics, Scale, climb, follow
 from vlrl.offpolicy.sac import Sac, Settings
@@ -20,22 +20,6 @@ from vlrl.offpolicy.transitions import Transitions
 from vlrl.policies.actor_network import squashed
 from vlrl.policies.load import load
 from vlrl.types import Episode, Observation, Sample, UserError
-
-LOW, HIGH = np.array([-0.4, 0.0], np.float32), np.array([0.4, 0.1], np.float32)
-
-
-def about(**changes) -> About:
-    given = {"state": 3, "chunk": 2, "controls": ("x", "grip"), "low": LOW, "high": HIGH, "gamma": 0.5}
-    return About(**given | {"mean": np.zeros(3, np.float32), "spread": np.ones(3, np.float32)} | changes)
-
-
-def batch(count: int = 8, seed: int = 0) -> Transitions:
-    rng = np.random.default_rng(seed)
-    return Transitions(
-        state=rng.standard_normal((count, 3)), action=rng.uniform(LOW, HIGH, (count, 2, 2)), reward=rng.random(count),
-        terminal=rng.random(count) < 0.3, next_state=rng.standard_normal((count, 3)), used=np.ones(count),
-        person=np.zeros(count),
-    )  # fmt: skip
 
 
 class Constant(nn.Module):
