@@ -20,15 +20,19 @@ def config_file(name: str | Path) -> Path:
     path = Path(name)
     if path.is_absolute() or ".." in path.parts or (path.exists() and not path.is_dir()):
         return path
-    inner = CONFIGS.joinpath(*path.parts[path.parts[:1] == ("configs",) :])
+    inner = CONFIGS.joinpath(*_parts(path))
     return next((file for file in (inner, inner.with_name(f"{inner.name}.yaml")) if file.is_file()), path)
 
 
 def nearest(name: str | Path) -> str:
     """'; did you mean X? (...)' for a config that is neither a file nor one of the bundled ones."""
-    parts = Path(name).with_suffix("").parts
-    wanted = "/".join(parts[parts[:1] == ("configs",) :])
+    wanted = "/".join(_parts(Path(name).with_suffix("")))
     return f"{meant(wanted, [known for known, _ in described()])} (`vlrl list configs` names those that come with vlrl)"
+
+
+def _parts(path: Path) -> tuple[str, ...]:
+    """Of a path in `configs/`, which may lead it."""
+    return path.parts[path.parts[:1] == ("configs",) :]
 
 
 def maker(folder: str) -> str:
