@@ -51,17 +51,26 @@ SAME += [
 
 
 @contextlib.contextmanager
-def launched(kind: str) -> Iterator[int]:
-    """Processes that are started meanwhile are of a kind; how many there are to be."""
+def told(kind: str) -> Iterator[None]:
+    """The environment of a kind."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in KINDS[kind].items():
             patch.setenv(name if name.startswith("FSDP") else f"ACCELERATE_{name}", value)
+        yield
+
+
+@contextlib.contextmanager
+def launched(kind: str) -> Iterator[int]:
+    """Processes that are started meanwhile are of a kind; how many there are to be."""
+    if "USE_DEEPSPEED" in KINDS[kind] and not importlib.util.find_spec("deepspeed"):
+        pytest.skip("the extra deepspeed")
+    with told(kind):
         yield SIZES[kind]
 
 
 @pytest.fixture
 def parted():
-    with launched("fsdp"):
+    with told("fsdp"):
         yield
 
 
@@ -185,9 +194,9 @@ def test_what_needs_whole_weights_is_refused(name, parted, tmp_path, monkeypatch
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"task": "gui_grounding", "out": "run"} | changes))
     configs.load(tmp_path / "c.yaml")  # in one process nothing is in parts
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as found:
         configs.load(tmp_path / "c.yaml")
-    assert message in str(told.value) and "\n" not in str(told.value)
+    assert message in str(found.value) and "\n" not in str(found.value)
 
 
 OTHERWISE = {
@@ -206,11 +215,11 @@ OTHERWISE = {
 @pytest.mark.parametrize("name", list(OTHERWISE))
 def test_what_deepspeed_is_not_asked_for_is_refused(name, tmp_path, monkeypatch):
     """Else a run was launched for memory, or for a setting, that it does not get."""
-    told, changes, message = OTHERWISE[name]
+    settings, changes, message = OTHERWISE[name]
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"task": "gui_grounding", "out": "run"} | changes))
-    with launched("deepspeed"):
+    with told("deepspeed"):
         monkeypatch.setenv("WORLD_SIZE", "2")
-        for setting, value in told.items():
+        for setting, value in settings.items():
             monkeypatch.setenv(f"ACCELERATE_DEEPSPEED_{setting}", value)
         with pytest.raises(UserError) as found:
             configs.load(tmp_path / "c.yaml")
@@ -220,9 +229,10 @@ def test_what_deepspeed_is_not_asked_for_is_refused(name, tmp_path, monkeypatch)
 def test_deepspeed_that_cannot_be_had_is_refused(tmp_path, monkeypatch):
     """Else a run of one process, or without the package, trains without what it was launched for."""
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"task": "gui_grounding", "out": "run"}))
-    with launched("deepspeed"):
+    with told("deepspeed"):
         with pytest.raises(UserError, match="nothing to part in one process"):
             configs.load(tmp_path / "c.yaml")
+        monkeypatch.setenv("WORLD_SIZE", "2")
         monkeypatch.setitem(sys.modules, "deepspeed", None)
         with pytest.raises(UserError, match=r"not installed: pip install 'vlrl\[deepspeed\]'"):
             configs.load(tmp_path / "c.yaml")

@@ -60,8 +60,6 @@ def staged(config: Config, find: Find) -> str | None:
         )
     if told["OFFLOAD_OPTIMIZER_DEVICE"] not in ("none", "cpu"):
         return "accelerate launch: offload_optimizer_device is cpu or none here"
-    if importlib.util.find_spec("deepspeed") is None:
-        return "accelerate launch: DeepSpeed is asked for and not installed: pip install 'vlrl[deepspeed]'"
     if here().size == 1:
         return "accelerate launch: DeepSpeed has nothing to part in one process: use train.optimizer: paged_adamw_8bit"
     if config.train.optimizer != "adamw":
@@ -69,6 +67,8 @@ def staged(config: Config, find: Find) -> str | None:
     for i, component in enumerate(config.hooks):
         if component.name == "reference_reset":
             return f"hooks.{i} ({component.name}) makes the optimizer anew, DeepSpeed has it in parts: leave it out"
+    if importlib.util.find_spec("deepspeed") is None:
+        return "accelerate launch: DeepSpeed is asked for and not installed: pip install 'vlrl[deepspeed]'"
     return None
 
 

@@ -37,6 +37,8 @@ def launched(out: Path, trackers: Sequence[str]) -> Accelerator:
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
     place = ProjectConfiguration(project_dir=str(out), logging_dir=str(out / "tensorboard"))
     several: list[Any] | None = [InitProcessGroupKwargs(timeout=patience())] if here().size > 1 else None
+    if on_cpu():  # accelerate imports DeepSpeed where it is installed, which else warns that there is no GPU
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
     deepspeed = os.environ.pop("ACCELERATE_USE_DEEPSPEED", None)  # which accelerate would let wrap the model
     made = Accelerator(cpu=on_cpu(), log_with=list(trackers) or None, project_config=place, kwargs_handlers=several)
     if deepspeed:

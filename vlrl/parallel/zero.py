@@ -125,8 +125,6 @@ class Resting(torch.optim.AdamW):
 
 def _engine(parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer, clip: float) -> Any:
     """DeepSpeed's engine of some parameters, of which nothing but the optimizer is used."""
-    if on_cpu():
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")
     import deepspeed
 
     deepspeed.utils.logger.setLevel(logging.ERROR)  # it warns of every optimizer that is not its own
