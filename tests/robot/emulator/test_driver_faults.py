@@ -62,11 +62,15 @@ def test_one_bad_answer_is_read_again(follower, emulator, until, kind, options):
 def test_joints_are_read_one_cycle_late_for_ever(follower, emulator, until, faults):
     """After one late answer, or two bad ones in one reading, every position is that of the reading before, silently."""
     kind, options = faults
-    follower.bus.port_handler.ser.reset_input_buffer()
-    moved(emulator, follower, until, 30)
-    emulator.fault(kind, **options)
-    pan(follower)
-    until(lambda: waiting(follower) >= 8)
+    for _ in range(5):  # on a busy machine another answer may be late besides
+        follower.bus.port_handler.ser.reset_input_buffer()
+        moved(emulator, follower, until, 30)
+        emulator.fault(kind, **options)
+        pan(follower)
+        time.sleep(0.3)
+        if waiting(follower) == 48:  # one reading of six servos
+            break
+    assert waiting(follower) == 48
     for goal, before in ((-20, 30), (10, -20), (30, 10)):
         moved(emulator, follower, until, goal)
         assert abs(pan(follower) - before) < 3
