@@ -12,7 +12,7 @@ GROUPS = {
     "First": ("demo", "doctor", "list", "show"),
     "Train and evaluate": ("train", "eval", "view", "plan", "compare", "stages", "warmstart"),
     "Data, tasks and rewards": ("check-task", "score", "capture", "select", "best-of", "record"),
-    "Models for others": ("export", "card", "push", "serve-model"),
+    "Models for others": ("export", "average", "card", "push", "serve-model"),
     "Robots in simulation": ("simulate", "clone", "demos", "residual", "offpolicy", "preferences", "pretrain"),
     "Robots on a bench": ("emulate", "serve", "deploy", "replay", "trial", "learn", "reward-model"),
 }

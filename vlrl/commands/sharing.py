@@ -21,6 +21,12 @@ def add(commands: Commands) -> None:
     export.add_argument("--out", required=True, metavar="DIR", help="a new folder")
     export.set_defaults(run=_export)
 
+    average = commands.add_parser("average", help="one model of the mean of several models' weights")
+    average.add_argument("models", nargs="+", metavar="RUN", help="run folders or models' folders of one architecture")
+    average.add_argument("--shares", nargs="+", type=float, metavar="SHARE", help="of each, together 1; default: equal")
+    average.add_argument("--out", required=True, metavar="DIR", help="a new folder")
+    average.set_defaults(run=_average)
+
     push = commands.add_parser("push", help="upload a model with its card to the Hugging Face hub")
     _about(push)
     _form(push)
@@ -38,6 +44,15 @@ def _about(command: argparse.ArgumentParser) -> None:
 def _form(command: argparse.ArgumentParser) -> None:
     command.add_argument("--merged", action="store_true", help="an adapter becomes part of its base's weights")
     command.add_argument("--dtype", choices=WEIGHTS, help="of the weights, default: as they were saved")
+
+
+def _average(options: argparse.Namespace) -> int:
+    quiet()
+    from vlrl.interop import average, export
+
+    average.average([export.located(model) for model in options.models], Path(options.out), options.shares)
+    print(options.out)
+    return 0
 
 
 def _card(options: argparse.Namespace) -> int:

@@ -90,6 +90,21 @@ class BestOf(Entry):
     keep: Literal["shortest", "one", "all"] = "shortest"
 
 
+class Average(Section):
+    """`vlrl average`: the mean of models' weights.
+
+    Args:
+        name: as of the others.
+        models: names of earlier stages that made models of one architecture.
+        shares: of each, together 1; default: equal ones.
+    """
+
+    run: Literal["average"]
+    name: Name
+    models: Annotated[list[Name], Field(min_length=2)]
+    shares: list[Share] | None = None
+
+
 class Rounds(Section):
     """The stages in it `times` times. A round's seeds are the first one's and so many more as rounds came before."""
 
@@ -100,14 +115,14 @@ class Rounds(Section):
 
 def _kind(value: Any) -> Any:
     """Said by us: a union's own message lists the whole entry."""
-    known = ("warmstart", "train", "select", "best_of", "rounds")
+    known = ("warmstart", "train", "select", "best_of", "average", "rounds")
     kind = value.get("run") if isinstance(value, Mapping) else None
     if kind not in known:
         raise ValueError(f"run: one of {', '.join(known)}{suggest(str(kind), known)}")
     return value
 
 
-Stage = Warmstart | Train | Select | BestOf
+Stage = Warmstart | Train | Select | BestOf | Average
 Single = Annotated[Stage, Field(discriminator="run"), BeforeValidator(_kind)]
 Listed = Annotated[Stage | Rounds, Field(discriminator="run"), BeforeValidator(_kind)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vlrl.bundled import config_file
 from vlrl.compare.config import found
-from vlrl.stages.config import Rounds, Stage, Stages
+from vlrl.stages.config import Average, Rounds, Stage, Stages
 from vlrl.strict import load_as, suggest
 from vlrl.types import UserError
 
@@ -45,6 +45,10 @@ def load(path: str | Path, changes: Sequence[str] = ()) -> Stages:
 def _found(stage: Stage | Rounds, folder: Path, of: Mapping[str, list[str]]) -> Stage | Rounds:
     if isinstance(stage, Rounds):
         return stage.model_copy(update={"stages": [_found(each, folder, of) for each in stage.stages]})
+    if isinstance(stage, Average):
+        if of.get(stage.name):
+            raise UserError(f"{stage.name}.{of[stage.name][0]}: an average runs no config: change the file")
+        return stage
     files = [found(folder, file) for file in stage.files]
     changes = [*stage.changes, *of.get(stage.name, [])]
     return stage.model_copy(update={"config": found(folder, stage.config), "files": files, "changes": changes})

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from vlrl import config as configs
-from vlrl.stages.config import Rounds, Single, Stages, Train, Warmstart
+from vlrl.stages.config import Average, Rounds, Single, Stages, Train, Warmstart
 from vlrl.stages.loading import load
-from vlrl.stages.step import LIST, Step
+from vlrl.stages.step import LIST, Averaged, Step
 from vlrl.strict import load_as, suggest
 from vlrl.types import UserError
 from vlrl.warmstart_config import WarmstartConfig
@@ -65,9 +65,9 @@ def plan(path: str, changes: Sequence[str] = ()) -> Plan:
             raise UserError(f"{path}: stage {stage.name}: {error}") from None
         made.add(step)
         steps.append(step)
-    last = next((step.config for step in reversed(steps) if step.stage.run != "warmstart"), None)
+    last = next((step.config for step in reversed(steps) if isinstance(step.config, configs.Config)), None)
     if stages.measured_on is None and last is None:
-        raise UserError(f"{path}: measured_on: is required where all stages are warmstart")
+        raise UserError(f"{path}: measured_on: is required where all stages are warmstart or average")
     return Plan(stages, steps, configs.load(stages.measured_on) if stages.measured_on else last)
 
 
@@ -83,6 +83,10 @@ def unrolled(stages: Stages) -> Iterator[tuple[Single, int | None]]:
 def _step(stage: Single, number: int | None, place: int, stages: Stages, made: _Made) -> Step:
     name = f"{place:02}_{stage.name}" if number is None else f"{place:02}_{stage.name}_{number + 1}"
     folder = Path(stages.out) / name
+    if isinstance(stage, Average):
+        of = [_named(each, made.models, "models") for each in stage.models]
+        averaged = Averaged(models=[str(step.folder) for step in of], shares=stage.shares, out=str(folder))
+        return Step(stage, name, folder, averaged.models[0], averaged, tuple(step.name for step in of))
     start, needs = _start(stage.start, stages.start, made)
     given = [f"out={json.dumps(str(folder))}"]
     if start is not None:

@@ -25,7 +25,8 @@ from vlrl.types import UserError
 
 STATE = "state.json"
 # what each kind writes last; a warm start does not say
-LAST = {"train": "summary.json", "select": LIST, "best_of": "episodes.jsonl", "warmstart": ""}
+LAST = {"train": "summary.json", "select": LIST, "best_of": "episodes.jsonl", "average": "config.json",
+        "warmstart": ""}  # fmt: skip
 
 
 def run(plan: Plan, only: Sequence[str] = (), calls: Callable[[int], Calls] | None = None) -> dict[str, Any]:

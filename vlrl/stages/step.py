@@ -8,10 +8,20 @@ from typing import Any
 
 import yaml
 
-from vlrl.stages.config import BestOf, Select, Single
+from vlrl.stages.config import Average, BestOf, Select, Single
+from vlrl.strict import Section
 
-MAKES = {"warmstart": "model", "train": "model", "select": "list", "best_of": "demonstrations"}
+MAKES = {"warmstart": "model", "train": "model", "average": "model", "select": "list", "best_of": "demonstrations"}
 LIST, MEASURED = "list.jsonl", "measured.jsonl"
+
+
+class Averaged(Section):
+    """What an average is made of. models: folders."""
+
+    models: list[str]
+    shares: list[float] | None
+    out: str
+    seed: int = 0  # as all have one; nothing is drawn
 
 
 @dataclass(frozen=True)
@@ -22,7 +32,7 @@ class Step:
     name: str  # its folder's
     folder: Path
     start: str | None
-    config: Any  # a `Config`, or a `WarmstartConfig`
+    config: Any  # a `Config`, a `WarmstartConfig` or `Averaged`
     needs: tuple[str, ...]  # names of steps whose results it reads
 
     @property
@@ -32,6 +42,8 @@ class Step:
     @property
     def task(self) -> str:
         """What it is about, for people."""
+        if isinstance(self.stage, Average):
+            return f"mean of {' and '.join(self.stage.models)}"
         if self.stage.run != "warmstart":
             return self.config.task.name
         tasks = dict.fromkeys(each.task.name for each in self.config.lessons if each.task)
@@ -54,6 +66,9 @@ class Step:
 def command(step: Step) -> list[str]:
     """The `vlrl` command of a step that has not begun."""
     stage, config = step.stage, str(step.beside("yaml"))
+    if isinstance(stage, Average):
+        shares = [] if stage.shares is None else ["--shares", *map(str, stage.shares)]
+        return ["average", *step.config.models, "--out", str(step.folder), *shares]
     if isinstance(stage, Select):
         out = step.folder / (MEASURED if stage.pass_rate else LIST)
         some = [] if stage.samples is None else ["--samples", str(stage.samples)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vlrl.stages.config import BestOf, Select, Train
+from vlrl.stages.config import Average, BestOf, Select, Train
 from vlrl.stages.plan import Plan
 from vlrl.stages.step import Step
 
@@ -31,6 +31,8 @@ def _start(plan: Plan, step: Step) -> str:
 
 def _size(step: Step) -> str:
     stage, config = step.stage, step.config
+    if isinstance(stage, Average):
+        return f"{len(stage.models)} models"
     if isinstance(stage, Train):
         size = f"{config.train.steps} steps x {config.train.prompts} prompts x {config.train.group_size}"
         return size + (f", samples of {stage.only}" if stage.only else "") + (

@@ -59,6 +59,27 @@ def test_results_that_are_no_models_are_read_by_who_names_them(file):
     assert set(steps[4].needs) == {"01_sft", "02_hard", "04_again"}
 
 
+def test_a_mean_is_of_the_models_that_it_names(file):
+    """Other models would be averaged, or trained on further."""
+    mean = {"name": "mean", "run": "average", "models": ["sft", "rl"], "shares": [0.25, 0.75]}
+    steps = plan(file(SFT, RL, mean, {**RL, "name": "last"})).steps
+    assert command(steps[2]) == [
+        "average",
+        "out/01_sft",
+        "out/02_rl",
+        "--out",
+        "out/03_mean",
+        "--shares",
+        "0.25",
+        "0.75",
+    ]
+    assert steps[3].start == "out/03_mean" and set(steps[2].needs) == {"01_sft", "02_rl"}
+    with pytest.raises(UserError, match=r"stage mean: models: 'own' is not the name of a stage that makes a model"):
+        plan(file(SFT, OWN, {**mean, "models": ["sft", "own"]}))
+    with pytest.raises(UserError, match=r"mean\.steps=3: an average runs no config"):
+        plan(file(SFT, RL, mean), ["mean.steps=3"])
+
+
 def test_rounds_repeat_their_stages_with_other_seeds(file):
     """Every round would see the same prompts and answers as the first."""
     rounds = {"run": "rounds", "times": 2, "stages": [RL, OWN, {**SFT, "demonstrations": ["own"], "start": "rl"}]}

@@ -30,6 +30,7 @@ STAGES = [
         {"name": "sft", "run": "warmstart", "config": "warm.yaml", "demonstrations": ["own"]}]},
     {"name": "hard", "run": "select", "config": "task.yaml", "samples": 8, "repeats": 4, "pass_rate": [0.0, 0.9]},
     {"name": "rl", "run": "train", "config": "task.yaml", "only": "hard"},
+    {"name": "mean", "run": "average", "models": ["sft", "rl"]},
 ]  # fmt: skip
 
 
@@ -84,7 +85,7 @@ def test_a_killed_run_repeats_no_finished_stage_and_ends_the_last_one(folder, fi
     """Hours of finished stages would be run again, or the one that was killed be lost."""
     before, second, summary = finished
     assert before == ["best-of", "warmstart", "select"]
-    assert second.done == ["train", "vlrl.stages.measured"]
+    assert second.done == ["train", "average", "vlrl.stages.measured"]
     steps = [json.loads(line) for line in (folder / "out" / "04_rl" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in steps if "reward" in row] == [1, 2, 3]
     assert all(row["finished"] for row in summary["stages"])
@@ -106,13 +107,14 @@ def test_every_stage_did_what_it_was_told(folder, finished):
 def test_the_table_tells_each_stage(folder, finished):
     """Which stage was worth its time would be read out of logs."""
     _, _, summary = finished
-    own, sft, hard, rl = summary["stages"]
+    own, sft, hard, rl, mean = summary["stages"]
     assert (summary["measured_on"], summary["start"]["n"]) == ("gui_grounding", 8)
     assert sft["before"] == summary["start"] and rl["before"] == sft["after"] and own["after"] is None
     assert rl["own"]["after"]["value"] == rl["after"]["value"]  # the same task, measured by the trainer
+    assert (mean["start"], mean["task"], mean["after"]["n"]) == ("02_sft_1", "mean of sft and rl", 8)
     assert (own["told"]["samples"], hard["told"]["measured"]) == (8, 8)
     text = table(summary)
-    assert text in (folder / "out" / "report.md").read_text() and len(text.splitlines()) == 8
+    assert text in (folder / "out" / "report.md").read_text() and len(text.splitlines()) == 9
     assert "Held out: greedy accuracy on 8 samples of `gui_grounding`." in text
 
 
