@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from vlrl import checksums
 from vlrl.types import UserError
 
-OWN = ("trainer.json", "trainer.safetensors")  # optimizer and generators: to go on with a run, and no model's
+OWN = ("trainer.json", "trainer.safetensors", checksums.LIST)  # to go on with a run, and no model's
 KINDS = (".json", ".jinja", ".model", ".safetensors", ".txt")  # what a model is made of; nothing else goes along
 ADAPTER = "adapter_config.json"
 Width = Literal["float32", "bfloat16"]
