@@ -318,8 +318,12 @@ class Trainer:
         folder = self.out / "checkpoints"
         weights = {"weights": shared.weights()} if shared.in_parts else {}
         checkpoint.save(folder / f"step_{self.step:06d}", state, functools.partial(self.policy.save, **weights))
+        self._prune()
+
+    def _prune(self) -> None:
         best = self.results.get("best")
-        checkpoint.prune(folder, self.config.log.keep, f"step_{best['step']:06d}" if best else None)
+        kept = f"step_{best['step']:06d}" if best else None
+        checkpoint.prune(self.out / "checkpoints", self.config.log.keep, kept)
 
     def _restore(self, folder: Path) -> None:
         """Everything from a checkpoint."""
@@ -335,6 +339,7 @@ class Trainer:
         self.collector.load_state_dict(state.get("collector", {"pending": []}))  # older ones have none
         checkpoint.restore_random_state(state["random"])
         log.forget_after(self.out, self.step)
+        self._prune()  # a run may have been killed between a save and this
 
     def _stateful(self) -> list[Any]:
         parts = (self.rollouts, *self.process, *self._learning(), *self.hooks)
