@@ -273,10 +273,13 @@ def test_resuming_a_finished_run_repeats_its_summary(finished, start, tmp_path):
     """Otherwise a job script that always resumes trains on past the end."""
     shutil.copytree(finished["grpo"], tmp_path / "copy")
     before = (tmp_path / "copy" / "run" / "summary.json").read_bytes()
+    kept = sorted((tmp_path / "copy" / "run" / "checkpoints").iterdir())
+    shutil.copytree(kept[-1], kept[-1].with_name("step_000001"))  # killed between its last save and its pruning
     done = start("train", "--resume", "run", folder=tmp_path / "copy").wait()
     assert done.code == 0 and "report: run/report.html" in done.stdout, done.stderr
     assert without_clocks(tmp_path / "copy") == without_clocks(finished["grpo"])
     assert json.loads(before)["updates"] == 18
+    assert sorted((tmp_path / "copy" / "run" / "checkpoints").iterdir()) == kept
     assert rows(tmp_path / "copy") == rows(finished["grpo"])
 
 
