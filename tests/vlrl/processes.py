@@ -99,6 +99,11 @@ REFILL = {
 }  # fmt: skip
 RECIPES = {"grpo": {}, "whole": WHOLE, "mssr": MSSR, "refill": REFILL}
 
+LAUNCHED: dict[str, dict[str, str]] = {  # what `accelerate launch` tells the processes that it starts
+    "fsdp": {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"},
+    "deepspeed": {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "1"},
+}
+
 Launch = Callable[..., list[multiprocessing.Process]]
 
 

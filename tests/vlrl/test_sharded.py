@@ -33,11 +33,11 @@ LEAN = {"policy": processes.CONFIG["policy"] | {"gradient_checkpointing": True},
 VARIANTS: dict[str, dict[str, Any]] = processes.RECIPES | {
     "uneven": UNEVEN, "long": LONG, "adapter": ADAPTER, "checkpointing": LEAN, "apart": APART,
 }  # fmt: skip
-KINDS = {  # what `accelerate launch` tells the processes that it starts
+DEEPSPEED = processes.LAUNCHED["deepspeed"]
+KINDS = {
     "one": {},
-    "fsdp": {"USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"},
-    "deepspeed": {"USE_DEEPSPEED": "true", "DEEPSPEED_ZERO_STAGE": "1"},
-    "on hosts": {"USE_DEEPSPEED": "true", "DEEPSPEED_ZERO_STAGE": "1", "DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE": "cpu"},
+    **processes.LAUNCHED,
+    "on hosts": DEEPSPEED | {"ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE": "cpu"},
 }
 SIZES = {"one": 1, "fsdp": 2, "deepspeed": 2, "on hosts": 2}
 SAME = [("fsdp", variant) for variant in VARIANTS]
@@ -55,14 +55,14 @@ def told(kind: str) -> Iterator[None]:
     """The environment of a kind."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in KINDS[kind].items():
-            patch.setenv(name if name.startswith("FSDP") else f"ACCELERATE_{name}", value)
+            patch.setenv(name, value)
         yield
 
 
 @contextlib.contextmanager
 def launched(kind: str) -> Iterator[int]:
     """Processes that are started meanwhile are of a kind; how many there are to be."""
-    if "USE_DEEPSPEED" in KINDS[kind] and not importlib.util.find_spec("deepspeed"):
+    if KINDS[kind].keys() >= DEEPSPEED.keys() and not importlib.util.find_spec("deepspeed"):
         pytest.skip("the extra deepspeed")
     with told(kind):
         yield SIZES[kind]

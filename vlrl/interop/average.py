@@ -5,18 +5,19 @@ Sources: model soups, arXiv 2203.05482; a long-thinking and a short model, Kimi 
 
 from __future__ import annotations
 
-import tempfile
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vlrl.interop.export import KINDS, OWN, Source, read
+from vlrl.interop.export import Source, made_of, new_folder, read
 from vlrl.types import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+WEIGHTS = ".safetensors"
 SHAPE = ("model_type", "architectures", "text_config", "vision_config")  # of config.json: what weights fit into
 APART = ("dtype", "torch_dtype", "rope_theta", "rope_scaling")  # may differ: the last two an export says twice
 
@@ -34,28 +35,22 @@ def average(models: Sequence[Source], out: Path, shares: Sequence[float] | None 
         UserError: `out` is there; shares that do not fit; an adapter; models of different make.
     """
     shares = list(shares) if shares is not None else [1 / len(models)] * len(models)
-    _check(models, out, shares)
+    _check(models, shares)
     from safetensors.torch import save_file
 
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary, ExitStack() as opened:
-        made = Path(temporary) / "model"
-        made.mkdir()
+    with new_folder(out) as made, ExitStack() as opened:
         held = [_opened(model.folder, opened) for model in models]
         for model, tensors in zip(models[1:], held[1:], strict=True):
             _same_tensors(models[0], held[0], model, tensors)
-        for file in sorted(models[0].folder.iterdir()):
-            if file.suffix == ".safetensors" and file.name not in OWN:
+        for file in made_of(models[0].folder):
+            if file.suffix == WEIGHTS:
                 names = [name for name, (there, _) in held[0].items() if there == file.name]
                 save_file({name: _mean(held, name, shares) for name in names}, made / file.name, {"format": "pt"})
-            elif file.is_file() and file.suffix in KINDS and file.name not in OWN:
-                (made / file.name).write_bytes(file.read_bytes())
-        made.rename(out)
+            else:
+                shutil.copyfile(file, made / file.name)
 
 
-def _check(models: Sequence[Source], out: Path, shares: Sequence[float]) -> None:
-    if out.exists():
-        raise UserError(f"{out}: is there already: name a new folder")
+def _check(models: Sequence[Source], shares: Sequence[float]) -> None:
     if len(models) < 2:
         raise UserError("average: name two models or more")
     if len(shares) != len(models) or abs(sum(shares) - 1) > 1e-6 or min(shares) <= 0:
@@ -82,8 +77,8 @@ def _opened(folder: Path, opened: ExitStack) -> dict[str, tuple[str, Any]]:
     from safetensors import safe_open
 
     found = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        if file.name not in OWN:
+    for file in made_of(folder):
+        if file.suffix == WEIGHTS:
             there = opened.enter_context(safe_open(file, framework="pt"))
             found |= {name: (file.name, there) for name in sorted(there.keys())}
     return found

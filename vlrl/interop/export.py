@@ -10,7 +10,8 @@ import json
 import shutil
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -72,21 +73,38 @@ def export(source: Source, out: Path, *, merged: bool = False, dtype: Width | No
         raise UserError(f"{source.folder}: holds no adapter, so there is nothing to merge: leave --merged out")
     if dtype and source.adapter and not merged:
         raise UserError("--dtype goes with --merged: an adapter is small, and is trained in float32")
+    with new_folder(out) as made:
+        if merged or dtype:
+            _loaded(source, made, dtype)
+        else:
+            for file in made_of(source.folder):
+                shutil.copyfile(file, made / file.name)
+        older_readers(made)
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """A folder to write into, which gets its name when all is in it.
+
+    Raises:
+        UserError: the name is taken.
+    """
     if out.exists():
         raise UserError(f"{out}: is there already: name a new folder")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
         made = Path(temporary) / "model"
         made.mkdir()
-        _loaded(source, made, dtype) if merged or dtype else _copied(source.folder, made)
-        older_readers(made)
+        yield made
         made.rename(out)
 
 
-def _copied(folder: Path, out: Path) -> None:
-    for file in sorted(folder.iterdir()):
-        if file.is_file() and file.suffix in KINDS and file.name not in OWN and not file.name.startswith("."):
-            shutil.copyfile(file, out / file.name)
+def made_of(folder: Path) -> list[Path]:
+    """The files of a model's folder that are the model."""
+    return [
+        file for file in sorted(folder.iterdir())
+        if file.is_file() and file.suffix in KINDS and file.name not in OWN and not file.name.startswith(".")
+    ]  # fmt: skip
 
 
 def _loaded(source: Source, out: Path, dtype: Width | None) -> None:

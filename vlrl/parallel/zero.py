@@ -42,9 +42,12 @@ class Zero(Replicated):
         self._engine = _engine(self.parameters, inner, clip)
         self._steps = self._engine.optimizer
         self.optimizer = InParts(optimizer, self._steps)
-        for group in inner.param_groups:  # of this process's part; otherwise they are made by a first step
-            (part,) = group["params"]
-            inner.state[part] = {"step": torch.zeros(())} | {name: torch.zeros_like(part) for name in MOMENTS}
+        self._taken: dict[Tensor, Tensor] = {}  # how many steps a parameter's group has taken, counted by AdamW
+        for group, settings in zip(self._groups, inner.param_groups, strict=True):
+            (part,) = settings["params"]  # this process's; otherwise its moments are made by a first step
+            state = {"step": torch.zeros(())} | {name: torch.zeros_like(part) for name in MOMENTS}
+            inner.state[part] = state
+            self._taken |= dict.fromkeys(group, state["step"])
         self._steps._lazy_init_hp_params_optimizer_state()
 
     def add(self) -> None:
@@ -72,18 +75,12 @@ class Zero(Replicated):
         """The optimizer's state as one process has it."""
         from deepspeed.utils import safe_get_full_optimizer_state
 
-        steps = {
-            parameter: self._steps.optimizer.state[settings["params"][0]]["step"]
-            for group, settings in zip(self._groups, self._steps.param_groups, strict=True)
-            for parameter in group
-        }
         for parameter in self.parameters:
-            if steps[parameter] > 0:
+            if self._taken[parameter] > 0:
                 whole = {name: safe_get_full_optimizer_state(parameter, name) for name in MOMENTS}
                 if self.world.main:
-                    optimizer.state[parameter] = {"step": steps[parameter].clone()} | {
-                        n: v.cpu() for n, v in whole.items()
-                    }
+                    moments = {name: value.cpu() for name, value in whole.items()}
+                    optimizer.state[parameter] = {"step": self._taken[parameter].clone()} | moments
         found = optimizer.state_dict()
         optimizer.state.clear()
         return found
@@ -93,12 +90,10 @@ class Zero(Replicated):
         from deepspeed.utils import safe_set_full_optimizer_state
 
         super().restore(optimizer, state)
-        for group, settings in zip(self._groups, self._steps.param_groups, strict=True):
-            for parameter in group:
-                if values := optimizer.state.get(parameter):
-                    self._steps.optimizer.state[settings["params"][0]]["step"].copy_(values["step"])
-                    for name in MOMENTS:
-                        safe_set_full_optimizer_state(parameter, values[name], name)
+        for parameter, values in optimizer.state.items():
+            self._taken[parameter].copy_(values["step"])
+            for name in MOMENTS:
+                safe_set_full_optimizer_state(parameter, values[name], name)
         optimizer.state.clear()
 
 

@@ -21,7 +21,6 @@ class Averaged(Section):
     models: list[str]
     shares: list[float] | None
     out: str
-    seed: int = 0  # as all have one; nothing is drawn
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,10 @@ _spec = importlib.util.spec_from_file_location("processes", Path(__file__).paren
 processes = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(processes)
 launch, ended, workplace = processes.launch, processes.ended, processes.workplace
-PARTS = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
-
-STAGE = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "1"}
 
 
-@pytest.mark.parametrize("told", [{}, PARTS, STAGE], ids=["whole", "in parts", "optimizer in parts"])
-def test_two_processes_and_a_server_train_what_one_process_does(told, server, launch, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["whole", *processes.LAUNCHED])
+def test_two_processes_and_a_server_train_what_one_process_does(kind, server, launch, tmp_path, monkeypatch):
     """Else a server writes by other weights than those that learn, where more than one process has them."""
     train = processes.CONFIG["train"] | {"steps": 3, "minibatches": 1}
     changes = {"train": train | {"lr": 1e-5}}
@@ -31,9 +28,9 @@ def test_two_processes_and_a_server_train_what_one_process_does(told, server, la
     one, two = workplace(tmp_path / "one", **changes), workplace(tmp_path / "two", **changes, **served)
     before = set(server.folder.iterdir())
     assert ended(launch(1, one, "train", "config.yaml"), one) == [0]
-    if told == STAGE:
+    if kind == "deepspeed":
         pytest.importorskip("deepspeed", reason="the extra deepspeed")
-    for name, value in told.items():
+    for name, value in processes.LAUNCHED.get(kind, {}).items():
         monkeypatch.setenv(name, value)
     assert ended(launch(2, two, "train", "config.yaml"), two) == [0, 0]
     for own, served in zip(processes.rows(one), processes.rows(two), strict=True):
