@@ -68,6 +68,7 @@ class _Dialogue:
         sending = asyncio.create_task(self._send())
         try:
             async for data in self._connection:
+                self._service.heard(self._connection)
                 try:
                     self._take(messages.from_client(data))
                 except Refused as refused:

@@ -32,6 +32,7 @@ async def converse(service: Service, connection: ServerConnection) -> None:
         await connection.send(codec.write(_metadata(service, names)))
         previous = 0.0
         async for data in connection:
+            service.heard(connection)
             started = time.monotonic()
             answer = await _answered(service, session, _observation(session, codec.read(data), service.keys, names))
             timing = {"infer_ms": 1000 * answer.infer_s, "queue_ms": 1000 * answer.queue_s}

@@ -131,7 +131,7 @@ def _received(service: Service, door: Door, connection: ServerConnection, reques
             [("Content-Type", "text/plain; version=0.0.4; charset=utf-8"), ("Content-Length", str(len(text)))]
         )
         return Response(HTTPStatus.OK, "OK", kind, text)
-    if len(service.open) >= service.limits.clients:
+    if not service.make_room():
         service.metrics.refused.labels("clients").inc()
         reason = f"{service.limits.clients} clients are connected, which is all that this server takes"
         return refusal(connection, HTTPStatus.SERVICE_UNAVAILABLE, reason)

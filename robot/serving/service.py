@@ -26,7 +26,7 @@ class Service:
     metrics: Metrics
     scheduler: Scheduler
     keys: Keys = KEYS
-    open: set[ServerConnection] = field(default_factory=set)
+    open: dict[ServerConnection, float] = field(default_factory=dict)  # -> time.monotonic() of its last message
     tasks: set[asyncio.Task] = field(default_factory=set)
 
     def expires_s(self, actions: int) -> float:
@@ -39,13 +39,29 @@ class Service:
     @contextlib.contextmanager
     def client(self, connection: ServerConnection) -> Iterator[None]:
         """Counts a client while it is connected."""
-        self.open.add(connection)
+        self.heard(connection)
         self.metrics.clients.set(len(self.open))
         try:
             yield
         finally:
-            self.open.discard(connection)
+            self.open.pop(connection, None)
             self.metrics.clients.set(len(self.open))
+
+    def heard(self, connection: ServerConnection) -> None:
+        """A client sent a message: it is not idle."""
+        self.open[connection] = time.monotonic()
+
+    def make_room(self) -> bool:
+        """Whether one more client may connect. At the limit the client that is idle for longest has to go, if any."""
+        if len(self.open) < self.limits.clients:
+            return True
+        longest = min(self.open, key=self.open.__getitem__, default=None)
+        if longest is None or time.monotonic() - self.open[longest] < self.limits.idle_s:
+            return False
+        del self.open[longest]
+        self.metrics.refused.labels("idle").inc()
+        self.closing(longest, 1013, f"no message for {self.limits.idle_s:g} s while another client waits")
+        return True
 
     def closing(self, connection: ServerConnection, code: int, reason: str) -> None:
         """Closes a connection without waiting for it."""

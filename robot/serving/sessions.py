@@ -21,7 +21,8 @@ class Limits:
     clients: int = 8
     pixels: int = 2**21  # of a picture whose size the policy leaves open
     batch: int = 8  # observations of several clients in one inference
-    hello_s: float = 5.0  # until a client's Hello
+    hello_s: float = 5.0  # for the handshakes of TLS and websocket each, and until a client's Hello
+    idle_s: float = 30.0  # without a message; then a client makes room for another where all places are taken
     bad: int = 16  # refused messages of a connection, then it is closed
     rate: float = 500.0  # messages a second of a connection; what is above waits in the client
     answers: int = 8  # that a client has not read, then its connection is closed

@@ -137,6 +137,34 @@ def test_a_greeting_that_does_not_fit_is_refused_with_the_reason(tools, hello, c
         assert closed(client)[0] == 1008
 
 
+def test_idle_clients_make_room_when_all_places_are_taken(tools):
+    """Clients that connect and say nothing would keep every robot from its policy."""
+    limits = Limits(clients=7, idle_s=0.2)
+    with tools.server(limits=limits) as url, contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(tools.speak(url)) for _ in range(7)]
+        time.sleep(2 * limits.idle_s)
+        idle[0].say(Ping(1.0))
+        assert idle[0].hear() == Pong(1.0)  # the first is busy, so the second has to go
+        robot = stack.enter_context(tools.speak(url))
+        robot.say(robot.observe(0))
+        assert robot.hear().seq == 0
+        assert closed(idle[1]) == (1013, "no message for 0.2 s while another client waits")
+        idle[0].say(Ping(2.0))
+        assert idle[0].hear() == Pong(2.0)
+        assert 'vlrl_refused_total{code="idle"} 1.0' in get(url, "/metrics")[1]
+
+
+@pytest.mark.parametrize("start", [b"", b"GET /vlrl HTTP/1.1\r\nHost: robot\r\nUpgrade:"])
+def test_an_unfinished_handshake_is_closed(tools, start):
+    """Connections that never finish their request would pile up until the server has no sockets left."""
+    with tools.server(limits=Limits(hello_s=0.05)) as url:
+        host, port = url.removeprefix("ws://").split(":")
+        with socket.create_connection((host, int(port)), timeout=20) as half:
+            half.sendall(start)
+            while half.recv(4096):  # an HTTP error may come first, then the end
+                pass
+
+
 def test_who_does_not_greet_is_sent_away(tools):
     """Silent connections would use up the places of robots."""
     with tools.server(limits=Limits(hello_s=0.05)) as url, connect(f"{url}/vlrl", proxy=None) as socket:
