@@ -251,10 +251,11 @@ class Trainer:
             keys = order[begin : begin + self.config.train.prompts]
             # a bucket's responses are to several of its samples
             chosen = [self.samples[of_key[key][i % len(of_key[key])]] for key in keys for i in range(wanted)]
-            rewards = [e.reward for e in collect(self.policy, self.task, chosen, 1)]
+            episodes = collect(self.policy, self.task, chosen, 1)
+            outcomes = [estimator.compute_outcome(e.reward, e.score.correct) for e in episodes]
             for i, key in enumerate(keys):
-                estimator.begin(key, rewards[i * wanted : (i + 1) * wanted])
-            self.counts["rollouts"] += len(rewards)
+                estimator.begin(key, outcomes[i * wanted : (i + 1) * wanted])
+            self.counts["rollouts"] += len(episodes)
             progress.note(f"first responses {begin + len(keys)}/{len(order)}")
         log.append_row(self.out / "timings.jsonl", {"step": 0, "cpu": self.clock.cpu_s() - cpu})
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 Split = Literal["train", "test"]
+CORRECT_ABOVE = 0.5  # `correct` of an episode that counts as a success: the one definition, whatever the reward says
 
 
 class UserError(Exception):
@@ -207,6 +208,11 @@ class Score:
     reason: str | None = None  # why parsing failed
     marks: tuple[Mark, ...] = ()
 
+    @property
+    def is_correct(self) -> bool:
+        """Whether the episode counts as a success. The reward also pays for form and must not decide this."""
+        return self.correct > CORRECT_ABOVE
+
 
 UNSCORED = cast("Score", None)
 
@@ -356,6 +362,16 @@ class Rollouts:
     def keys(self) -> tuple[str, ...]:
         return self.buckets or self.sample_ids
 
+    @property
+    def correctness(self) -> Tensor:
+        """[N] in the reward's dtype, as accuracy counts it; the reward where a task has no such column."""
+        return self.reward if self.correct is None else self.correct.to(self.reward.dtype)
+
+    @property
+    def is_correct(self) -> Tensor:
+        """bool [N], the episodes that count as successes (`Score.is_correct`)."""
+        return self.correctness > CORRECT_ABOVE
+
 
 @dataclass(frozen=True)
 class Lesson:
@@ -377,3 +393,4 @@ class Batch:
     episode: Tensor | None = None  # int64 [b], the episode of each decision
     teacher: Tensor | None = None  # log-probabilities under `policy.teacher`
     shown: Tensor | None = None  # bool [b], decisions of demonstrations; None: there are none
+    is_correct: Tensor | None = None  # bool [b], decisions of successful episodes (`Score.is_correct`)

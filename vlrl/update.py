@@ -189,4 +189,5 @@ def _slice(rows: list[int], now: Evaluation, rollouts: Rollouts, advantage: Tens
         now.mask & rollouts.mask[rows, :length].to(device), reference,
         group=rollouts.group[episode].to(device), episode=episode.to(device), teacher=teacher,
         shown=None if rollouts.shown is None else rollouts.shown[episode].to(device),
+        is_correct=rollouts.is_correct[episode].to(device),
     )  # fmt: skip

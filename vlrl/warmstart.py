@@ -38,7 +38,7 @@ class Demonstrations(Sequence[Sample]):
 
     def __init__(self, folder: str):
         self._episodes = recorded.read(folder)
-        won = [(i, e) for i, e in enumerate(self._episodes) if e.score.correct]
+        won = [(i, e) for i, e in enumerate(self._episodes) if e.score.is_correct]
         self._turns = [(i, turn) for i, episode in won for turn in range(len(episode.turns))]
         if not self._turns:
             raise UserError(f"{folder}: no episode succeeded: record some with --by gold")

@@ -26,10 +26,8 @@ from vlrl.weighing import constant, sequence_mean, token_mean
 
 SEEDS = st.integers(0, 9999)
 WIDE = {"low": 0.2, "high": 0.2}
-RIGHT = functools.partial(disco, threshold=0.0)  # `case` has advantages around 0
-LIKED = functools.partial(gepo, threshold=0.0)
-WHOLE = {"gspo": gspo, "disco": RIGHT, "disco b": functools.partial(RIGHT, tau=None), "gepo": LIKED,
-         "disco ratio": functools.partial(RIGHT, score="ratio", tau=1.0)}  # fmt: skip
+WHOLE = {"gspo": gspo, "disco": disco, "disco b": functools.partial(disco, tau=None), "gepo": gepo,
+         "disco ratio": functools.partial(disco, score="ratio", tau=1.0)}  # fmt: skip
 TOKENS = {"gspo_token": gspo_token, "dhpo": dhpo, "dhpo_entropy": dhpo_entropy, "cispo": cispo, "kl_cov": kl_cov}
 ALL = WHOLE | TOKENS | {"clip_cov": clip_cov, "trust_region": trust_region, "rover": rover}
 
@@ -41,7 +39,9 @@ def case(seed: int, n: int = 6, length: int = 5, spread: float = 0.5, size: int 
     mask = torch.arange(length) < 1 + torch.arange(n)[:, None] % length
     now = (old + spread * draw()).requires_grad_()
     group, episode = torch.arange(n) // size, torch.arange(n)
-    return Evaluation(now, draw().abs(), mask), Batch(draw() * mask, old, mask, old + 0.3 * draw(), group, episode)
+    entropy, advantage, reference = draw().abs(), draw() * mask, old + 0.3 * draw()
+    batch = Batch(advantage, old, mask, reference, group, episode, is_correct=advantage.sum(1) > 0)
+    return Evaluation(now, entropy, mask), batch
 
 
 def token_batch(inputs: dict) -> tuple[Evaluation, Batch]:
@@ -118,7 +118,8 @@ def scored(scores: list[float], correct: list[float], groups: list[int] | None =
     mask, rows = torch.ones(len(scores), 1, dtype=torch.bool), torch.arange(len(scores))
     reward = torch.tensor(correct, dtype=torch.float64)[:, None]
     group = torch.tensor(groups or [0] * len(scores))
-    return Evaluation(now, now, mask), Batch(reward, now.detach(), mask, now.detach(), group, rows)
+    batch = Batch(reward, now.detach(), mask, now.detach(), group, rows, is_correct=reward[:, 0] > 0.5)
+    return Evaluation(now, now, mask), batch
 
 
 def test_disco_equals_the_worked_example(golden, near):
@@ -246,7 +247,7 @@ def test_disco_raises_the_right_and_lowers_the_likeliest_wrong_most(seed):
 def test_gepo_equals_plain_arithmetic(seed, beta, equal):
     """The sides would be swapped, or the spread be that of the wrong ones."""
     now, batch = case(seed, n=4, size=4)
-    batch = replace(batch, advantage=torch.tensor([[1.0], [0.0], [1.0], [0.0]]) * batch.mask)
+    batch = replace(batch, is_correct=torch.tensor([True, False, True, False]))
     implied = (beta * (now.logprobs.detach() - batch.reference) * batch.mask).sum(1).tolist()
     good, bad = [implied[0], implied[2]], [implied[1], implied[3]]
     mean = sum(good) / 2
@@ -334,7 +335,7 @@ def test_a_prompt_without_a_difference_teaches_nothing(name, reward):
     """Preferring nothing to something is NaN, or a pull towards whatever was written."""
     now, batch = case(2)
     told = torch.where(batch.group[:, None] == 0, reward, torch.tensor([[1.0], [-1.0]]).repeat(3, 1)) * batch.mask
-    grad = slope(WHOLE[name], now, replace(batch, advantage=told))
+    grad = slope(WHOLE[name], now, replace(batch, is_correct=told.sum(1) > 0))
     assert torch.isfinite(grad).all() and not grad[:3].any() and grad[3:].any()
 
 

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlrl import interactions, registry
-from vlrl.shaping.outcomes import right
 
 _spec = importlib.util.spec_from_file_location("laws", Path(__file__).with_name("laws.py"))
 laws = importlib.util.module_from_spec(_spec)
@@ -273,7 +272,7 @@ def test_no_wrong_completion_is_paid_more_than_a_right_one(name, seed):
     """The policy would learn to be short, or long, instead of right."""
     rollouts = laws.step(seed)
     rollouts = replace(rollouts, reward=rollouts.correct)
-    shaped, solved = laws.made("shaping", name)(rollouts), right(rollouts)
+    shaped, solved = laws.made("shaping", name)(rollouts), rollouts.is_correct
     for g in rollouts.group.unique():
         good, bad = shaped[(rollouts.group == g) & solved], shaped[(rollouts.group == g) & ~solved]
         assert not len(good) or not len(bad) or good.min() > bad.max()

@@ -57,7 +57,7 @@ def case(seed: int, n: int = 4, length: int = 5, spread: float = 0.5) -> tuple[E
     group, episode = torch.arange(n) // 2, torch.arange(n)
     advantage, reference, teacher = draw() * mask, old + 0.3 * draw(), old + 0.2 * draw()
     return Evaluation(now, full, mask), Batch(
-        advantage, old, mask, reference, group=group, episode=episode, teacher=teacher
+        advantage, old, mask, reference, group=group, episode=episode, teacher=teacher, is_correct=episode % 2 == 0
     )
 
 

@@ -111,7 +111,7 @@ def taught(shown: Tensor | None) -> tuple[Table, float]:
     rows, nothing = torch.arange(2), torch.zeros(2, 2, dtype=torch.float64)
     rollouts = SimpleNamespace(
         group=rows, episode=rows, mask=torch.ones(2, 2, dtype=torch.bool), logprobs=nothing - 1.0, reference=None,
-        teacher=None, shown=shown, sample_ids=("a", "b"),
+        teacher=None, shown=shown, sample_ids=("a", "b"), is_correct=rows > 0,
     )  # fmt: skip
     totals = updater.step([0, 1], rollouts, nothing, (0,))
     return table, totals.left_out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -112,7 +113,7 @@ def test_equal_prompts_in_one_step_share_the_baseline_from_before_it():
 def test_scale_makes_a_full_reward_a_success():
     """With parts worth 1.5 in sum, advantages would not be comparable to the success rate."""
     tracker = BetaTracker(eta="fixed", scale=1.5)
-    rollouts = step(["a", "b"], [1.5, 0.6])
+    rollouts = replace(step(["a", "b"], [1.5, 0.6]), correct=torch.tensor([1.0, 0.0]))
     assert tracker(rollouts, rollouts.reward).tolist() == pytest.approx([0.5, -0.1])
     assert tracker.value("a") > 0.5 > tracker.value("b")
 

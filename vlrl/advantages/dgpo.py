@@ -43,7 +43,7 @@ def dgpo(
     balanced = centred / (group_means(centred.abs(), number) + eps / size)
     taught = group_deviations(reward, number) > 0
     if temperature is not None:
-        share = group_means(reward if rollouts.correct is None else rollouts.correct.to(reward.dtype), number)
+        share = group_means(rollouts.correctness, number)
         hardness = (-share.where(share > 0, 1.0) / temperature).exp() * taught
         total = (hardness / size).sum()  # over groups
         balanced = balanced * hardness * (taught / size).sum() / total.where(total > 0, 1.0)

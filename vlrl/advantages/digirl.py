@@ -39,7 +39,6 @@ class DigiRL:
         top: share of the step's episodes to keep: those at or above its quantile; equal ones are kept or left alike.
         cost: what a turn must gain at least.
         gamma: discount of G for each turn that is still to come.
-        threshold: an episode with a larger reward has succeeded: outcome 1, else 0.
         critic_lr: learning rate of the critics.
         critic_epochs: gradient steps of each critic a step.
     """
@@ -50,11 +49,10 @@ class DigiRL:
         top: Share = 0.1,
         cost: Cost = 0.05,
         gamma: Discount = 0.5,
-        threshold: float = 0.5,
         critic_lr: Rate = 1e-2,
         critic_epochs: Count = 5,
     ):
-        self.top, self.cost, self.gamma, self.threshold = top, cost, gamma, threshold
+        self.top, self.cost, self.gamma = top, cost, gamma
         self.critic_lr, self.critic_epochs = critic_lr, critic_epochs
         self.start: Critic | None = None  # both are made when the features' width is known
         self.turn: Critic | None = None
@@ -65,7 +63,7 @@ class DigiRL:
         features, episode = rollouts.features, rollouts.episode
         if self.start is None:
             self._make(features.shape[1])
-        outcome = (rollouts.reward > self.threshold).to(features.dtype)
+        outcome = rollouts.is_correct.to(features.dtype)
         first = features[episode.diff(prepend=episode[:1] - 1) != 0]  # [N, H], at each episode's first turn
         promised = self.start.values(first)
         kept = best(outcome - promised, self.top) & (outcome > promised)

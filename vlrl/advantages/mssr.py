@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Literal
 
 from vlrl.methods import method
-from vlrl.types import Rollouts
+from vlrl.types import CORRECT_ABOVE, Rollouts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,8 +43,9 @@ class BetaTracker:
 
     Args:
         eta: rule for the forgetting rate; all but `fixed` need the reference's log-probabilities.
-        outcome: `binary` counts rewards above `threshold`; `fractional` takes the reward itself, clipped to [0, 1];
-            `unbounded` takes it as it is: v is then a running mean, `v += (r - v) / (eta (a + b) + 1)`.
+        outcome: `binary` counts correct episodes (`Score.is_correct`: form is never a success); `fractional` takes how
+            correct they are, in [0, 1]; `unbounded` takes the reward, so that v is no success rate but the reward's
+            running mean, `v += (r - v) / (eta (a + b) + 1)`.
         scale: the reward that counts as a full success; rewards are divided by it before all else.
         unseen: v of a prompt without history.
         start: prior responses per prompt, sampled before the first step (0: none).
@@ -62,7 +63,6 @@ class BetaTracker:
         target_kl: float = 0.01,
         kl_window: int = 20,
         outcome: Outcome = "binary",
-        threshold: float = 0.5,
         scale: float = 1.0,
         unseen: float = 0.5,
         start: int = 1,
@@ -70,7 +70,7 @@ class BetaTracker:
         smoothed: bool = True,
     ):
         self.eta, self.low, self.high, self.target_kl = eta, low, high, target_kl
-        self.outcome, self.threshold, self.scale = outcome, threshold, scale
+        self.outcome, self.scale = outcome, scale
         self.unseen, self.start, self.start_weight, self.smoothed = unseen, start, start_weight, smoothed
         self.counts: dict[str, tuple[float, float]] = {}
         self.kl: deque[float] = deque(maxlen=kl_window)
@@ -91,9 +91,9 @@ class BetaTracker:
         kl = sum(self.kl) / len(self.kl) if self.kl else None
         return forgetting_rate(kl, self.eta, self.low, self.high, self.target_kl)
 
-    def begin(self, sample_id: str, rewards: list[float]) -> None:
-        """A prompt's history from responses of the initial policy."""
-        n, good = len(rewards), sum(self._outcome(reward) for reward in rewards)
+    def begin(self, sample_id: str, outcomes: list[float]) -> None:
+        """A prompt's history from the outcomes of the initial policy's responses."""
+        n, good = len(outcomes), sum(outcomes)
         rate = (good + 0.5) / (n + 1) if self.smoothed else good / n
         self.counts[sample_id] = (self.start_weight * rate, self.start_weight * (1 - rate))
 
@@ -104,23 +104,27 @@ class BetaTracker:
         if rollouts.reference is not None:
             self.kl.append(k3(rollouts.logprobs, rollouts.reference, rollouts.mask))
         eta = self.rate()
-        for sample_id, r in zip(rollouts.keys, rollouts.reward.tolist(), strict=True):
-            self.update(sample_id, r, eta)
+        for sample_id, outcome in zip(rollouts.keys, self.outcomes(rollouts), strict=True):
+            self.update(sample_id, outcome, eta)
         return (reward - values)[rollouts.episode]
 
-    def update(self, sample_id: str, reward: float, eta: float) -> None:
+    def outcomes(self, rollouts: Rollouts) -> list[float]:
+        """[N], what each episode counts as."""
+        columns = (rollouts.reward.tolist(), rollouts.correctness.tolist())
+        return [self.compute_outcome(reward, correct) for reward, correct in zip(*columns, strict=True)]
+
+    def update(self, sample_id: str, outcome: float, eta: float) -> None:
         """One more outcome of a prompt, after the share `eta` of its past is kept."""
         a, b = self.counts.get(sample_id, (0.0, 0.0))
         if a + b == 0.0:
             a, b = self.start_weight * self.unseen, self.start_weight * (1 - self.unseen)
-        good = self._outcome(reward)
-        self.counts[sample_id] = (eta * a + good, eta * b + 1 - good)
+        self.counts[sample_id] = (eta * a + outcome, eta * b + 1 - outcome)
 
-    def _outcome(self, reward: float) -> float:
-        reward = reward / self.scale
+    def compute_outcome(self, reward: float, correct: float) -> float:
+        """What an episode counts as, from its reward and from `Score.correct`."""
         if self.outcome == "unbounded":
-            return reward
-        return float(reward > self.threshold) if self.outcome == "binary" else min(max(reward, 0.0), 1.0)
+            return reward / self.scale
+        return float(correct > CORRECT_ABOVE) if self.outcome == "binary" else min(max(correct, 0.0), 1.0)
 
     def state_dict(self) -> dict[str, Any]:
         return {"counts": {i: list(ab) for i, ab in self.counts.items()}, "kl": list(self.kl)}

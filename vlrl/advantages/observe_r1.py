@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from vlrl.advantages.statistics import group_means
 from vlrl.methods import method
-from vlrl.shaping.outcomes import right
 from vlrl.strict import Rate
 from vlrl.types import Rollouts
 
@@ -24,5 +23,5 @@ def middling(rollouts: Rollouts, advantage: Tensor, *, sigma: Rate = 1.8) -> Ten
     Returns:
         [B]
     """
-    share = group_means(right(rollouts).to(rollouts.reward.dtype), rollouts.group)
+    share = group_means(rollouts.is_correct.to(rollouts.reward.dtype), rollouts.group)
     return advantage * (4 * sigma * share * (1 - share))[rollouts.episode]

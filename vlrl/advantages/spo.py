@@ -39,7 +39,7 @@ class SpoTracker:
 
     Args:
         half: change in nats a token that halves the past.
-        outcome, threshold, scale, unseen, start, smoothed: see `beta_tracker`.
+        outcome, scale, unseen, start, smoothed: see `beta_tracker`.
         start_weight: observations that the start is worth (the paper: 1 / (1 - low) = 8; 1 with `start: 0`).
     """
 
@@ -50,7 +50,6 @@ class SpoTracker:
         low: float = 0.875,
         high: float = 0.96,
         outcome: Outcome = "binary",
-        threshold: float = 0.5,
         scale: float = 1.0,
         unseen: float = 0.5,
         start: int = 8,
@@ -59,10 +58,11 @@ class SpoTracker:
     ):
         self.half, self.low, self.high, self.start = half, low, high, start
         self.tracker = BetaTracker(
-            eta="fixed", outcome=outcome, threshold=threshold, scale=scale, unseen=unseen, start=start,
-            start_weight=start_weight, smoothed=smoothed,
+            eta="fixed", outcome=outcome, scale=scale, unseen=unseen, start=start, start_weight=start_weight,
+            smoothed=smoothed,
         )  # fmt: skip
         self.value, self.weight, self.begin = self.tracker.value, self.tracker.weight, self.tracker.begin
+        self.compute_outcome = self.tracker.compute_outcome
         self.kept: dict[str, dict[str, Any]] = {}  # sample id -> its last response: action, ids, logprobs
         self.moved: dict[str, float] = {}  # sample id -> D, of this step's samples
         self.metrics: dict[str, float] = {}  # of the latest step, for the log
@@ -89,7 +89,7 @@ class SpoTracker:
         reward = rollouts.reward / self.tracker.scale
         values = reward.new_tensor([self.value(key) for key in rollouts.keys])
         rates = []
-        columns = (rollouts.sample_ids, rollouts.keys, rollouts.reward.tolist())
+        columns = (rollouts.sample_ids, rollouts.keys, self.tracker.outcomes(rollouts))
         for sample_id, key, outcome in zip(*columns, strict=True):
             rates.append(retention(self.moved.pop(sample_id, 0.0), self.half, self.low, self.high))
             self.tracker.update(key, outcome, rates[-1])

@@ -81,17 +81,6 @@ def standardises(component: Component) -> bool:
     return component.name in (*STANDARDISERS, "a_grae", "dgpo")
 
 
-def misread_outcomes(config: Config, find: Find) -> str | None:
-    """Losses that ask which completions are right read it off the advantage, on the scale of the rewards."""
-    for i, component in enumerate(config.losses):
-        if component.name in ("disco", "gepo") and config.advantages and component.options.get("threshold") != 0:
-            return (
-                f"losses.{i} ({component.name}) takes completions with an advantage above its threshold for right, but "
-                f"{config.advantages[0].name} puts advantages on another scale: set advantages: [], or threshold: 0"
-            )
-    return None
-
-
 def one_decision(config: Config, find: Find) -> str | None:
     """The only completion of a step is its own mean."""
     if config.train.prompts * config.train.group_size > 1 or takes_turns(config, find):
@@ -137,6 +126,6 @@ def paid_length(component: Component) -> int | None:
 
 
 RULES = (
-    lost_groups, lost_ratios, order, normalised_after_shaping, cancelled_correction, misread_outcomes, one_decision,
+    lost_groups, lost_ratios, order, normalised_after_shaping, cancelled_correction, one_decision,
     blind_sampler,
 )  # fmt: skip

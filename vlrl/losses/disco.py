@@ -20,18 +20,15 @@ if TYPE_CHECKING:
 )
 def disco(
     now: Evaluation, batch: Batch, *, score: Literal["logprob", "ratio"] = "logprob", tau: Rate | None = 10.0,
-    threshold: float = 0.5, coef: float = 1.0,
+    coef: float = 1.0,
 ) -> Tensor:  # fmt: skip
     """`tau log mean_wrong exp(s / tau) - mean_right s` per prompt, s a completion's score.
 
+    Right is what accuracy counts as correct (`Score.is_correct`), whatever else the reward pays for.
     s is the mean log-probability of its tokens, or the mean of their ratios (then the paper takes tau 1). The wrong
     ones that score highest weigh most; with tau null all weigh the same (DisCO-b). Unlike a group's normalised
     advantages, no prompt counts more for being of middling difficulty. Prompts without a right or without a wrong
     completion give 0. Nothing holds the policy back: add `trust_region`.
-
-    Args:
-        threshold: completions whose advantage is above it are right. Give the rewards themselves (`advantages: []`) or
-            centred ones and 0.
 
     Returns:
         [b, T], the prompt's loss at each token of its completions, 0 outside the mask. The released code logs another
@@ -43,7 +40,7 @@ def disco(
     check_one_turn(batch, "disco")
     own = now.logprobs if score == "logprob" else log_ratio(now, batch).exp()
     scores = token_means(own, batch.mask)
-    right = token_means(batch.advantage, batch.mask) > threshold
+    right = batch.is_correct
     member = same_group(batch, scores)
     n_right, n_wrong = member @ right.to(scores.dtype), member @ (~right).to(scores.dtype)
     wrong = member.bool() & ~right

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from vlrl.losses.groups import check_one_turn, same_group, token_means
+from vlrl.losses.groups import check_one_turn, same_group
 from vlrl.methods import method
 from vlrl.strict import Rate
 from vlrl.types import Batch, Evaluation
@@ -21,9 +21,7 @@ Cost = Annotated[float, Field(ge=0, allow_inf_nan=False)]
     needs=("group", "reference", "sequence_mean", "one_turn"),
     source="GEPO: OORL, arXiv 2505.12723; the formula is our reconstruction from its abstract",
 )
-def gepo(
-    now: Evaluation, batch: Batch, *, beta: Rate = 0.1, equal: Cost = 0.1, threshold: float = 0.5, coef: float = 1.0
-) -> Tensor:
+def gepo(now: Evaluation, batch: Batch, *, beta: Rate = 0.1, equal: Cost = 0.1, coef: float = 1.0) -> Tensor:
     """`-log sigmoid(mean_right h - mean_wrong h) + equal var_right h` per prompt, h = beta log(p_now / p_reference).
 
     GEPO lets a model tell the members of a group that are equivalent to a given one from those that are not, and use
@@ -34,7 +32,6 @@ def gepo(
 
     Args:
         equal: weight of the spread among right completions; 0: they need not be equally likely.
-        threshold: completions whose advantage is above it are right. Give the rewards themselves (`advantages: []`).
 
     Returns:
         [b, T], the prompt's loss at each token of its completions, 0 outside the mask.
@@ -45,7 +42,7 @@ def gepo(
     check_one_turn(batch, "gepo")
     gap = (now.logprobs - batch.reference).masked_fill(~batch.mask, 0.0)
     implied = beta * gap.sum(1)
-    right = (token_means(batch.advantage, batch.mask) > threshold).to(implied.dtype)
+    right = batch.is_correct.to(implied.dtype)
     member = same_group(batch, implied)
     n_right, n_wrong = member @ right, member @ (1 - right)
     above = member @ (right * implied) / n_right.clamp(min=1)

@@ -48,7 +48,7 @@ def _recording(episode: Episode, controls: list[np.ndarray]) -> Recording:
     last = episode.turns[-1].step
     shown = [turn.observation for turn in episode.turns] + [last.observation]
     return Recording(
-        np.stack([each.state for each in shown]), np.concatenate(controls), won=bool(episode.score.correct),
+        np.stack([each.state for each in shown]), np.concatenate(controls), won=episode.score.is_correct,
         ended=last.done and not last.cut, paid=np.array([turn.step.reward for turn in episode.turns], np.float32),
     )  # fmt: skip
 

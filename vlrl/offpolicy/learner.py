@@ -140,7 +140,7 @@ class Learner:
     def _play(self, chunks: Chunks, count: int) -> tuple[list[Episode], Transitions]:
         episodes = play(chunks, self.task, self.counts["episodes"], count, self.config.seed)
         played = weighed(transitions_of(episodes), self.config.reward)
-        won = np.repeat([bool(e.score.correct) for e in episodes], [len(e.turns) for e in episodes])
+        won = np.repeat([e.score.is_correct for e in episodes], [len(e.turns) for e in episodes])
         self.remember(played, won)
         self.counts["episodes"] += count
         self.counts["ticks"] += int(played.ticks().sum())

@@ -17,7 +17,7 @@ Chosen = str | Mapping[str, Any]  # an encoder, by its name or with options
 
 def won(episode: Episode) -> bool:
     """Whether the episode counts as a success."""
-    return bool(episode.score) and episode.score.correct > 0.5
+    return bool(episode.score) and episode.score.is_correct
 
 
 def earning(episode: Episode, values: Sequence[float], *, coef: float, form: Form, gamma: float) -> Episode:

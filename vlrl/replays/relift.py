@@ -11,8 +11,6 @@ from vlrl.replays.showing import check_shows, shown
 from vlrl.strict import Count
 from vlrl.types import Lesson, Policy, Sample
 
-RIGHT = 0.5  # `correct` above which an episode counts as right
-
 
 @method(source="ReLIFT, arXiv 2506.07527; github.com/TheRoadQaQ/ReLIFT")
 class Relift:
@@ -42,7 +40,7 @@ class Relift:
         solved: dict[int, bool] = {}
         sample_of: dict[int, Sample] = {}
         for episode in (lesson.episode for lesson in lessons):
-            solved[episode.group] = solved.get(episode.group, False) or episode.score.correct > RIGHT
+            solved[episode.group] = solved.get(episode.group, False) or episode.score.is_correct
             sample_of[episode.group] = episode.sample
         failed = {sample_of[g].id: sample_of[g] for g, right in solved.items() if not right}
         self.waiting |= {name: sample for name, sample in failed.items() if name not in self.waiting}

@@ -14,7 +14,6 @@ from vlrl.replays.remembered import Remembered, next_group, size
 from vlrl.strict import Count
 from vlrl.types import Lesson, Policy
 
-RIGHT = 0.5  # `correct` above which an episode counts as right
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -61,7 +60,7 @@ class Rorecomp:
     def _first(self, lessons: Sequence[Lesson]) -> list[int]:
         """Places of the shortest right and the longest wrong episodes."""
         lengths = [length(lesson) for lesson in lessons]
-        right = [lesson.episode.score.correct > RIGHT for lesson in lessons]
+        right = [lesson.episode.score.is_correct for lesson in lessons]
         good = sorted((i for i, solved in enumerate(right) if solved), key=lambda i: lengths[i])
         bad = sorted((i for i, solved in enumerate(right) if not solved), key=lambda i: -lengths[i])
         return [i for side in (good, bad) for i in side[: math.ceil(self.keep * len(side))]]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vlrl.methods import method
-from vlrl.shaping.outcomes import lengths, members, right
+from vlrl.shaping.outcomes import lengths, members
 from vlrl.strict import Count, Rate
 from vlrl.types import Rollouts, UserError
 
@@ -44,7 +44,7 @@ class Targets:
 
     def of(self, rollouts: Rollouts) -> Tensor:
         """int64 [N], the target of each episode, before this step is taken into account."""
-        tokens, solved, wanted = lengths(rollouts), right(rollouts), lengths(rollouts)
+        tokens, solved, wanted = lengths(rollouts), rollouts.is_correct, lengths(rollouts)
         seen: dict[str, list[int]] = {name: [] for name in LEVELS}
         sizes = []
         for chosen in members(rollouts):
@@ -100,7 +100,7 @@ class LaserD:
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         """-> [N], and the targets chosen anew where it is time."""
-        solved, within = right(rollouts), lengths(rollouts) <= self.targets.of(rollouts)
+        solved, within = rollouts.is_correct, lengths(rollouts) <= self.targets.of(rollouts)
         return rollouts.reward + self._gained(rollouts, solved, within)
 
     def _gained(self, rollouts: Rollouts, solved: Tensor, within: Tensor) -> Tensor:

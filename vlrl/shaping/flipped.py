@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 
 from vlrl.methods import method
 from vlrl.shaping.noise import ErrorRate
-from vlrl.shaping.outcomes import right
 from vlrl.strict import Rate
 from vlrl.types import Rollouts
 
@@ -43,7 +42,7 @@ class Flipped:
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         """-> [N]"""
-        solved = right(rollouts)
+        solved = rollouts.is_correct
         chance = rollouts.reward.new_tensor(self._chances(rollouts))
         up, down = ~solved & (chance < self.false_positive), solved & (chance < self.false_negative)
         self.metrics = {

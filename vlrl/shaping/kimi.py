@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from vlrl.methods import method
-from vlrl.shaping.outcomes import lengths, members, right
+from vlrl.shaping.outcomes import lengths, members
 from vlrl.strict import Rate
 from vlrl.types import Rollouts
 
@@ -28,7 +28,7 @@ def kimi_length(rollouts: Rollouts, *, weight: Rate = 1.0, begin: Annotated[int,
     """
     if rollouts.step < begin:
         return rollouts.reward
-    tokens, solved, shaped = lengths(rollouts).to(rollouts.reward.dtype), right(rollouts), rollouts.reward.clone()
+    tokens, solved, shaped = lengths(rollouts).to(rollouts.reward.dtype), rollouts.is_correct, rollouts.reward.clone()
     for chosen in members(rollouts):
         own = tokens[chosen]
         span = own.max() - own.min()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vlrl.methods import method
-from vlrl.shaping.outcomes import lengths, right
+from vlrl.shaping.outcomes import lengths
 from vlrl.strict import Count, Rate
 from vlrl.types import Rollouts
 
@@ -44,6 +44,6 @@ def laser(rollouts: Rollouts, *, target: Count, bonus: Rate = 0.5, wrong: float 
     Returns:
         [N]
     """
-    solved = right(rollouts)
+    solved = rollouts.is_correct
     gained = solved.to(rollouts.reward.dtype) * bonus * (lengths(rollouts) <= target)
     return rollouts.reward + gained.where(solved, wrong)

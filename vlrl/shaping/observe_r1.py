@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vlrl.methods import method
-from vlrl.shaping.outcomes import lengths, members, right
+from vlrl.shaping.outcomes import lengths, members
 from vlrl.types import Rollouts
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def shortest_bonus(rollouts: Rollouts, *, bonus: float = 0.2, longer_than: int =
     Returns:
         [N]
     """
-    tokens, solved, shaped = lengths(rollouts), right(rollouts), rollouts.reward.clone()
+    tokens, solved, shaped = lengths(rollouts), rollouts.is_correct, rollouts.reward.clone()
     for chosen in members(rollouts):
         able = chosen[solved[chosen]]
         if len(able):

@@ -40,7 +40,7 @@ def trust(
     """
     if thinking not in rollouts.parts:
         raise UserError(f"shaping: trust: the score has no part {thinking!r}, only: {', '.join(rollouts.parts)}")
-    answers = rollouts.reward if rollouts.correct is None else rollouts.correct.to(rollouts.reward.dtype)
+    answers = rollouts.correctness
     thoughts = rollouts.parts[thinking].to(rollouts.reward.dtype).where(answers >= least, 0.0)
     shaped, weight = rollouts.reward.clone(), amount * math.exp(-rollouts.step / period)
     for chosen in members(rollouts):

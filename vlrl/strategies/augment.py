@@ -17,7 +17,6 @@ from vlrl.strict import Count
 from vlrl.types import Episode, Policy, Sample
 
 TOLD = "A right answer is: {}"
-RIGHT = 0.5  # `correct` from which a trace counts as successful
 VISIBLE = 0.5 / 255  # noise below half a level of brightness is rounded away
 LEAST = 0.02  # share of an answer below which there is nothing to tell
 
@@ -112,5 +111,5 @@ def _traces(policy: Any, task: Any, samples: Sequence[Sample], act: dict[str, An
     asked = [told(policy, sample, TOLD.format(answer)) for sample, answer in zip(samples, answers, strict=True)]
     fitting = {i: sample for i, sample in enumerate(asked) if sample}
     written = collect(policy, task, list(fitting.values()), 1, **act) if fitting else []
-    own = {i: e.completion for i, e in zip(fitting, written, strict=True) if e.score.correct >= RIGHT}
+    own = {i: e.completion for i, e in zip(fitting, written, strict=True) if e.score.is_correct}
     return [own.get(i, answer) for i, answer in enumerate(answers)]

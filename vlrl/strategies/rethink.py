@@ -77,7 +77,7 @@ class Rethink:
         self.metrics = {
             "rethink/asked": len(asked) / len(first), "rethink/kept": len(kept) / len(first),
             "rethink/first_accuracy": accuracy(first), "rethink/accuracy": accuracy(again) if again else 0.0,
-            "rethink/mended": sum(first[asked[n].place].score.correct < 0.5 for n in kept) / len(first),
+            "rethink/mended": sum(not first[asked[n].place].score.is_correct for n in kept) / len(first),
         }  # fmt: skip
         return episodes
 
@@ -87,7 +87,7 @@ class Rethink:
         for place, episode in enumerate(first):
             group = first[place - place % size :][:size]
             chance, shortened, neutral, which = rng.random(4)  # as many for each, whatever becomes of it
-            right = episode.score.correct >= 0.5
+            right = episode.score.is_correct
             hopeless = not right and accuracy(group) > HOPEFUL
             if episode.turns[-1].decision.cut or hopeless or chance >= self.share:
                 continue
@@ -106,7 +106,7 @@ class Rethink:
         for number, (a, episode) in enumerate(zip(asked, again, strict=True)):
             tokens, group = policy.ids(episode.turns[-1].decision)[len(a.begun) :], first[a.place].group
             few = self.shortest <= len(tokens) <= self.longest and of_group[group] < self.most
-            if few and episode.score.correct >= 0.5 and 1 + doubts(policy.codec.decode(tokens)) <= self.waits:
+            if few and episode.score.is_correct and 1 + doubts(policy.codec.decode(tokens)) <= self.waits:
                 kept.append(number)
                 of_group[group] += 1
         return kept

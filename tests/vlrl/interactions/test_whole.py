@@ -173,15 +173,6 @@ def test_a_length_that_nobody_reaches_is_refused(shaping, least):
     registry.check(config_of(task="gui_agent", shaping=[shaping], policy={"max_tokens": 64}), "x")  # turns add up
 
 
-@pytest.mark.parametrize("loss", ["disco", "gepo"])
-def test_outcomes_are_not_read_off_normalised_advantages(loss):
-    """Where most completions are right, none of them would pass for right, and the prompt teach nothing."""
-    told = refused(losses=[loss], weighing="sequence_mean")
-    assert "set advantages: [], or threshold: 0" in told
-    fits(losses=[loss], weighing="sequence_mean", advantages=[])
-    fits(losses=[{"name": loss, "threshold": 0.0}], weighing="sequence_mean")
-
-
 def test_weighings_count_long_completions_differently():
     """Coefficients of a length term tuned under one weighing mean something else under another: 4 times here."""
     mask = torch.tensor([[True] * 4, [True] + [False] * 3])
