@@ -29,6 +29,7 @@ import numpy as np
 from tasks.video.cache import Cache
 from tasks.video.reader import read
 from tasks.video.sampling import Sampling
+from vlrl.system.realtime import forbid_realtime
 from vlrl.types import Observation, Video
 
 ENCODERS = {  # codec -> encoder: its fast options; the first that this PyAV has writes the film
@@ -51,7 +52,7 @@ def film(file: Path, codec: str, seconds: int, size: tuple[int, int]) -> None:
     rng = np.random.default_rng(0)
     ground = rng.integers(40, 200, (size[1] // 8, 2 * size[0] // 8, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1)
     name = encoder(codec)
-    with av.open(str(file), "w") as container:
+    with forbid_realtime(), av.open(str(file), "w") as container:
         stream = container.add_stream(name, rate=RATE, options=ENCODERS[codec][name])
         stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
         for i in range(seconds * RATE):

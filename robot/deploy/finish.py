@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from robot.deploy.frames import Grid, features, grid, load, units
+from vlrl.system.realtime import forbid_realtime
 from vlrl.types import UserError
 
 TAKEN = "meta/vlrl_takes.json"  # in the data set: the ids of the spools in it
@@ -150,7 +151,9 @@ def _beside(out: Path) -> tuple[Path, Path]:
 def main(arguments: Sequence[str]) -> int:
     try:
         pictures = arguments[1] if len(arguments) > 1 else "auto"
-        print(json.dumps(finish(Path(arguments[0]), pictures, "corrections" in arguments[2:])))
+        with forbid_realtime():
+            counts = finish(Path(arguments[0]), pictures, "corrections" in arguments[2:])
+        print(json.dumps(counts))
     except UserError as error:
         print(json.dumps({"problem": str(error)}))
         return 2

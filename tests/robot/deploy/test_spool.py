@@ -1,19 +1,24 @@
 """Recordings: whatever happens, what was written can be read, and becomes a data set that lerobot loads."""
 
+import contextlib
 import json
 import os
 import resource
 import shutil
+import threading
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robot.deploy import finish as finishing
 from robot.deploy import recorded
+from robot.deploy.config import Record
 from robot.deploy.finish import TAKEN, finish, fits, restore, spools_of
 from robot.deploy.frames import features, grid, load
+from robot.deploy.record import finished
 from robot.deploy.spool import Spool, picture, read
 from robot.motion.body import Event, Sensed, Ticked
 from robot.robot import Signals
@@ -138,6 +143,30 @@ def test_the_data_set_loads_in_lerobot_and_grows(tmp_path) -> None:
     again = recorded.load(out, 1)  # as `vlrl replay` reads it
     assert again.hz == 25 and np.array_equal(again.actions[3], data[23]["action"].numpy())
     assert json.loads((out / "meta" / "vlrl.json").read_text())["controls"][0] == {"name": "a.pos", "unit": "deg"}
+
+
+def test_videos_are_made_without_realtime_threads(tmp_path) -> None:
+    """SVT-AV1, lerobot's encoder, would take the processors from a motion loop: as root it runs at SCHED_FIFO 99."""
+    record(spools_of(tmp_path / "data"), "one")
+    policies, processes, done = set(), set(), threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.002):
+            for child in psutil.Process().children(recursive=True):
+                with contextlib.suppress(OSError):  # it has just ended
+                    threads = os.listdir(f"/proc/{child.pid}/task")
+                    policies.update(os.sched_getscheduler(int(thread)) for thread in threads)
+                    processes.add(child.pid)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        counts = finished(Record(out=str(tmp_path / "data"), pictures="video", corrections=False))
+    finally:
+        done.set()
+        watcher.join()
+    assert counts["episodes"] == 1 and list((tmp_path / "data").rglob("*.mp4"))
+    assert processes and policies == {os.SCHED_OTHER}
 
 
 def test_killed_while_the_data_set_is_made(tmp_path) -> None:

@@ -11,6 +11,8 @@ import av
 import numpy as np
 import pytest
 
+from vlrl.system.realtime import forbid_realtime
+
 CODECS = {"h264": ("libx264", "mp4"), "vp9": ("libvpx-vp9", "webm"), "av1": ("libsvtav1", "mp4")}
 
 
@@ -48,7 +50,7 @@ def film(tmp_path) -> Callable[..., Path]:
     ) -> Path:  # fmt: skip
         encoder, ending = CODECS.get(codec, (codec, "mkv"))
         file = tmp_path / f"{name}.{ending}"
-        with av.open(str(file), "w", options=options or {}) as container:
+        with forbid_realtime(), av.open(str(file), "w", options=options or {}) as container:
             container.metadata["title"] = title
             stream = container.add_stream(encoder, rate=10)
             stream.width, stream.height, stream.pix_fmt, stream.gop_size = *size, "yuv420p", keys

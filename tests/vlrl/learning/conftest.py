@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vlrl.system.realtime import forbid_realtime
+
 NAMES = {"state": ["x", "y"], "action": ["vx", "vy"]}
 
 
@@ -53,7 +55,8 @@ def write() -> Callable[..., Path]:
             for t in range(len(episode["action"])):
                 frame = {name: values[t] if values.ndim > 1 else values[t : t + 1] for name, values in episode.items()}
                 made.add_frame({**frame, "task": "Halve it."})
-            made.save_episode()
+            with forbid_realtime():  # lerobot encodes here
+                made.save_episode()
         if finish:
             made.finalize()
         writer.open = made  # an unfinished one must live on

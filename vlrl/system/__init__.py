@@ -1,0 +1,1 @@
+"""What the operating system does for processes: scheduling, and ends. The standard library alone."""
