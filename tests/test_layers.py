@@ -19,13 +19,13 @@ PACKAGES = ("vlrl", "tasks", "rewards", "robot")
 LAYERS = {
     **dict.fromkeys(("vlrl.types", "vlrl.spelling"), ()),
     "vlrl.system": ("vlrl.system",),
-    "vlrl.credentials": ("vlrl.types",),
+    **dict.fromkeys(("vlrl.credentials", "vlrl.leases"), ("vlrl.types",)),
     "vlrl.bundled": ("vlrl.spelling",),
     "vlrl.strict": ("vlrl.bundled", "vlrl.credentials", "vlrl.types", "vlrl.spelling"),
     **dict.fromkeys(("vlrl.serve", "vlrl.serving", "vlrl.reward_model"), ("vlrl", "robot.serving")),  # policies, served
     "vlrl": ("vlrl",),
     "rewards": ("rewards",),
-    "robot": ("robot", "vlrl.types", "vlrl.strict", "vlrl.system"),
+    "robot": ("robot", "vlrl.leases", "vlrl.types", "vlrl.strict", "vlrl.system"),
     "tasks": ("tasks", "rewards", "robot", "vlrl.types", "vlrl.system"),
 }
 FINDERS = ("vlrl.commands", "vlrl.registry")  # they look up tasks and robots by name while running

@@ -13,20 +13,19 @@ from typing import Any
 
 from robot.deploy import loop
 from robot.deploy.config import Deploy, load
+from robot.deploy.ending import Ender
+from robot.deploy.finish import hold_data
 from robot.deploy.opening import moved, opened
 from robot.deploy.practice import Practising
 from robot.deploy.preflight import checklist
 from robot.deploy.record import finished
 from robot.deploy.report import write
-from robot.deploy.rig import Ender
 
 AT_ONCE = (129, 143)  # exit codes of runs that shall end now: the next one finds the recordings
 
 
 def main(options: argparse.Namespace) -> int:
-    """Runs a deployment -> its exit code: 0 done, 2 user error, 3 the governor stopped, 4 robot lost, 5 policy server
-    lost, 6 emergency stop, 7 motion process died, 129 SIGHUP, 130 Ctrl-C, 143 SIGTERM. The robot
-    is safe on all of them.
+    """Runs a deployment -> its exit code, one of `vlrl.commands.bridge.EXITS`. The robot is safe on all of them.
 
     Args:
         options: config (str), changes (list of str), dry_run (bool), out (str or None).
@@ -34,14 +33,21 @@ def main(options: argparse.Namespace) -> int:
     Raises:
         UserError: before anything moved.
     """
-    config = load(options.config, options.changes)
+    config, ender = load(options.config, options.changes), Ender()
     out = Path(options.out or config.out or f"runs/deploy_{Path(options.config).stem}")
-    if config.record and config.record.finish:
-        _finish(config)
-    ender = Ender()
     with _signals(ender, config.safety.estop.signals), contextlib.ExitStack() as stack:
+        lease = stack.enter_context(hold_data(Path(config.record.out))) if config.record else None
+        return _deploy(config, out, lease, ender, options.dry_run)
+    return ender.code  # a second signal
+
+
+def _deploy(config: Deploy, out: Path, lease: int | None, ender: Ender, dry_run: bool) -> int:
+    """Args: lease: descriptor of the lease of the data set; None: nothing is recorded."""
+    if _finish(config, lease, ender):
+        return ender.code
+    with contextlib.ExitStack() as stack:
         rig, recorder, practice = opened(stack, config, ender)
-        if options.dry_run:
+        if dry_run:
             print(checklist(rig))
             return 0
         code, cause = loop.run(rig, recorder, practice)
@@ -50,23 +56,22 @@ def main(options: argparse.Namespace) -> int:
         result = {**rig.ledger.result(), "exit": {"code": code, "cause": cause}, "practice": _practised(practice)}
     facts = {"policy": f"{rig.client.model}", "robot": _named(config), "mode": config.policy.mode}
     write(out, {**result, "facts": facts, "config": config.model_dump(mode="json", exclude_unset=True)}, rig.ledger)
-    if (
-        config.record and config.record.finish and code not in (129, 143)
-    ):  # it shall end now; the next run finds the recordings
-        _finish(config)
+    if code not in AT_ONCE and _finish(config, lease, ender) and not code:
+        code, cause = ender.code, "interrupted"
     _say_end(result, code, cause, out)
     return code
 
 
 @contextlib.contextmanager
 def _signals(ender: Ender, stops: Sequence[str]) -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP end the run between two looks; a second one at once, and the motion process does the
-    rest. Those named `stops` are an emergency stop, here as in the motion process."""
+    """SIGINT, SIGTERM and SIGHUP end the run between two looks; a second one ends the `with` at once, and the motion
+    process does the rest. Those named `stops` are an emergency stop, here as in the motion process."""
 
     def end(number: int, frame: object) -> None:
-        if ender.code:
+        second, ender.code = bool(ender.code), ender.code or 128 + number
+        ender.signals += 1
+        if second and not ender.finishing:
             raise KeyboardInterrupt
-        ender.code = 128 + number
 
     def stop(number: int, frame: object) -> None:
         ender.stopped = True
@@ -77,6 +82,8 @@ def _signals(ender: Ender, stops: Sequence[str]) -> Iterator[None]:
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
+    except KeyboardInterrupt:
+        print("vlrl: a second signal: ended at once, without a report; recordings are kept", file=sys.stderr)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -92,13 +99,19 @@ def _practised(practice: Practising | None) -> dict[str, int] | None:
     return {"resets": practice.resets, "missed": practice.missed, "recoveries": practice.rig.ledger.recoveries}
 
 
-def _finish(config: Deploy) -> None:
-    told = finished(config.record)
+def _finish(config: Deploy, lease: int | None, ender: Ender) -> bool:
+    """Makes a data set of the recordings that wait, where the config says so -> whether a signal ended that."""
+    if not (config.record and config.record.finish):
+        return False
+    signals, ender.finishing = ender.signals, True
+    told = finished(config.record, lease, ender)
+    ender.finishing = False
     if "problem" in told:
         print(f"vlrl: {told['problem']}", file=sys.stderr)
     elif told.get("episodes"):
         driven = f", {told['corrections']} corrections" if told["corrections"] else ""
         print(f"{config.record.out}: {told['episodes']} episodes more, {told['frames']} frames{driven}")
+    return ender.signals > signals
 
 
 def _named(config: Deploy) -> str:
@@ -128,8 +141,11 @@ def replay_main(options: argparse.Namespace) -> int:
     config = load(options.config, options.changes)
     recorded = load_recorded(Path(options.dataset), options.episode)
     ender = Ender()
+    told = None
     with _signals(ender, ()):
         told = replay(recorded, moved(config), ender)
+    if told is None:  # a second signal
+        return ender.code
     if getattr(options, "json", False):
         print(json.dumps(told, allow_nan=False))
     else:

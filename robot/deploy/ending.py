@@ -11,6 +11,19 @@ from robot.robot import Signals
 STOPPED, LOST, SERVER, EMERGENCY, DIED = 3, 4, 5, 6, 7  # exit codes
 
 
+class Ender:
+    """What signals' handlers set.
+
+    Attributes:
+        code: of the first signal that ends the run, 128 and its number; 0: none came.
+        signals: how many of those came. A second one raises KeyboardInterrupt, but not while `finishing`.
+        stopped: whether an emergency stop came.
+    """
+
+    code = signals = 0
+    finishing = stopped = False
+
+
 @dataclass(frozen=True)
 class Ending:
     """How an episode ended. `code`: of the run, if it cannot go on; else 0. `success` None: nobody knows."""

@@ -1,11 +1,14 @@
 """Spools -> a LeRobotDataset v3, written by lerobot itself. Runs as a process of its own: it loads torch.
 
-`python -m robot.deploy.finish OUT [png|video|auto] [corrections]` takes every spool of OUT.spool into the data set OUT.
-Whenever it is killed, OUT is as it was before or whole, and no spool is gone that OUT does not hold.
+`python -m robot.deploy.finish OUT [png|video|auto] [corrections] [lease=FD]` takes every spool of OUT.spool into the
+data set OUT; `lease`: the inherited descriptor of its lease, which whoever started it holds.
+Whenever it is killed, OUT is as it was before or whole, and no spool is gone that OUT does not hold. A take that OUT
+has, by its id, is not taken again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -16,11 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from robot.deploy.frames import Grid, features, grid, load, units
+from vlrl.leases import hold, sign
 from vlrl.system.realtime import forbid_realtime
 from vlrl.types import UserError
 
 TAKEN = "meta/vlrl_takes.json"  # in the data set: the ids of the spools in it
 LARGE = 128  # pixels, above which `auto` makes videos
+PICTURES = ("png", "video", "auto")
 
 
 def spools_of(out: Path) -> Path:
@@ -28,13 +33,24 @@ def spools_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.spool")
 
 
+def hold_data(out: Path) -> contextlib.AbstractContextManager[int]:
+    """The lease of a data set, its corrections and its spools: one recorder or one finisher at a time.
+
+    Raises:
+        UserError: another process holds it.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    return hold(out.with_name(f".{out.name}.lease"), f"record.out: {out}", "wait for its end, or name another folder")
+
+
 def finish(out: Path, pictures: str = "auto", corrections: bool = True) -> dict[str, int]:
     """Takes all spools of `out` into it -> counts: episodes, frames, corrections, lost (ticks that were not kept).
+
+    The caller holds `hold_data(out)`.
 
     Raises:
         UserError: lerobot is missing, or a recording does not fit into the data set that is there.
     """
-    restore(out)
     paths = sorted(spools_of(out).glob("*.spool"))
     kept = _extend(out, paths, pictures, lambda made: [range(len(made))] if len(made) > 1 else [])
     beside = out.with_name(f"{out.name}-corrections")
@@ -70,6 +86,7 @@ def fits(out: Path, wanted: dict[str, dict[str, Any]], fps: int) -> str:
 
 def _extend(out: Path, paths: Sequence[Path], pictures: str, stretches: Callable[[Grid], list[range]]) -> Counter[str]:
     """Appends what the data set does not have yet: to a copy, which then takes its place."""
+    restore(out)
     held = json.loads((out / TAKEN).read_text(encoding="utf-8")) if (out / TAKEN).is_file() else []
     old, new = _beside(out)
     dataset, counts = None, Counter()
@@ -150,9 +167,11 @@ def _beside(out: Path) -> tuple[Path, Path]:
 
 def main(arguments: Sequence[str]) -> int:
     try:
-        pictures = arguments[1] if len(arguments) > 1 else "auto"
-        with forbid_realtime():
-            counts = finish(Path(arguments[0]), pictures, "corrections" in arguments[2:])
+        out, pictures = Path(arguments[0]), next((each for each in arguments[1:] if each in PICTURES), "auto")
+        inherited = [int(each.removeprefix("lease=")) for each in arguments[1:] if each.startswith("lease=")]
+        with contextlib.nullcontext(inherited[0]) if inherited else hold_data(out) as lease, forbid_realtime():
+            sign(lease)  # this process is the one that others have to wait for
+            counts = finish(out, pictures, "corrections" in arguments[1:])
         print(json.dumps(counts))
     except UserError as error:
         print(json.dumps({"problem": str(error)}))

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from robot.deploy.chunks import Chunks
 from robot.deploy.config import Deploy, Served
 from robot.deploy.connect import connected
+from robot.deploy.ending import Ender
 from robot.deploy.hands import Hands
 from robot.deploy.keys import Keys
 from robot.deploy.ledger import Ledger
@@ -17,7 +18,7 @@ from robot.deploy.practice import check as check_practice
 from robot.deploy.preflight import check
 from robot.deploy.record import Recorder
 from robot.deploy.reset import pose_of
-from robot.deploy.rig import Ender, Rig, shown, told_of, wants
+from robot.deploy.rig import Rig, shown, told_of, wants
 from robot.deploy.scene import BodyScene, Operator, Scene
 from robot.deploy.scene_emulator import EmulatorScene
 from robot.deploy.scene_served import ServedScene

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from robot.deploy.config import Deploy, Record
+from robot.deploy.ending import Ender
 from robot.deploy.finish import fits, spools_of
 from robot.deploy.frames import features
 from robot.deploy.sight import Seen
@@ -22,6 +24,7 @@ from robot.motion.messages import About
 from vlrl.types import UserError
 
 LARGE = 128  # pixels of a picture from which on `auto` makes videos
+LOOK_S = 0.1  # between two looks for a signal while the data set is made
 
 
 class Recording:
@@ -99,18 +102,36 @@ def waiting(out: Path) -> int:
     return len(list(spools_of(out).glob("*.spool")))
 
 
-def finished(record: Record) -> dict[str, Any]:
-    """Makes a data set of what waits, in a process of its own -> its counts, or {"problem"}. Nothing is lost by one."""
+def finished(record: Record, lease: int, ender: Ender) -> dict[str, Any]:
+    """Makes a data set of what waits, in a process of its own -> its counts, or {"problem"}. Nothing is lost by one.
+
+    Args:
+        lease: descriptor of the data set's lease, which the process inherits.
+        ender: a signal that comes meanwhile ends the process.
+    """
     out = Path(record.out)
     if not waiting(out) and not out.with_name(f".{out.name}.old").exists():
         return {}
     command = [sys.executable, "-m", "robot.deploy.finish", str(out), record.pictures]
-    command += ["corrections"] if record.corrections else []
-    path = os.pathsep.join(filter(None, sys.path))
-    done = subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
+    command += [f"lease={lease}", *(["corrections"] if record.corrections else [])]
+    said, errors = _outcome(command, lease, ender)
     with contextlib.suppress(ValueError, IndexError):
-        return dict(json.loads(done.stdout.splitlines()[-1]))
-    said = (done.stderr.strip().splitlines() or ["no reason"])[-1]
-    return {"problem": f"record: the data set was not made ({said}); {spools_of(out)} keeps the recordings"}
+        return dict(json.loads(said.splitlines()[-1]))
+    why = (errors.strip().splitlines() or ["no reason"])[-1]
+    return {"problem": f"record: the data set was not made ({why}); {spools_of(out)} keeps the recordings"}
+
+
+def _outcome(command: Sequence[str], lease: int, ender: Ender) -> tuple[str, str]:
+    """What a finisher printed to both its outputs. In a session of its own: a terminal's Ctrl-C is for this process."""
+    path, signals = os.pathsep.join(filter(None, sys.path)), ender.signals
+    process = subprocess.Popen(
+        command, env=os.environ | {"PYTHONPATH": path}, text=True, pass_fds=(lease,), start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=LOOK_S)
+        if ender.signals > signals:
+            os.killpg(process.pid, signal.SIGKILL)  # at any moment the data set is as it was, or whole
+            process.communicate()
+            return "", "ended by a signal"

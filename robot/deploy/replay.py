@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from robot.deploy.ending import Ender
 from robot.deploy.recorded import Recorded
-from robot.deploy.rig import PAUSE_S, Ender
+from robot.deploy.rig import PAUSE_S
 from robot.motion.body import Ticked
 from robot.motion.process import Motion
 from robot.motion.timeline import Plan

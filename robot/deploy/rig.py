@@ -13,6 +13,7 @@ import numpy as np
 from robot.deploy.board import told
 from robot.deploy.chunks import Chunks
 from robot.deploy.config import Deploy
+from robot.deploy.ending import Ender
 from robot.deploy.hands import Hands
 from robot.deploy.keys import Keys
 from robot.deploy.ledger import Ledger
@@ -32,13 +33,6 @@ PAUSE_S = 0.003  # between two looks at everything; an answer ends it at once
 SHOW_S = 0.1  # between two pictures of the run on the page
 
 NOTHING: Mapping[str, Seen] = MappingProxyType({})
-
-
-class Ender:
-    """What signals' handlers set: why the run should end, an exit code or 0; whether it is an emergency stop."""
-
-    code = 0
-    stopped = False
 
 
 @dataclass(eq=False)

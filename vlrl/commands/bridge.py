@@ -8,6 +8,19 @@ from pathlib import Path
 
 from vlrl.commands.base import Commands, quiet, takes_changes
 
+EXITS = """exit codes; the robot is left safe on all of them:
+  0    done
+  2    a mistake that you can mend, named in one line
+  3    the governor stopped the robot
+  4    the robot or its bus was lost
+  5    the policy server was lost
+  6    emergency stop
+  7    the motion process died
+  129, 130, 143   SIGHUP, Ctrl-C, SIGTERM: the run ends in order, with its report. Ctrl-C makes the data set first;
+       after the others the next run does. A signal while the data set is made ends that; recordings are kept.
+       A second signal during the run ends it at once, with the first one's code and without a report
+"""
+
 
 def add(commands: Commands) -> None:
     for subject in (_add_serve, _add_deploy, _add_emulate, _add_trial, _add_learning):
@@ -33,7 +46,8 @@ def _add_serve(commands: Commands) -> None:
 
 
 def _add_deploy(commands: Commands) -> None:
-    deploy = commands.add_parser("deploy", help="run a served policy on a robot")
+    deploy = commands.add_parser("deploy", help="run a served policy on a robot", epilog=EXITS,
+                                 formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     deploy.add_argument("config", help="for example configs/deploy/so101.yaml")
     takes_changes(deploy)
     deploy.add_argument("--dry-run", action="store_true", help="open and check everything, send nothing")
