@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from robot.deploy import finish as finishing
 from robot.deploy import recorded
 from robot.deploy.config import Record
+from robot.deploy.ending import Ender
 from robot.deploy.finish import TAKEN, finish, fits, restore, spools_of
 from robot.deploy.frames import features, grid, load
 from robot.deploy.record import finished
@@ -161,7 +162,8 @@ def test_videos_are_made_without_realtime_threads(tmp_path) -> None:
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        counts = finished(Record(out=str(tmp_path / "data"), pictures="video", corrections=False))
+        with finishing.hold_data(tmp_path / "data") as lease:
+            counts = finished(Record(out=str(tmp_path / "data"), pictures="video", corrections=False), lease, Ender())
     finally:
         done.set()
         watcher.join()
