@@ -113,6 +113,21 @@ def test_batch_norm_gives_mean_zero_and_at_most_unit_variance(values):
     assert float(normal.var(correction=0)) == pytest.approx(min(1.0, variance / 1e-6), abs=1e-6)
 
 
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_batch_norm_divides_by_the_deviation_that_a_recipe_names(ddof):
+    """PPO's and SPO's released code divide by the Bessel-corrected deviation: small batches would move further."""
+    advantage = torch.tensor([1.0, 2.0, 4.0, -3.0], dtype=torch.float64)
+    normal = batch_norm(rollouts_of(advantage.tolist(), [0, 1, 2, 3]), advantage, ddof=ddof)
+    torch.testing.assert_close(normal, (advantage - advantage.mean()) / advantage.std(correction=ddof))
+
+
+def test_advantages_stay_within_the_mask():
+    """What an estimator leaves on padding and forced tokens would enter means and reports of advantages."""
+    mask = torch.tensor([[True, True, False], [False, True, False]])
+    rollouts = rollouts_of([0.0, 0.0], [0, 1], mask)
+    assert torch.equal(estimate(rollouts, [lambda rollouts, advantage: torch.ones(2, 3)]), mask.float())
+
+
 def test_batch_norm_refuses_token_level_advantages():
     """Normalising after shaping would silently move the shaped tokens' mean."""
     with pytest.raises(ValueError, match="before token-level shaping"):

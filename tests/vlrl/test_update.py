@@ -19,6 +19,7 @@ from vlrl.losses.clipped import ppo_clip
 from vlrl.losses.imitation import likelihood
 from vlrl.losses.regression import reg_grpo
 from vlrl.losses.regularisers import entropy, kl
+from vlrl.losses.sequence import gspo
 from vlrl.types import Decision, Episode, Evaluation, Observation, Rollouts, Sample, Step, Turn
 from vlrl.update import Updater, minibatches
 from vlrl.weighing import constant, sequence_mean, token_mean
@@ -127,10 +128,13 @@ def test_micro_batches_do_not_change_the_gradient(weigh, micro):
 
 @pytest.mark.parametrize("weigh", [token_mean, sequence_mean])
 @pytest.mark.parametrize("micro", [None, 2])
-def test_what_was_not_carried_out_moves_nothing(weigh, micro):
+@pytest.mark.parametrize("term", [TERMS[0], gspo])
+def test_what_was_not_carried_out_moves_nothing(weigh, micro, term):
     """A robot's policy would learn from controls that were never sent, because the episode was over."""
-    policy, half = Bigrams(0), []
-    episodes = episodes_of(policy)
+    older, half = Bigrams(0), []
+    with torch.no_grad():  # off-policy: a loss of whole sequences sees the ratios of all its units
+        older.after += 0.2 * Bigrams(1).after
+    episodes = episodes_of(older)
     for episode in episodes:
         (turn,) = episode.turns
         n = math.ceil(len(turn.decision.logprobs) / 2)
@@ -142,11 +146,22 @@ def test_what_was_not_carried_out_moves_nothing(weigh, micro):
     after = []
     for given_ in (episodes, half):
         policy, rollouts = Bigrams(0), columns(given_)
-        step = updater_of(policy, [TERMS[0], entropy], weigh, micro=micro).step
+        step = updater_of(policy, [term, entropy], weigh, micro=micro).step
         step(decisions_of(given_), rollouts, estimate(rollouts, [group]), (0, 0))
         after.append(policy.state_dict())
     assert (after[0]["after"] - Bigrams(0).after).abs().max() > 1e-4
     assert all((after[0][name] - after[1][name]).abs().max() < 1e-6 for name in after[0])
+
+
+@pytest.mark.parametrize("weigh", [token_mean, sequence_mean])
+@pytest.mark.parametrize("micro", [None, 1])
+def test_the_weights_of_each_optimizer_step_sum_to_one(weigh, micro):
+    """More minibatches would mean a smaller step of each, and another learning rate."""
+    policy = Bigrams(0)
+    ones = [lambda now, batch: 0 * now.logprobs + 1]
+    totals = updater_of(policy, ones, weigh, micro=micro, parts=3).step(*step_of(policy), (0, 0))
+    assert totals.updates == 3
+    assert totals.loss == pytest.approx(1, abs=1e-6)
 
 
 @pytest.mark.parametrize("micro", [1, 2])
