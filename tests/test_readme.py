@@ -37,12 +37,12 @@ def test_the_guides_task_trains(tmp_path):
     assert train(tmp_path, "task=digit_sum:DigitSum")["rollouts"] == 4
 
 
-def test_the_readmes_and_the_guides_methods_train(tmp_path):
-    """A newcomer's first methods and reward, typed from the README and the guides, must run with their options."""
-    (tmp_path / "bounded.py").write_text(block("README.md", "bounded.py"))
+def test_the_guides_methods_train(tmp_path):
+    """A newcomer's first methods and reward, typed from the guides, must run with their options."""
+    (tmp_path / "my_methods.py").write_text(block("docs/guides/own_method.md", "my_methods.py"))
     (tmp_path / "my_losses.py").write_text(block("docs/guides/own_method.md", "my_losses.py"))
     (tmp_path / "short_answers.py").write_text(block("docs/guides/own_reward.md", "short_answers.py"))
-    advantages = 'advantages=[{name: "bounded:bounded", bound: 0.5}]'
+    advantages = 'advantages=[{name: "my_methods:leave_one_out", scale: 0.5}]'
     losses = 'losses=[{name: "my_losses:bounded_reinforce", most: 0.1}]'
     process = 'process=[{name: "short_answers:brief", amount: 0.2}]'
     assert train(tmp_path, advantages, losses, process)["updates"] == 1
