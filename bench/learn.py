@@ -2,9 +2,7 @@
 
     python bench/learn.py [--tasks gui_grounding detection ...] [--methods GRPO MSSR] [--seeds 3] [--jobs 2]
 
-The commands in the head of a task's config are run first where their output is missing: screenshots, starting models.
-Every run is `vlrl train` in its own process with one thread; a run that has finished is not repeated. The column
-`constant` is the accuracy of the one answer that is right most often on the evaluation's samples.
+Every run is `vlrl train` in its own process with one thread; a run that has finished is not repeated.
 """
 
 from __future__ import annotations
@@ -12,19 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
-import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean
 
-import yaml
-
-from tasks.check import best_constant
-from vlrl import registry
 from vlrl.config import load
 
 ROOT = Path(__file__).parents[1]
@@ -68,48 +60,18 @@ def run(folder: Path, task: str, changed: Sequence[str], seed: int) -> dict:
     """One training run of a task's config, with changes, into a folder -> its summary."""
     summary = folder / "summary.json"
     if not summary.exists():
-        command = ["train", f"configs/{task}.yaml", *changed, f"out={folder}", f"seed={seed}"]
-        run_vlrl(command, folder.with_suffix(".log"))
+        command = [sys.executable, "-m", "vlrl.cli", "train", f"configs/{task}.yaml", *changed]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with folder.with_suffix(".log").open("w") as file:
+            subprocess.run(
+                [*command, f"out={folder}", f"seed={seed}"], cwd=ROOT, env=environment, stdout=file, stderr=file,
+                check=True,
+            )  # fmt: skip
     return json.loads(summary.read_text())
 
 
-def run_vlrl(arguments: Sequence[str], log: Path) -> None:
-    """A `vlrl` command in a process of its own with one thread, its output in a file."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    with log.open("w") as file:
-        command = [sys.executable, "-m", "vlrl.cli", *arguments]
-        if subprocess.run(command, cwd=ROOT, env=environment, stdout=file, stderr=file).returncode:
-            sys.exit(f"vlrl {shlex.join(arguments)} failed; its last lines ({log}):\n{log.read_text()[-2000:]}")
-
-
-def head_commands(config: Path) -> Iterator[list[str]]:
-    """The `vlrl` commands in the first comment of a config and of its bases, innermost base first."""
-    text = config.read_text()
-    if base := yaml.safe_load(text).get("base"):
-        yield from head_commands(config.parent / base)
-    lines = [line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#")]
-    for command in re.findall(r"vlrl (?:capture|warmstart|record)[^(`\n]*", "\n".join(lines).replace("\\\n", "")):
-        yield shlex.split(command)[1:]
-
-
-def prepare(task: str, logs: Path) -> None:
-    """Runs the commands in the head of a task's config whose output is missing."""
-    for arguments in head_commands(ROOT / "configs" / f"{task}.yaml"):
-        named = arguments[arguments.index("--out") + 1] if "--out" in arguments else f"runs/{Path(arguments[1]).stem}"
-        if not (ROOT / named).exists():
-            print(f"{task}: vlrl {shlex.join(arguments)}", file=sys.stderr)
-            run_vlrl(arguments, logs / f"{Path(named).name}.log")
-
-
-def constant(task: str) -> str:
-    """The held-out accuracy of the best constant answer; empty where episodes have no single answer."""
-    config = load(ROOT / "configs" / f"{task}.yaml")
-    made = registry.make_task(config)
-    return f"{best_constant(made, config.eval.samples).accuracy:.3f}"
-
-
-def format_interval(measured: dict) -> str:
+def shown(measured: dict) -> str:
     return f"{measured['value']:.3f} [{measured['low']:.3f}, {measured['high']:.3f}]"
 
 
@@ -135,9 +97,9 @@ def main() -> None:
     for (task, method), futures in runs.items():
         done = [future.result() for future in futures]
         gain = mean(s["after"]["value"] - s["before"]["value"] for s in done)
-        after = "<br>".join(format_interval(s["after"]) for s in done)
+        after = "<br>".join(shown(s["after"]) for s in done)
         print(
-            f"| {TASKS[task]} | {method} | {format_interval(done[0]['before'])} | {after} | {100 * gain:+.0f} points "
+            f"| {TASKS[task]} | {method} | {shown(done[0]['before'])} | {after} | {100 * gain:+.0f} points "
             f"| {done[0]['rollouts']:,} | {done[0]['updates']:,} | {mean(s['cpu_s'] for s in done):.0f} |"
         )
 
