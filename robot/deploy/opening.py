@@ -25,6 +25,7 @@ from robot.deploy.scene_served import ServedScene
 from robot.deploy.serve import served
 from robot.deploy.sight import Eyes
 from robot.deploy.view import View
+from robot.motion.ports import hold_ports
 from robot.motion.process import Motion
 from robot.robot import RobotError
 from robot.serving.client import Client
@@ -42,6 +43,9 @@ def opened(stack: contextlib.ExitStack, config: Deploy, ender: Ender) -> tuple[R
     Raises:
         UserError: something is missing, or two things do not fit.
     """
+    with hold_ports(config.robot, "robot"):  # before it takes minutes to find out; the motion process holds them
+        pass
+    stack.enter_context(hold_ports(config.teleop.options if config.teleop else {}, "teleop"))
     keys = stack.enter_context(Keys(config.safety.estop.keys))
     view = _view(stack, config)
     if config.practice:  # before it takes minutes to find out

@@ -23,6 +23,7 @@ from robot.motion.watch import prioritise
 
 GOODBYE = b"."
 QUIET = 0  # the count while nothing is to be counted
+END_S = 0.5  # seconds in which a process that was killed is gone, unless a driver keeps it in the kernel
 
 
 class Guardian:
@@ -106,7 +107,10 @@ def _wait(heard: int, count: mmap.mmap, hang_s: float, parent: int) -> str:
     last, since = QUIET.to_bytes(8, "little"), time.monotonic()
     while True:
         if select.select([heard], [], [], hang_s / 4)[0]:
-            return "" if os.read(heard, 1) == GOODBYE else "the motion process died"
+            if os.read(heard, 1) == GOODBYE:
+                return ""
+            _await_end(parent)
+            return "the motion process died"
         if os.getppid() != parent:  # a process that it started may still hold the pipe
             return "the motion process died"
         now, beats = time.monotonic(), count[:]
@@ -115,7 +119,15 @@ def _wait(heard: int, count: mmap.mmap, hang_s: float, parent: int) -> str:
         elif now - since > hang_s:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(parent, signal.SIGKILL)  # two that write to one bus would be worse than none
+            _await_end(parent)
             return f"the motion process hung for {now - since:.1f} s and was killed"
+
+
+def _await_end(parent: int) -> None:
+    """Until the process has closed all its files: its pipe may go before its port, which it had for itself alone."""
+    until = time.monotonic() + END_S
+    while os.getppid() == parent and time.monotonic() < until:
+        time.sleep(0.001)
 
 
 def _say(why: str, how: str, ms: float, problems: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from robot.motion.limits import Safety
 from robot.motion.line import Line
 from robot.motion.messages import About, Timing
 from robot.motion.pictures import Pictures, memory
+from robot.motion.ports import hold_ports
 from robot.motion.timeline import Plan
 from robot.process import ALONE
 from robot.robot import RobotError
@@ -58,7 +60,7 @@ class Motion:
             were not read within `SEEN` ticks.
 
     Raises:
-        UserError: there is no such body, or it cannot be made, connected or held to these limits.
+        UserError: there is no such body, it cannot be made, connected or held to these limits, or its port is in use.
         RobotError: the process died.
     """
 
@@ -72,9 +74,11 @@ class Motion:
         self._about: About | None = None
         self._last_words: Mapping[str, Any] | None = None
         self._failed, self._gone = "", False
+        self._ports = contextlib.ExitStack()
+        leases = self._ports.enter_context(hold_ports(body, "robot"))
         self._memory = memory()
         self._pictures = Pictures(self._memory.fileno())
-        self._process, self._line = _start(self._memory.fileno())
+        self._process, self._line = _start(self._memory.fileno(), leases)
         self._reader = threading.Thread(target=self._read, name="motion", daemon=True)
         self._reader.start()
         self._tell("first", {"body": dict(body), "safety": safety.model_dump(mode="json", exclude_unset=True)})
@@ -190,6 +194,7 @@ class Motion:
         self._reader.join()
         self._line.close()
         self._memory.close()
+        self._ports.close()  # a guardian that is still at work holds its own
         return self._exit()
 
     def _exit(self) -> Exit:
@@ -260,13 +265,16 @@ class Motion:
             self._began, self._first = fields["began"], ticked
 
 
-def _start(memory_file: int) -> tuple[subprocess.Popen[bytes], Line]:
-    """The process and the line to it. In a session of its own: Ctrl-C in a terminal is for its parent."""
+def _start(memory_file: int, leases: Sequence[int]) -> tuple[subprocess.Popen[bytes], Line]:
+    """The process and the line to it. In a session of its own: Ctrl-C in a terminal is for its parent.
+
+    It and its guardian inherit the leases, so that a port is held until both are gone.
+    """
     ours, theirs = socket.socketpair()
     inherited = (theirs.fileno(), memory_file)
     process = subprocess.Popen(
         [sys.executable, "-m", "robot.motion.main", *map(str, inherited)],
-        pass_fds=inherited,
+        pass_fds=(*inherited, *leases),
         env=os.environ | ALONE | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stdin=subprocess.DEVNULL,
         stdout=2,  # what a driver prints is no result of ours

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from robot.motion.ports import claim
+
 TRIES = 3  # for each servo that is to be made safe
 SPEED_MODE = 1  # Operating_Mode of wheels, with Feetech and Dynamixel
 HEALTH = {  # register -> name, and the factor to its unit
@@ -53,11 +55,16 @@ def guard(bus: Any) -> None:
 
 
 def _guarded(kind: type) -> type:
-    """An SDK's PortHandler without the three faults above."""
+    """An SDK's PortHandler without the three faults above, and alone at its port."""
 
     class Guarded(kind):
         # one thread uses it: the flag only ever says that an exception left it standing, and then blocks the bus
         is_using = property(lambda self: False, lambda self, value: None)
+
+        def setupPort(self, cflag_baud: int) -> bool:  # noqa: N802
+            opened = super().setupPort(cflag_baud)
+            claim(self.ser.fileno(), self.port_name)
+            return opened
 
         def clearPort(self) -> None:  # noqa: N802
             self.ser.reset_input_buffer()  # a reply that is still there answers an older question
