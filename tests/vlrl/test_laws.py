@@ -26,6 +26,9 @@ EXEMPT = {
     "losses.mirror_descent": {
         "ratio_one": "the policy gradient of whole completions: longer ones count more (tests/vlrl/test_kimi.py)"
     },
+    "losses.completion_clip": {
+        "ratio_one": "the policy gradient of whole completions: longer ones count more (test_recipe_gradients.py)"
+    },
     "losses.disco": {"ratio_one": "pushes right completions above wrong ones; the size of advantages does not count"},
     "losses.gepo": {"ratio_one": "pushes right completions above wrong ones; the size of advantages does not count"},
     "losses.sft": {"ratio_one": "imitates demonstrations, whatever the advantage"},

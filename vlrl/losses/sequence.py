@@ -34,6 +34,24 @@ def gspo(now: Evaluation, batch: Batch, *, low: Rate = 3e-4, high: Rate = 4e-4, 
     return coef * (gain * ratio).maximum(gain * ratio.clamp(1 - low, 1 + high))[:, None] * batch.mask
 
 
+@method(
+    needs=("sequence_mean",), source="RLOO, arXiv 2402.14740; the clipped ratio: TRL 1.16, RLOOTrainer", vanishes=True
+)
+def completion_clip(now: Evaluation, batch: Batch, *, low: Rate = 0.2, high: Rate = 0.2, coef: float = 1.0) -> Tensor:
+    """`max(-A s, -A clip(s, 1 - low, 1 + high))` per completion, s = p_now / p_old of the whole completion.
+
+    At the first update after sampling s is 1 and the gradient is REINFORCE's, `-A sum_t grad log p_t`: a completion is
+    one action, and a long one counts with all of its tokens. A is the completion's mean advantage. Each decision of an
+    episode of several turns is a completion. `gspo` takes s to the power of 1 / length.
+
+    Returns:
+        [b, T], the completion's loss at each of its tokens, 0 outside the mask.
+    """
+    ratio = log_ratio(now, batch).sum(1).clamp(-20.0, 20.0).exp()
+    gain = -token_means(batch.advantage, batch.mask)
+    return coef * (gain * ratio).maximum(gain * ratio.clamp(1 - low, 1 + high))[:, None] * batch.mask
+
+
 @method(needs=("sequence_mean",), level="token", source="GSPO-token, arXiv 2507.18071, Eq. 13-15", vanishes=True)
 def gspo_token(now: Evaluation, batch: Batch, *, low: Rate = 3e-4, high: Rate = 4e-4, coef: float = 1.0) -> Tensor:
     """GSPO for advantages that differ from token to token: `sg(s) p_t / sg(p_t)` takes the place of s.
