@@ -6,12 +6,15 @@ import json
 import runpy
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import vlrl
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
-SCRIPTS = sorted(file.name for file in EXAMPLES.glob("*.py"))
+SCRIPTS = sorted(file.name for file in EXAMPLES.glob("*.py") if file.name != "one_page.py")  # has a test of its own
 NOTEBOOKS = sorted(file.name for file in EXAMPLES.glob("*.ipynb"))
 SAYS = {  # what a newcomer reads at the end
     "own_method.py": "own: held out",
@@ -38,6 +41,20 @@ def test_scripts_run(name, folder, capsys) -> None:
     """The first thing that a newcomer copies would end in a traceback."""
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     assert SAYS[name] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("method", ["grpo", "mssr"])
+def test_one_page_trains_what_the_trainer_does(method, folder) -> None:
+    """The reader's map of the trainer would show another method than the one that runs."""
+    page = runpy.run_path(str(EXAMPLES / "one_page.py"))
+    sizes = {"steps": 3, "prompts": 8, "group_size": 4} if method == "grpo" else {"steps": 3, "prompts": 32, "pool": 64}
+    rows = page["train"](replace(page[method.upper()], **sizes))
+    changes = {f"train.{name}": value for name, value in sizes.items() if name != "pool"}
+    recipe = ["recipes/mssr", {"sampler.limit": 64}] if method == "mssr" else []
+    config = vlrl.load_config("gui_grounding", *recipe, changes | {"eval.samples": 1, "log.trackers": [], "out": "run"})
+    run = vlrl.train(config)
+    for name in rows[0]:
+        assert run.curve(name)[1] == pytest.approx([row[name] for row in rows], rel=1e-4, abs=1e-6), name
 
 
 @pytest.mark.slow
