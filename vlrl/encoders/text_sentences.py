@@ -41,7 +41,12 @@ class Sentences:
         for start in range(0, len(texts), self.batch):
             chosen = [text[:MOST].encode("utf-8", "replace").decode() for text in texts[start : start + self.batch]]
             given = self._tokenizer(
-                chosen, padding=True, truncation=True, max_length=self.max_tokens, return_tensors="pt"
+                chosen,
+                padding=True,
+                truncation=True,
+                max_length=self.max_tokens,
+                return_tensors="pt",
+                split_special_tokens=True,
             ).to(self._model.device)
             with torch.no_grad():
                 states = self._model(**given).last_hidden_state.float()

@@ -89,6 +89,7 @@ class Vllm(Dialect):
     def ask(self, asked: Asked, options: Options) -> tuple[str, dict[str, Any]]:
         if asked.begun:
             raise UserError("policy.engine: vLLM begins no completions with given tokens beside images: use api: vlrl")
+        self.codec.check_sendable(asked.shown)
         body = {
             "model": self.model, "messages": [{"role": "user", "content": content(asked, self.pictures(asked))}],
             "n": asked.count, "seed": asked.seed, "max_tokens": options.max_tokens, "stop": list(options.stop),
@@ -121,6 +122,7 @@ class Sglang(Dialect):
         if asked.begun:
             raise UserError("policy.engine: SGLang begins no completions with given tokens beside images: "
                             "use api: vlrl")  # fmt: skip
+        self.codec.check_sendable(asked.shown)
         sampling = {
             "n": asked.count, "max_new_tokens": options.max_tokens, "temperature": options.temperature, "top_p": 1.0,
             "stop": list(options.stop), "stop_token_ids": list(self.codec.stop_ids), "sampling_seed": asked.seed,

@@ -39,11 +39,11 @@ def numbers(logprobs: Sequence[float]) -> tuple[float, ...]:
 def same_prompt(theirs: Sequence[int], asked: Asked, image_id: int) -> None:
     """UserError where a server reads another prompt than the trainer; an image may stand as one placeholder or all."""
     own = asked.prompt.ids.tolist()
-    if list(theirs) not in (own, _short(own, image_id)):
+    if list(theirs) not in (own, collapse_placeholders(own, image_id)):
         raise UserError(OTHER_PROMPT.format(len(theirs), len(own)))
 
 
-def _short(ids: Sequence[int], image_id: int) -> list[int]:
+def collapse_placeholders(ids: Sequence[int], image_id: int) -> list[int]:
     """Each run of placeholders as one of them."""
     return [token for token, run in groupby(ids) for _ in ([0] if token == image_id else run)]
 

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from vlrl.engines.base import Asked, Completion, Options
 from vlrl.engines.published import Store
-from vlrl.engines.reading import same_prompt
+from vlrl.engines.reading import collapse_placeholders, same_prompt
 from vlrl.engines.tally import Tally
 from vlrl.strict import Count
 from vlrl.types import UserError
@@ -109,12 +109,13 @@ class InProcess:
         self._tally.add(published=1)
 
     def _prompt(self, asked: Asked) -> dict[str, Any]:
-        """The text with one placeholder an image, which vLLM's processor makes as many as it needs."""
+        """Token ids with one placeholder an image, which vLLM's processor makes as many as it needs."""
         images = [self._codec.see(image) for image in asked.shown.images]
         if asked.shown.videos:
             raise UserError("policy.engine: engines take images, no videos: use engine: local")
         shown = {"multi_modal_data": {"image": images}} if images else {}
-        return {"prompt": self._codec.text(asked.shown), **shown}
+        ids = collapse_placeholders(asked.prompt.ids.tolist(), self._codec.image_id)
+        return {"prompt_token_ids": ids, **shown}
 
     def _law(self, asked: Asked, options: Options) -> Any:
         from vllm import SamplingParams

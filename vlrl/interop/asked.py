@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -16,6 +17,9 @@ from vlrl.score import of_text
 from vlrl.strict import Component
 from vlrl.types import Frame, Observation, Sample, Score, Split, UserError
 
+# what chat templates and other trainers' processors take for their own, or what a part of a prompt may begin of it
+CONTROL = re.compile(r"<(?=\||(?:image|video)>|\Z)")
+WORD_JOINER = "\u2060"  # shows nothing, and no special token holds it
 KEPT = 512  # samples, whose pictures are costly to draw or open anew for each completion
 Reader = Callable[[Observation], tuple[Frame, ...]]  # how a model writes coordinates on what it is shown
 
@@ -65,7 +69,14 @@ def ask(
         if sample.prompt.videos:
             raise UserError(f"task: {task!r} shows videos, which other trainers cut into frames in their own ways")
         frames = tuple(asdict(frame) for frame in read(sample.prompt))
-        yield Asked(sample, Key(task, split, index, options, data, frames).text())
+        shown = replace(sample, prompt=_as_plain_text(sample.prompt))
+        yield Asked(shown, Key(task, split, index, options, data, frames).text())
+
+
+def _as_plain_text(shown: Observation) -> Observation:
+    """The prompt with its special tokens' spellings broken: other trainers read text, and take them for the tokens."""
+    texts = (CONTROL.sub(f"<{WORD_JOINER}", part) if isinstance(part, str) else part for part in shown.content)
+    return replace(shown, content=tuple(texts))
 
 
 def scored(key: str, completion: str, step: int = 0) -> tuple[float, Score]:

@@ -61,7 +61,10 @@ def text_counter(model: Model) -> tuple[Callable[[Observation], int], str]:
         return _guessed, f"text at {LETTERS} letters a token"
     from transformers import AutoTokenizer
 
+    from vlrl.policies.text_encoder import TextEncoder
+
     tokenizer = AutoTokenizer.from_pretrained(model.folder)
+    encoder = TextEncoder(tokenizer)
 
     def counted(observation: Observation) -> int:
         parts = [
@@ -69,11 +72,12 @@ def text_counter(model: Model) -> tuple[Callable[[Observation], int], str]:
             else {"type": "video" if isinstance(part, Video) else "image"}
             for part in observation.content
         ]  # fmt: skip
-        turns = [{"role": "user", "content": parts}]
-        written = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        turns, stand_ins = encoder.protect([{"role": "user", "content": parts}])
+        rendered = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        ids = encoder.restore(tokenizer.encode(rendered), stand_ins)
         media = sum(not isinstance(part, str) for part in observation.content)  # their placeholders count as visual
         stamps = sum(_stamps(part, tokenizer) for part in observation.content if isinstance(part, Video))
-        return len(tokenizer.encode(written)) - media + (stamps if model.geometry.family == "qwen3_vl" else 0)
+        return len(ids) - media + (stamps if model.geometry.family == "qwen3_vl" else 0)
 
     return counted, "its own tokenizer"
 

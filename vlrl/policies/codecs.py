@@ -6,7 +6,7 @@ coordinate space its answers are written in, and the tokens it must never sample
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from vlrl.policies.positions import positions_of
+from vlrl.policies.text_encoder import TextEncoder
 from vlrl.types import Frame, Observation, UserError, Video
 
 # the names under which a processor gives patches and grids
@@ -72,8 +73,10 @@ class QwenCodec:
         self.stop_ids = self.stop_ids or (self.tokenizer.eos_token_id,)
         names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
         special = {getattr(config, name, None) for name in names} | set(self.tokenizer.all_special_ids)
+        special.discard(None)
         # A sampled placeholder would claim image features that do not exist when the reply is evaluated.
-        self.banned_ids = tuple(sorted(i for i in special if i is not None and i not in self.stop_ids))
+        self.banned_ids = tuple(sorted(special.difference(self.stop_ids)))
+        self.text_encoder = TextEncoder(self.tokenizer, special.union(self.stop_ids))
         self.pad_id = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self.stop_ids[0]
 
     def see(self, image: Image.Image) -> Image.Image:
@@ -86,17 +89,14 @@ class QwenCodec:
         Raises:
             UserError: the prompt is longer than the model takes. It is never cut: a cut could go through an image.
         """
-        made = self.processor(
-            text=[self.text(observation)], images=[self.see(image) for image in observation.images] or None,
-            **self._clips(observation.videos), do_resize=False, return_mm_token_type_ids=True, return_tensors="pt",
-        )  # fmt: skip
-        ids, types = made["input_ids"][0], made["mm_token_type_ids"][0].clamp(max=1)
+        ids, made = self.tokenize(_turns(observation), observation.images, observation.videos)
         if len(ids) > self.max_prompt:
             raise UserError(
                 f"a prompt of {len(ids)} tokens is longer than the {self.max_prompt} that the model takes: "
                 "show smaller images (policy.max_pixels) or fewer frames, or shorten the text"
             )
         ids[ids == self.video_id] = self.image_id
+        types = (ids == self.image_id).int()
         media = [part for part in observation.content if not isinstance(part, str)]
         pixels, grid = _in_order(made, media)
         layers = [] if grid is None else [tuple(row) for row in grid.tolist()]
@@ -110,14 +110,39 @@ class QwenCodec:
         )
         return Prompt(ids, types, positions, pixels, grid, frames)
 
+    def tokenize(
+        self, turns: Sequence[Mapping[str, Any]], images: Sequence[Image.Image] = (), videos: Sequence[Video] = ()
+    ) -> tuple[Tensor, Mapping[str, Any]]:
+        """Token ids of turns in the chat template, and what the processor makes of their media.
+
+        All that the turns say is plain text: a special token's spelling does not become that token.
+        """
+        protected, stand_ins = self.text_encoder.protect(turns)
+        made = self.processor(
+            text=[self.render(protected)], images=[self.see(image) for image in images] or None,
+            **self._clips(videos), do_resize=False, return_tensors="pt",
+        )  # fmt: skip
+        return torch.tensor(self.text_encoder.restore(made["input_ids"][0].tolist(), stand_ins)), made
+
     def text(self, observation: Observation) -> str:
-        """The user turn in the chat template, one placeholder per image and video."""
-        content = [
-            {"type": "text", "text": part} if isinstance(part, str) else {"type": kind_of(part)}
-            for part in observation.content
-        ]
-        turns = [{"role": "user", "content": content}]
-        return self.processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        """The user turn in the chat template, for servers that take text; `check_sendable` first."""
+        return self.render(_turns(observation))
+
+    def check_sendable(self, observation: Observation) -> None:
+        """A server that takes text, not ids, reads the prompt as the trainer does.
+
+        Raises:
+            UserError: the content spells a special token, which the server would take for the token itself.
+        """
+        if special := self.text_encoder.find_special("".join(p for p in observation.content if isinstance(p, str))):
+            raise UserError(
+                f"policy.engine: a prompt spells the special token {special!r}, which a server that is sent text takes "
+                "for the token itself: use api: vlrl or engine: local, which take token ids"
+            )
+
+    def render(self, turns: Sequence[Mapping[str, Any]]) -> str:
+        """Turns in the chat template, one placeholder per image and video."""
+        return self.processor.apply_chat_template(list(turns), add_generation_prompt=True, tokenize=False)
 
     def _clips(self, videos: Sequence[Video]) -> dict[str, Any]:
         """The processor's arguments for videos, each frame of which is shown as an image would be."""
@@ -144,7 +169,7 @@ class QwenCodec:
 
     def tokens(self, text: str) -> list[int]:
         """A completion's text -> tokens with the stop token, as the model would have sampled it."""
-        return [*self.tokenizer.encode(text, add_special_tokens=False), self.stop_ids[0]]
+        return [*self.text_encoder.encode(text), self.stop_ids[0]]
 
 
 class Qwen25VL(QwenCodec):
@@ -158,11 +183,11 @@ class Qwen3VL(QwenCodec):
 
     space = "rel1000"
 
-    def text(self, observation: Observation) -> str:
+    def render(self, turns: Sequence[Mapping[str, Any]]) -> str:
         # Each pair of frames gets its own start and end. Around all of them the model knows none, but transformers 5
         # leaves the template's there (vllm-project/vllm#46817), where 4.57, as published, replaced them.
         wrapped, bare = "{0.vision_start_token}{0.video_token}{0.vision_end_token}", "{0.video_token}"
-        return super().text(observation).replace(wrapped.format(self.processor), bare.format(self.processor))
+        return super().render(turns).replace(wrapped.format(self.processor), bare.format(self.processor))
 
 
 def resized(image: Image.Image, processor: Any) -> Image.Image:
@@ -179,6 +204,15 @@ def resized(image: Image.Image, processor: Any) -> Image.Image:
         return fetch_image({"image": image, **limits}, image_patch_size=settings.patch_size)
     except ValueError:  # its sides differ by a factor of more than 200, or one would shrink to nothing
         raise UserError(f"an image of {image.width}x{image.height} pixels is too thin for the model") from None
+
+
+def _turns(observation: Observation) -> list[dict[str, Any]]:
+    """What is shown, as one turn of the user for a chat template."""
+    content = [
+        {"type": "text", "text": part} if isinstance(part, str) else {"type": kind_of(part)}
+        for part in observation.content
+    ]
+    return [{"role": "user", "content": content}]
 
 
 def kind_of(medium: Image.Image | Video) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ class Prompts:
             self._kept.move_to_end(key)
             return self._kept[key]
         try:
-            made = self._made(prompt, [self.codec.see(image) for image in images], images)
+            made = self._made(prompt, images)
         except UserError as error:
             raise RequestError(str(error)) from None
         self._kept[key] = made
@@ -41,16 +41,21 @@ class Prompts:
             self._kept.popitem(last=False)
         return made
 
-    def _made(self, prompt: Any, shown: list[Image.Image], images: Sequence[Image.Image]) -> Prompt:
+    def _made(self, prompt: Any, images: Sequence[Image.Image]) -> Prompt:
+        """Messages are content; a text is the client's own rendering, in which special tokens are what they spell."""
         codec = self.codec
-        if isinstance(prompt, list) and isinstance(prompt[0], dict):
-            prompt = codec.processor.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False)
+        made: Mapping[str, Any] = {}
         if isinstance(prompt, str):
-            made = codec.processor(text=[prompt], images=shown or None, do_resize=False, return_tensors="pt")
+            shown = [codec.see(image) for image in images] or None
+            made = codec.processor(text=[prompt], images=shown, do_resize=False, return_tensors="pt")
             ids = made["input_ids"][0]
+        elif isinstance(prompt[0], dict):
+            ids, made = codec.tokenize(prompt, images)
         else:
             ids = torch.tensor(prompt)
-            made = codec.processor.image_processor(shown, do_resize=False, return_tensors="pt") if shown else {}
+            if images:
+                shown = [codec.see(image) for image in images]
+                made = codec.processor.image_processor(shown, do_resize=False, return_tensors="pt")
         if len(ids) > codec.max_prompt:
             raise RequestError(f"a prompt of {len(ids)} tokens: at most {codec.max_prompt}")
         if not len(codec.tokenizer) > int(ids.max()) >= int(ids.min()) >= 0:
