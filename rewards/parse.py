@@ -238,6 +238,11 @@ def count(text: str) -> Parsed:
     return Parsed(int(digits)) if whole else Parsed(reason="not_an_integer")
 
 
+def nonempty(text: str) -> Parsed:
+    """The text without white space around it. Reason: empty_answer."""
+    return Parsed(text.strip()) if text.strip() else Parsed(reason="empty_answer")
+
+
 _SEPARATORS = str.maketrans(dict.fromkeys(",;`\n", " "))
 
 

@@ -9,9 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from vlrl.types import BadRow, Data, Environment, Episode, Frame, Observation, Sample, Score, Split, Step, UserError
+from vlrl.types import (
+    MALFORMED,
+    BadRow,
+    Data,
+    Environment,
+    Episode,
+    Frame,
+    Observation,
+    Sample,
+    Score,
+    Split,
+    Step,
+    UserError,
+)  # fmt: skip
 
 THINK = "First think inside <think> </think>, then answer inside <answer> </answer>."
+FORM = {"format": 0.0, MALFORMED: -0.25}  # form earns nothing, so that no wrong answer does; to lack it costs a quarter
 OWN_DATA = Data()  # what the task renders or bundles
 
 
@@ -78,7 +92,7 @@ class Task:
 
     def reward(self, score: Score) -> float:
         """The weighted sum of the score's parts."""
-        return sum(weight * score.parts[name] for name, weight in self.weights.items())
+        return sum(weight * score.part(name) for name, weight in self.weights.items())
 
     def at_step(self, step: int) -> None:
         """Told before each training step: rewards that grow stricter hang on it, and on nothing before it."""

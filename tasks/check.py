@@ -16,6 +16,7 @@ from vlrl.types import Decision, Episode, Frame, Observation, Sample, Score, Spl
 
 SPACES = ("original_px", "resized_px", "rel1000", "rel1")  # coordinates that model families write
 SHOWN = 0.9  # the size of the image as shown, in `resized_px`, relative to the task's image
+ROUNDING = 1e-9
 FEW = 1  # sample of each split, where environments are slow
 RIGHT_BY_CHANCE = 0.9  # at most this share of samples may be answered by another sample's gold
 JUNK = ("", " ", "?", "<answer></answer>", "<answer>[]</answer>", "<think></think><answer>none</answer>", "[0, 0]")
@@ -40,13 +41,14 @@ def prove(task: Task, samples: int = 32) -> list[Finding]:
     """
     samples = samples if task.at_once is None else FEW
     listed = [(split, task.samples(split)) for split in get_args(Split)]
-    chosen = [sample for _, split in listed for sample in _spread(split, samples)]
+    chosen = [sample for _, split in listed for sample in spread(split, samples)]
     return [Finding(claim, next(check(task, chosen), None)) for claim, check in CLAIMS.items()] + [
         Finding("no sample is in both splits", next(_shared(listed, samples), None))
     ]
 
 
-def _spread(split: Sequence[Sample], most: int) -> list[Sample]:
+def spread(split: Sequence[Sample], most: int) -> list[Sample]:
+    """At most `most` of the samples, evenly between the first and the last."""
     places = np.linspace(0, len(split) - 1, min(most, len(split)))
     return [split[int(place)] for place in places]
 
@@ -54,8 +56,8 @@ def _spread(split: Sequence[Sample], most: int) -> list[Sample]:
 def _gold(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
     for sample, shown in _starts(task, samples):
         for space in SPACES if shown.images else SPACES[:1]:
-            score, completion = _played(task, sample, None, space)
-            if task.reward(score) < _most(task) or score.correct != 1.0 or score.reason:
+            score, completion = play(task, sample, None, space)
+            if task.reward(score) < compute_maximum(task) - ROUNDING or score.correct != 1.0 or score.reason:
                 yield f"{sample.id}: {completion!r} in {space} scores {dict(score.parts)}, reason {score.reason}"
 
 
@@ -64,21 +66,21 @@ def _junk(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
     rng = np.random.default_rng(0)
     for sample, _ in _starts(task, samples):
         soup = ["".join(rng.choice(LETTERS, size=n)) for n in (3, 30)]
-        gold, _ = _played(task, sample, None, SPACES[0])
+        gold, _ = play(task, sample, None, SPACES[0])
         for completion in (*JUNK, *soup, *(f"<answer>{text}</answer>" for text in soup)):
-            score, _ = _played(task, sample, completion, SPACES[0])
-            paid = score.correct or task.reward(score) >= _most(task)
+            score, _ = play(task, sample, completion, SPACES[0])
+            paid = score.correct or task.reward(score) >= compute_maximum(task) - ROUNDING
             if paid and (score.answer is None or score.answer != gold.answer):
                 yield f"{sample.id}: {completion!r} scores {dict(score.parts)}, correct {score.correct:g}"
 
 
 def _guess(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
     samples = [samples[i] for i in np.random.default_rng(0).permutation(len(samples))]  # neighbours may be of one class
-    golds = [_played(task, sample, None, SPACES[0])[1] for sample in samples]
+    golds = [play(task, sample, None, SPACES[0])[1] for sample in samples]
     if len(set(map(str, golds))) < 2:
         return
     pairs = zip(samples, golds[1:] + golds[:1], strict=True)
-    right = sum(_played(task, sample, gold, SPACES[0])[0].correct for sample, gold in pairs)
+    right = sum(play(task, sample, gold, SPACES[0])[0].correct for sample, gold in pairs)
     if right > RIGHT_BY_CHANCE * len(samples):
         yield f"another sample's gold is right for {right:g} of {len(samples)} samples"
 
@@ -136,8 +138,9 @@ def _shared(splits: Sequence[tuple[str, Sequence[Sample]]], samples: int) -> Ite
         seen |= set(ids)
 
 
-def _most(task: Task) -> float:
-    return sum(weight for weight in task.weights.values() if weight > 0) - 1e-9
+def compute_maximum(task: Task) -> float:
+    """The reward of an answer that earns every part in full."""
+    return sum(weight for weight in task.weights.values() if weight > 0)
 
 
 def _starts(task: Task, samples: Sequence[Sample]) -> Iterator[tuple[Sample, Observation]]:
@@ -153,7 +156,7 @@ def _frames(shown: Observation, space: str) -> tuple[Frame, ...]:
     return tuple(Frame(space, size, (round(size[0] * share), round(size[1] * share))) for size in sizes)
 
 
-def _played(task: Task, sample: Sample, completion: str | None, space: str) -> tuple[Score, str]:
+def play(task: Task, sample: Sample, completion: str | None, space: str) -> tuple[Score, str]:
     """The score of an episode that no policy took, and its last completion: the one given, or (None) gold ones."""
     turns: list[Turn] = []
     with closing(task.environment(sample)) as environment:

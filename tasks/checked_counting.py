@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rewards import counting, parse
-from tasks.base import Task, check_weights
+from tasks.base import FORM, Task, check_weights
 from tasks.counting import Counting
 from vlrl.types import Episode, Frame, Mark, Observation, Sample, Score, Split, Step
 
 ROLES = ("solver", "checker")
-WEIGHTS = {"final": 1.0, "solver": 0.5, "format": 0.5}
+WEIGHTS = {"final": 1.0, "solver": 0.5, **FORM}
 
 
 class CheckedCounting(Task):

@@ -15,7 +15,7 @@ from PIL import Image
 
 from rewards.parse import Parsed, answer
 from tasks import few_shot, readers
-from tasks.base import OWN_DATA, THINK, Rendered, Task, answer_markup, check, check_weights
+from tasks.base import FORM, OWN_DATA, THINK, Rendered, Task, answer_markup, check, check_weights
 from tasks.drawn import digits
 from tasks.metrics import breakdown, detection_metrics
 from vlrl.types import BadRow, Data, Episode, Frame, Mark, Observation, Sample, Score, Split
@@ -33,7 +33,7 @@ TEMPLATES = {
         "tags.",
     ),
 }  # template -> text without and with thoughts
-WEIGHTS = {"accuracy": 1.0, "format": 0.5}
+WEIGHTS = {"accuracy": 1.0, **FORM}
 
 
 @dataclass(frozen=True)

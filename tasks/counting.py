@@ -11,7 +11,7 @@ from typing import Literal
 
 from rewards import counting, parse
 from tasks import readers
-from tasks.base import OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
+from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
 from tasks.drawn import pictures
 from tasks.metrics import breakdown, detection_metrics
 from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
@@ -20,7 +20,7 @@ TEMPLATES = {
     "short": "Count every {label}.",
     "guided": "How many objects are there of: {label}? Answer with one whole number inside <answer> </answer>.",
 }
-WEIGHTS = {"exact": 1.0, "closeness": 0.0, "format": 0.5}
+WEIGHTS = {"exact": 1.0, "closeness": 0.0, **FORM}
 
 
 class Counting(Task):

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from rewards import matching, parse, vlm_r1
 from rewards.boxes import Object
 from tasks import places, readers
-from tasks.base import OWN_DATA, THINK, Task, answer_markup, asked, check, check_weights, generator, rows_or_drawn
+from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, asked, check, check_weights, generator, rows_or_drawn
 from tasks.detection_rewards import find, stages
 from tasks.detection_truth import Truth
 from tasks.drawn import pictures
@@ -28,7 +28,7 @@ TEMPLATES = {
     + " inside <answer> </answer>, an empty one if there is none.",
     "vision_r1": "Locate every {labels} in the image and output the coordinates in JSON format.",
 }  # fmt: skip
-WEIGHTS = {"objects": 1.0, "format": 0.5, "distinct": 0.0}
+WEIGHTS = {"objects": 1.0, "distinct": 0.0, **FORM}
 CORRECT = 0.5  # the IoU from which on a box counts as found in the reported F1
 
 

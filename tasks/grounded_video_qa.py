@@ -11,7 +11,7 @@ from typing import Literal
 from rewards import answers, videochat_r1
 from rewards.intervals import Interval, iop, set_iou
 from tasks import readers
-from tasks.base import OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
+from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
 from tasks.drawn.film import FILM, Film, Stories
 from tasks.metrics import breakdown, temporal
 from tasks.readers.clip import Clip
@@ -31,7 +31,7 @@ TEMPLATES = {
         "{letter}. {option}\n",
     ),
 }
-WEIGHTS = {"accuracy": 1.0, "iou": 1.0, "format": 1.0}
+WEIGHTS = {"accuracy": 1.0, "iou": 1.0, **FORM}
 
 
 class GroundedVideoQa(Task):
@@ -94,7 +94,7 @@ class GroundedVideoQa(Task):
         marks = span_marks("truth", _told(row.answer, row.spans), row.spans)
         parsed = videochat_r1.grounded(episode.completion, self.thinking)
         if parsed.reason:
-            return Score(dict.fromkeys(WEIGHTS, 0.0), 0.0, reason=parsed.reason, marks=marks)
+            return Score(dict.fromkeys(("accuracy", "iou", "format"), 0.0), 0.0, reason=parsed.reason, marks=marks)
         text, spans = parsed.value
         accuracy, overlap = answers.multiple_choice(text, row.answer), set_iou(spans, row.spans)
         within = max((iop(spans[0], truth) for truth in row.spans), default=0.0) if spans else 0.0

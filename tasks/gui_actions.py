@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from rewards.actions import PLACED, Action
 from tasks import readers
-from tasks.base import OWN_DATA, Task, check, check_weights, generator, rows_or_drawn
+from tasks.base import FORM, OWN_DATA, Task, check, check_weights, generator, rows_or_drawn
 from tasks.drawn import screens
 from tasks.gui import gui_questions
 from tasks.gui.gui_answers import Answer
@@ -26,6 +26,7 @@ Name = Literal[
     "ui_r1", "ui_r1_e", "ui_r1_nothink", "gui_r1", "gui_r1_low", "gui_r1_android", "gui_r1_odyssey",
     "gui_r1_omniact_web", "gui_g1", "plain",
 ]  # fmt: skip
+WEIGHTS = {"accuracy": 1.0, **FORM}  # of `plain`
 
 
 class GuiActions(Task):
@@ -65,8 +66,8 @@ class GuiActions(Task):
         check(0.02 <= widget[0] <= widget[1] <= 0.5, "widget", widget, "a smallest and a largest share in 0.02 to 0.5")
         check(system in SYSTEMS, "system", system, f"one of {', '.join(SYSTEMS)}")
         self.system: System = SYSTEMS[system]
-        paid = self.system.family.weights
-        self.weights = dict(paid) if weights is None else check_weights(weights, tuple(paid))
+        paid = WEIGHTS if system == "plain" else self.system.family.weights
+        self.weights = check_weights(paid if weights is None else weights, tuple(paid))
         self.thinking, self.level, self.seed = self.system.thinking, level, seed
         self._render = partial(
             screens.render, size=tuple(size), objects=objects, text_share=text_share, widget=tuple(widget)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rewards import parse
-from tasks.base import THINK, Rendered, Task, answer_markup, check, check_weights
+from tasks.base import FORM, THINK, Rendered, Task, answer_markup, check, check_weights
 from tasks.gui import agent_actions
 from tasks.gui.agent_actions import ASKED, Action
 from tasks.web import browser, miniwob
@@ -23,7 +23,7 @@ from vlrl.types import Episode, Frame, Mark, Observation, Sample, Score, Split, 
 if TYPE_CHECKING:
     import numpy as np
 
-WEIGHTS = {"success": 1.0, "format": 0.1}
+WEIGHTS = {"success": 1.0, **FORM}
 REMEMBERED = 5  # last actions that the prompt repeats
 TRIES = 3  # browsers that may die over one action
 

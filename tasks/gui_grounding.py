@@ -12,7 +12,7 @@ from typing import Literal
 
 from rewards import parse, points
 from tasks import places, readers
-from tasks.base import OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
+from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
 from tasks.drawn import screens
 from tasks.metrics import breakdown
 from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
@@ -21,7 +21,7 @@ TEMPLATES = {
     "short": "{instruction}",
     "guided": "{instruction} Give the point to click as <answer>[x, y]</answer>.",
 }
-WEIGHTS = {"hit": 1.0, "format": 0.5}
+WEIGHTS = {"hit": 1.0, **FORM}
 # tags that results are broken down by; `macro` is the mean over the first of these that the samples have
 SPLITS = (
     *(("platform", "type"), ("group",), ("type",), ("platform",)),

@@ -22,20 +22,22 @@ from tasks.robots.spoken import heard
 from vlrl.types import Episode, Frame, Sample, Score, Split
 
 SPOKEN = Speech()
+WEIGHTS = {"near": 1.0}
+FAR = 0.1  # of the limits' width; most actions of other moments are farther from each other
 
 
 class Imitation(Task):
     """Samples: decisions of `episodes` of a script for training, of `held_out` others (validation scenes) for testing.
 
-    Reward part `near`: 1 less the mean distance of the action's numbers from the script's, relative to the limits;
-    correct: the same words. They are played when first asked for.
+    Reward part `near`: 1 at the script's action, falling to 0 where the numbers are FAR from it on average; correct:
+    the same words. They are played when first asked for.
 
     Args:
         robot, ticks, chunk, speech: as of `manipulation`.
         noise: on what is carried out, in halves of the limits' width.
     """
 
-    weights = {"near": 1.0}  # noqa: RUF012 - as every task has them
+    weights = WEIGHTS
 
     def __init__(
         self,
@@ -80,7 +82,7 @@ class Imitation(Task):
         meant = read(right, self.chunk, controls, self.speech)
         off = np.abs(said - meant) / (controls.high - controls.low)
         same = write(said, controls, self.speech) == right
-        return Score({"near": 1.0 - float(off.mean())}, float(same), episode.completion.strip())
+        return Score({"near": max(0.0, 1.0 - float(off.mean()) / FAR)}, float(same), episode.completion.strip())
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
         return sample.answer

@@ -16,14 +16,14 @@ import numpy as np
 from PIL import Image
 
 from rewards import order, parse
-from tasks.base import OWN_DATA, Rendered, Task, answer_markup, check, check_weights, generator
+from tasks.base import FORM, OWN_DATA, Rendered, Task, answer_markup, check, check_weights, generator
 from tasks.drawn import landscapes, photos, puzzles
 from tasks.drawn.puzzle_questions import Answer, Questions
 from tasks.drawn.puzzles import Grid
 from tasks.metrics.breakdown import accuracy_by, mean, parse_failures
 from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split, UserError
 
-WEIGHTS = {"accuracy": 1.0, "format": 0.5}
+WEIGHTS = {"accuracy": 1.0, **FORM}
 Size = tuple[int, int]  # rows, columns
 
 

@@ -15,11 +15,11 @@ from typing import Any, Literal
 
 from rewards import parse
 from tasks import readers
-from tasks.base import OWN_DATA, THINK, Rendered, Task, check, check_weights, generator
+from tasks.base import FORM, OWN_DATA, THINK, Rendered, Task, check, check_weights, generator
 from tasks.drawn import described
 from tasks.metrics import breakdown
 from tasks.readers import open_answers
-from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
+from vlrl.types import MALFORMED, Data, Episode, Frame, Mark, Observation, Sample, Score, Split
 
 ASKS = "Describe the picture."
 TEMPLATES = {
@@ -29,8 +29,8 @@ TEMPLATES = {
     "Which is better? Write 1 or 2 inside <answer> </answer>.",
 }
 COMPARE = "First compare them inside <think> </think>, and end with which is better."
-WEIGHTS = {"format": 0.5, "accuracy": 1.0}
-THINKING_WEIGHTS = {"format": 0.5, "accuracy": 0.5, "consistency": 1.0}  # 0.5 f + a (1 + 0.5 k), see `JudgeTraining`
+WEIGHTS = {"accuracy": 1.0, **FORM}
+THINKING_WEIGHTS = {"accuracy": 0.5, "consistency": 1.0, **FORM}
 LINES = 3  # of the thoughts, the last ones, in which a verdict is looked for; R1-Reward's judge is shown as many
 _NAMED = re.compile(r"\b(?:answer|response|number)s?\s*\(?([12])\b|\b(first|second)\b")
 _TURNED = re.compile(r"\b(?:not|n't|worse|wrong|neither|both|equal|same)\b|n't\b")
@@ -54,9 +54,9 @@ class JudgeTraining(Task):
 
     Parts: `format`, 0 or 1: `1` or `2` and no more inside the tags; `accuracy`, 0 or 1. With `thinking` also
     `consistency`, `accuracy (1 + k) / 2`, k = 1 where the thoughts end with the verdict that is given, -1 where they
-    end with the other one, 0 where they tell none. With the weights 0.5, 0.5 and 1 the reward is R1-Reward's
-    `0.5 format + accuracy (1 + 0.5 k)`, in [0, 2]. There a language model decides on k; here a rule: the last of
-    the last three lines that names just one of the two, without `not`, `worse` or the like, is the verdict.
+    end with the other one, 0 where they tell none. With the weights 0.5 for `format`, 0.5 and 1 the reward is
+    R1-Reward's `0.5 format + accuracy (1 + 0.5 k)`, in [0, 2]. There a language model decides on k; here a rule: the
+    last of the last three lines that names just one of the two, without `not`, `worse` or the like, is the verdict.
 
     Raises UserError for options out of range and for bad rows.
     """
@@ -86,6 +86,7 @@ class JudgeTraining(Task):
         check(seed >= 0, "seed", seed, "at least 0")
         own = THINKING_WEIGHTS if thinking else WEIGHTS
         self.weights = check_weights(own if weights is None else weights, tuple(own))
+        self._parts = [name for name in own if name == "format" or (name in self.weights and name != MALFORMED)]
         self.level, self.most, self.seed, self.photo_share = level, most, seed, photo_share
         self.thinking, self.template = thinking, template
         self._size, self._drawn = tuple(size), {"train": pool, "test": held_out}
@@ -130,13 +131,13 @@ class JudgeTraining(Task):
         parsed = parse.answer(episode.completion, self.thinking, _verdict)
         marks = (Mark("truth", "text", label=truth.better),)
         if parsed.reason:
-            return Score(dict.fromkeys(self.weights, 0.0), 0.0, reason=parsed.reason, marks=marks)
+            return Score(dict.fromkeys(self._parts, 0.0), 0.0, reason=parsed.reason, marks=marks)
         right = float(parsed.value == truth.better)
         parts = {"format": 1.0, "accuracy": right}
         if self.thinking:
             parts["consistency"] = right * (1 + agreement(episode.completion, parsed.value)) / 2
         marks = (*marks, Mark("prediction", "text", label=parsed.value))
-        return Score({name: parts[name] for name in self.weights}, right, answer=parsed.value, marks=marks)
+        return Score({name: parts[name] for name in self._parts}, right, answer=parsed.value, marks=marks)
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
         """The completion with the highest reward."""

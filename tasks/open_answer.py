@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from rewards import parse, texts
 from tasks import facts, readers
-from tasks.base import OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
+from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
 from tasks.drawn import described, quiz, scenes
 from tasks.metrics import breakdown
 from tasks.readers import open_answers
@@ -27,7 +27,7 @@ VOCABULARY = (
 )
 WHERE = "Answer inside <answer> </answer>."
 NAMES_IT = "Before all else write what kind of image it is as a tag, such as <{example}>."
-WEIGHTS = {"facts": 1.0, "token_f1": 0.0, "rouge_l": 0.0, "format": 0.5}
+WEIGHTS = {"facts": 1.0, "token_f1": 0.0, "rouge_l": 0.0, **FORM}
 PARTS = (*WEIGHTS, "modality")
 _TAG = re.compile(r"\s*<([A-Za-z0-9_]{1,40})>")  # linear: it starts at a fixed place
 
@@ -138,7 +138,7 @@ class OpenAnswer(Task):
         parsed = parse.answer_text(completion, self.thinking)
         reason = parsed.reason or (None if parsed.value.strip() else "empty_answer")
         named = float(bool(kind) and kind.upper() == truth.modality)
-        parts = {**dict.fromkeys(WEIGHTS, 0.0), "modality": named}
+        parts = {**dict.fromkeys(("facts", "token_f1", "rouge_l", "format"), 0.0), "modality": named}
         marks = (Mark("truth", "text", label=truth.answers[0]),)
         if reason:
             return Score(self._weighed(parts), 0.0, reason=reason, marks=marks)
@@ -154,7 +154,7 @@ class OpenAnswer(Task):
         return Score(self._weighed(parts), float(right), answer=said, marks=marks)
 
     def _weighed(self, parts: Mapping[str, float]) -> dict[str, float]:
-        return {name: parts[name] for name in self.weights}
+        return {name: value for name, value in parts.items() if name == "format" or name in self.weights}
 
     def _split(self, completion: str) -> tuple[str, str]:
         """The modality that a completion begins with, and the rest; '' where none is named or asked for."""

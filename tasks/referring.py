@@ -15,7 +15,7 @@ from PIL import Image
 
 from rewards import boxes, parse, vlm_r1
 from tasks import places, readers
-from tasks.base import OWN_DATA, THINK, Task, answer_markup, asked, check, check_weights, generator, rows_or_drawn
+from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, asked, check, check_weights, generator, rows_or_drawn
 from tasks.drawn import phrases, pictures, scenes
 from tasks.metrics import breakdown, detection_metrics
 from vlrl.types import Data, Episode, Frame, Mark, Observation, Sample, Score, Split
@@ -30,7 +30,7 @@ VLM_R1_THINK = (
     "tags. Output the final answer in JSON format."
 )
 COLORS = tuple(scenes.COLORS)
-WEIGHTS = {"iou": 1.0, "format": 1.0}
+WEIGHTS = {"iou": 1.0, **FORM}
 CORRECT = 0.5  # RefCOCO's Acc@0.5: from this IoU on
 
 

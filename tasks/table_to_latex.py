@@ -7,12 +7,14 @@ Table2LaTeX-RL (2509.17589), whose visual reward computed in eight-bit integers,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Literal
 
 from rewards import parse, tabular, teds
-from rewards.table import latex
+from rewards.table import Table, latex
 from tasks import readers, table_render
-from tasks.base import OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
+from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
 from tasks.drawn import latex_tables
 from tasks.metrics import breakdown
 from tasks.readers.latex import TABLES, Truth, truth
@@ -24,8 +26,7 @@ TEMPLATES = {
     "short": "Write this table in LaTeX.",
     "guided": "Write this table in LaTeX, as one tabular environment and nothing else, inside <answer> </answer>.",
 }
-WEIGHTS = {"structure": 0.5, "content": 1.0, "format": 0.5}
-PARTS = (*WEIGHTS, "visual")
+WEIGHTS = {"content_gain": 1.0, "structure": 0.0, "content": 0.0, **FORM}
 
 
 class TableToLatex(Task):
@@ -34,8 +35,9 @@ class TableToLatex(Task):
     A split for which `data` names no file is drawn at `level` 1 to 3, `size` pixels; no test table's texts are those of
     a training table (tasks/drawn/latex_tables.py). Files: tasks/readers/latex.py.
     Parts, in [0, 1]: `structure` (TEDS-Structure), `content` (TEDS, or the F1 of cells with `measure: cells`),
-    `format` (one table that can be read) and, where it has a weight, `visual` (MS-SSIM of the pictures that `renderer`
-    makes of answer and truth; with weight 0 none is made and it is 0).
+    `content_gain` (how far `content` is above that of the true table without its texts: 0 there, 1 at 1), `format`
+    (one table that can be read) and, where it has a weight, `visual` (MS-SSIM of the pictures that `renderer` makes of
+    answer and truth; with weight 0 none is made and it is 0).
     Correct: every cell has the right place, spans and text.
     Raises UserError for options out of range, bad rows, and `renderer: latex` without LaTeX.
     """
@@ -62,7 +64,8 @@ class TableToLatex(Task):
         check(measure in ("teds", "cells"), "measure", measure, "teds or cells")
         check(renderer in table_render.RENDERERS, "renderer", renderer, "drawn or latex")
         check(seed >= 0, "seed", seed, "at least 0")
-        self.weights = check_weights(weights, PARTS)
+        self.weights = check_weights(weights, (*WEIGHTS, "visual"))
+        self._parts = ("content_gain", "structure", "content", "format", *(["visual"] if "visual" in weights else []))
         self.level, self.seed, self.thinking, self.template, self.measure = level, seed, thinking, template, measure
         self._render = table_render.renderer(renderer) if self.weights.get("visual") else None
         self._size, self._drawn = tuple(size), {"train": pool, "test": held_out}
@@ -98,11 +101,13 @@ class TableToLatex(Task):
         parsed = parse.answer(episode.completion, self.thinking, tabular.read)
         marks = (Mark("truth", "text", label=right.latex),)
         if parsed.reason:
-            return Score(dict.fromkeys({**WEIGHTS, **self.weights}, 0.0), 0.0, reason=parsed.reason, marks=marks)
+            return Score(dict.fromkeys(self._parts, 0.0), 0.0, reason=parsed.reason, marks=marks)
         like = teds.compare(parsed.value, right.table)
         content = like.content if self.measure == "teds" else like.cells
-        parts = {"structure": like.structure, "content": content, "format": 1.0}
-        if "visual" in self.weights:
+        empty = _empty_content(right.table, self.measure)
+        gain = max(0.0, (content - empty) / (1 - empty)) if empty < 1 else content
+        parts = {"content_gain": gain, "structure": like.structure, "content": content, "format": 1.0}
+        if "visual" in self._parts:
             parts["visual"] = table_render.looks(parsed.value, right.table, self._render) if self._render else 0.0
         said = latex(parsed.value)
         return Score(parts, float(like.same), answer=said, marks=(*marks, Mark("prediction", "text", label=said)))
@@ -117,3 +122,11 @@ class TableToLatex(Task):
         names = sorted({name for score in scores for name in score.parts})
         means = {name: sum(score.parts[name] for score in scores) / len(scores) for name in names}
         return {**means, "parse_fail": breakdown.parse_failures(episodes)}
+
+
+@lru_cache(maxsize=1024)
+def _empty_content(table: Table, measure: str) -> float:
+    """What the table without its texts has of `content`: an answer of the right form that says nothing."""
+    empty = replace(table, cells=tuple(replace(cell, text="", latex="") for cell in table.cells))
+    like = teds.compare(empty, table)
+    return like.content if measure == "teds" else like.cells

@@ -12,7 +12,7 @@ from typing import Literal
 from rewards import parse, times
 from rewards.intervals import tiou
 from tasks import readers
-from tasks.base import OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
+from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
 from tasks.drawn.film import FILM, Film, Stories
 from tasks.metrics import breakdown, temporal
 from tasks.video.shown import span_marks, span_text, viewer, written
@@ -34,7 +34,7 @@ TEMPORAL_R1_THINK = (
     "First think in <think> </think> tags, then give the final answer in <answer> </answer> tags. "
     "Output the final answer in JSON format."
 )
-WEIGHTS = {"iou": 1.0, "format": 1.0}
+WEIGHTS = {"iou": 1.0, **FORM}
 CORRECT = 0.5  # R1@0.5
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from rewards import answers, parse, seed_bench_r1, video_r1
 from tasks import readers
-from tasks.base import OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
+from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
 from tasks.drawn.film import FILM, KINDS, Film, Stories
 from tasks.drawn.story import Question
 from tasks.metrics import breakdown, temporal
@@ -45,7 +45,7 @@ TAILS = {
     "free-form": " Answer in your own words.",
 }
 JUDGES = {"default": answers.multiple_choice, "seed_bench_r1": seed_bench_r1.option, "video_r1": video_r1.exact}
-WEIGHTS = {"accuracy": 1.0, "format": 1.0}
+WEIGHTS = {"accuracy": 1.0, **FORM}
 
 
 def lettered(options: Sequence[str], form: str) -> str:
@@ -131,7 +131,7 @@ class VideoQa(Task):
     def score(self, episode: Episode) -> Score:
         """Parts `accuracy` and `format`; an answer outside the tags earns neither."""
         row: Clip = episode.sample.answer
-        parsed = parse.answer_text(episode.completion, self.thinking)
+        parsed = parse.answer(episode.completion, self.thinking, parse.nonempty)
         marks = (Mark("truth", "text", label=row.answer),)
         if parsed.reason:
             return Score({"accuracy": 0.0, "format": 0.0}, 0.0, reason=parsed.reason, marks=marks)

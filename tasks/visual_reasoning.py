@@ -12,7 +12,7 @@ from typing import Any, Literal
 from rewards import grading, observed, parse
 from rewards.grading import TEXTS, Truth
 from tasks import readers, same_math
-from tasks.base import OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
+from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
 from tasks.drawn import charts, clocks, counted, documents, figures, tables
 from tasks.drawn.quiz import TRIES, Asked, Quiz, Rng, Size
 from tasks.metrics import breakdown
@@ -37,7 +37,7 @@ ASKS = {
 }
 SEEN = 32  # pictures of a topic show all that it may be asked
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-WEIGHTS = {"accuracy": 1.0, "format": 0.5}
+WEIGHTS = {"accuracy": 1.0, **FORM}
 
 
 class VisualReasoning(Task):

@@ -100,7 +100,7 @@ class VlmR1(Task):
         """Parts `accuracy` and `format`. Boxes as exact as the frame's coordinates allow are paid like exact ones."""
         row = episode.sample.answer
         listed = row.method in LISTS
-        read = parse.objects if listed else _text
+        read = parse.objects if listed else parse.nonempty
         parsed = parse.answer(episode.completion, True, read)
         parts = {"accuracy": 0.0, "format": float(parsed.reason is None)}
         marks = _marks("truth", row.objects if listed else row.answer)
@@ -133,10 +133,6 @@ class VlmR1(Task):
             **(coco_metrics.summary(cases) if cases else {}),
             "parse_fail": breakdown.parse_failures(episodes),
         }
-
-
-def _text(written: str) -> parse.Parsed:
-    return parse.Parsed(written.strip()) if written.strip() else parse.Parsed(reason="empty_answer")
 
 
 def _boxes(row: readers.Scene) -> list[Sequence[float]]:

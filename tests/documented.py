@@ -79,7 +79,7 @@ def check_command(arguments: list[str]) -> None:
 def _check_names(options: argparse.Namespace) -> None:
     if options.command == "demo":
         runs.load("configs/gui_grounding.yaml", options.changes)
-    if options.command == "check-task" and not BLANK.fullmatch(options.name):
+    if options.command == "check-task" and options.name and not BLANK.fullmatch(options.name):
         registry.find("task", options.name)
     if options.command == "score" and not BLANK.fullmatch(options.name):
         score._scorer(options.name)

@@ -198,6 +198,9 @@ class Mark:
     image: int = 0  # which of the images that the episode showed; of a span: which of the videos
 
 
+MALFORMED = "malformed"  # a part of the reward that no task computes: see `Score.part`
+
+
 @dataclass(frozen=True)
 class Score:
     """What a task says of one episode. Parts are named and unweighted; accuracy averages `correct`, in [0, 1]."""
@@ -212,6 +215,10 @@ class Score:
     def is_correct(self) -> bool:
         """Whether the episode counts as a success. The reward also pays for form and must not decide this."""
         return self.correct > CORRECT_ABOVE
+
+    def part(self, name: str) -> float:
+        """A part of the reward; `malformed` is what `format` lacks of 1."""
+        return 1.0 - self.parts["format"] if name == MALFORMED else self.parts[name]
 
 
 UNSCORED = cast("Score", None)

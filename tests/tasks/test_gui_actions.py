@@ -152,7 +152,7 @@ def test_an_omitted_point_is_no_click_on_the_corner():
     """UI-R1 and GUI-R1 take a missing point for [0, 0], which pays when the target covers the corner."""
     corner = Truth("click", (0.0, 0.0, 9.0, 9.0))
     assert reward("ui_r1_nothink", "<answer>[{'action': 'click'}]</answer>", corner) == 1.0  # for the kind alone
-    assert reward("plain", "<answer>[{'action': 'click', 'input_text': ''}]</answer>", corner) == 0.0
+    assert reward("plain", "<answer>[{'action': 'click', 'input_text': ''}]</answer>", corner) == -0.25
 
 
 def test_ui_r1_is_not_asked_for_texts_that_its_prompt_has_no_place_for():
@@ -179,7 +179,7 @@ def test_answers_are_read_in_the_policys_coordinates(space, point):
     }
     for system, completion in answers.items():
         result = scored(system, completion, tight, frame)
-        assert TASKS[system].reward(result) == pytest.approx(sum(TASKS[system].weights.values()))
+        assert TASKS[system].reward(result) == pytest.approx(check.compute_maximum(TASKS[system]))
         assert result.correct == 1.0
         assert result.answer["point"] == pytest.approx((50.0, 35.0) if space == "grid10" else (40.0, 30.0))
 

@@ -86,7 +86,7 @@ def test_splits_share_no_content():
 )  # fmt: skip
 def test_rewards_equal_r1_rewards_formula(thoughts, k):
     """0.5 format + accuracy (1 + 0.5 k): thoughts that say the other would be paid as much."""
-    task = JudgeTraining(thinking=True)
+    task = JudgeTraining(thinking=True, weights={"format": 0.5, "accuracy": 0.5, "consistency": 1.0})
     completion = f"<think>{thoughts}</think>\n<answer>1</answer>"
     assert agreement(completion, "1") == k
     right, wrong = scored(task, completion, "1"), scored(task, completion, "2")

@@ -63,9 +63,10 @@ def test_no_test_table_holds_a_training_tables_texts():
 @pytest.mark.parametrize(
     ("said", "parts", "correct"),
     [
-        (WHOLE, (1, 1, 1), 1), (WHOLE.replace("{cc}", "{|r|l|}").replace("1", "\\hline 1"), (1, 1, 1), 1),
-        (WHOLE.replace("4", "$4$"), (1, 1, 1), 1), (WHOLE.replace("4", "5"), (1, 1 - 1 / 7, 1), 0),
-        (WHOLE.replace("1 & 2 \\\\\n", ""), (1 - 3 / 7, 1 - 3 / 7, 1), 0),
+        (WHOLE, (1, 1, 1, 1), 1), (WHOLE.replace("{cc}", "{|r|l|}").replace("1", "\\hline 1"), (1, 1, 1, 1), 1),
+        (WHOLE.replace("4", "$4$"), (1, 1, 1, 1), 1), (WHOLE.replace("4", "5"), (3 / 4, 1, 1 - 1 / 7, 1), 0),
+        (WHOLE.replace("1 & 2 \\\\\n", ""), (1 / 4, 1 - 3 / 7, 1 - 3 / 7, 1), 0),
+        (WHOLE.translate(str.maketrans(dict.fromkeys("1234", ""))), (0, 1, 3 / 7, 1), 0),
     ],
 )  # fmt: skip
 def test_an_answer_is_judged_as_a_table(said, parts, correct):
@@ -248,5 +249,7 @@ def test_an_evaluation_reports_the_parts():
     for said in (WHOLE, "nothing"):
         score = scored(task, f"<answer>{said}</answer>", truth(WHOLE))
         episodes.append(Episode(Sample("1", Observation(("?",)), truth(WHOLE)), 0, [], score=score))
-    assert task.metrics(episodes) == {"structure": 0.5, "content": 0.5, "format": 0.5, "parse_fail": 0.5}
+    assert task.metrics(episodes) == dict.fromkeys(
+        ("content_gain", "structure", "content", "format", "parse_fail"), 0.5
+    )
     assert latex(truth(WHOLE).table) == WHOLE

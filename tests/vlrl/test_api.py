@@ -56,7 +56,7 @@ def test_a_wrong_change_names_its_key(changes, told) -> None:
 
 def test_rows_are_scored_and_bad_ones_named() -> None:
     """A list of results shorter than the rows would be zipped with the wrong ones."""
-    assert vlrl.score_rows("gui_grounding", [CLICK])[0]["reward"] == 1.5
+    assert vlrl.score_rows("gui_grounding", [CLICK])[0]["reward"] == 1.0
     with pytest.raises(vlrl.UserError, match="row 2: "):
         vlrl.score_rows("gui_grounding", [CLICK, {"completion": "x"}])
 

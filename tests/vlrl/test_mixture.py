@@ -51,7 +51,7 @@ def test_each_sample_is_scored_and_paid_by_its_own_task():
         assert right.score.correct == 1.0 and wrong.score.correct == 0.0
         assert all(part.startswith(f"{name}/") for part in right.score.parts)
         seen[name] = (right.reward, wrong.reward)
-    assert seen == {"clicks": (1.5, 0.0), "digits": (pytest.approx(seen["digits"][0]), 0.0), "counts": (2.0, 0.0)}
+    assert seen == {"clicks": (1.0, -0.25), "digits": (1.0, -0.25), "counts": (2.0, 0.0)}
     own = GuiGrounding(pool=8, held_out=4)
     theirs, mine = own.samples("train")[0], task.samples("train")[0]
     assert mine.id == f"clicks/{theirs.id}" and (mine.answer, mine.prompt.text) == (theirs.answer, theirs.prompt.text)
@@ -102,7 +102,7 @@ def test_a_measurement_tells_of_each_task_with_its_interval():
     held = task.samples("test")[:6]
     episodes = [played(task, s, task.gold(s, FRAME) if s.tags["task"] == "clicks" else "?") for s in held]
     told = task.metrics(episodes)
-    assert (told["task/clicks/accuracy"], told["task/clicks/n"], told["task/clicks/reward"]) == (1.0, 2, 1.5)
+    assert (told["task/clicks/accuracy"], told["task/clicks/n"], told["task/clicks/reward"]) == (1.0, 2, 1.0)
     # Wilson by hand, 2 of 2, z^2 = 3.841: low = (1 + 1.921/2 - 1.96 sqrt(3.841/16)) / (1 + 1.921) = 0.3424
     assert told["task/clicks/low"] == pytest.approx(0.3424, abs=1e-4) and told["task/clicks/high"] == 1.0
     assert told["task/digits/accuracy"] == 0.0 and told["task/digits/parse_fail"] == 1.0

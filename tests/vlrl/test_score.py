@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from vlrl import registry
 from vlrl.score import score_file
 from vlrl.strict import Component
-from vlrl.types import UserError
+from vlrl.types import Score, UserError
 
 CLICK = {"completion": "<answer>[12, 15]</answer>", "answer": [10, 10, 20, 20], "image_size": [64, 48]}
 PUZZLE = {"completion": "<answer>2 1 4 3</answer>", "answer": [2, 1, 4, 3]}
@@ -44,7 +44,7 @@ def score(tmp_path) -> Callable[..., tuple[list[dict[str, Any]], str | None]]:
 
 def test_a_click_is_scored_with_its_parts(score):
     """A saved evaluation could not be checked by hand."""
-    wanted = {"id": "a", "reward": 1.5, "parts": {"hit": 1.0, "format": 1.0}, "correct": 1.0, "answer": [12.0, 15.0]}
+    wanted = {"id": "a", "reward": 1.0, "parts": {"hit": 1.0, "format": 1.0}, "correct": 1.0, "answer": [12.0, 15.0]}
     assert score("gui_grounding", CLICK | {"id": "a"}) == ([wanted | {"reason": None}], None)
 
 
@@ -91,7 +91,7 @@ def test_any_completion_gets_the_score_of_training(completion):
     json.dumps(line)
     assert set(line) == {"id", "reward", "parts", "correct", "answer", "reason"}
     assert (line["reason"] is None) == (line["answer"] is not None)
-    assert line["reward"] == sum(task.weights[name] * value for name, value in line["parts"].items())
+    assert line["reward"] == task.reward(Score(line["parts"], line["correct"]))
 
 
 BROKEN = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 from vlrl.commands.base import Commands, quiet, takes_changes
 from vlrl.types import UserError
@@ -43,7 +44,10 @@ def add(commands: Commands) -> None:
     score.set_defaults(run=_score)
 
     check = commands.add_parser("check-task", help="prove that a task's samples, gold answers and rewards fit together")
-    check.add_argument("name", metavar="TASK", help="see `vlrl list tasks`, or my_module:MyTask")
+    check.add_argument("name", nargs="?", metavar="TASK", help="see `vlrl list tasks`, or my_module:MyTask")
+    check.add_argument("--all", action="store_true", help="every built-in task")
+    check.add_argument("--table", action="store_true",
+                       help="print what answers earn that do not look at their sample, instead of proofs")  # fmt: skip
     check.add_argument("--data", metavar="PATH", help="the file or folder of training data; default: the task's own")
     check.set_defaults(run=_check_task)
 
@@ -132,11 +136,27 @@ def _check_task(options: argparse.Namespace) -> int:
     from vlrl.config import DataSection
     from vlrl.strict import Component
 
-    chosen = argparse.Namespace(task=Component(name=options.name), data=DataSection(train=options.data))
-    findings = import_module("tasks.check").prove(registry.make_task(chosen))
+    if bool(options.name) == options.all:
+        raise UserError("check-task: name one TASK, or --all")
+    if options.all and options.data:
+        raise UserError("check-task: --data goes with one TASK")
+    report = import_module("tasks.check_payoffs").print_row if options.table else _print_findings
+    passed = True
+    for number, name in enumerate(registry.task_names() if options.all else [options.name]):
+        chosen = argparse.Namespace(task=Component(name=name), data=DataSection(train=options.data))
+        if options.all and not options.table:
+            print(f"{name}:")
+        passed &= report(name, registry.make_task(chosen), first=number == 0)
+    return 0 if passed else 2
+
+
+def _print_findings(name: str, task: Any, first: bool) -> bool:
+    from importlib import import_module
+
+    findings = import_module("tasks.check").prove(task)
     for finding in findings:
         print(f"FAILED  {finding.claim}: {finding.problem}" if finding.problem else f"ok      {finding.claim}")
-    return 2 if any(finding.problem for finding in findings) else 0
+    return not any(finding.problem for finding in findings)
 
 
 def _capture(options: argparse.Namespace) -> int:

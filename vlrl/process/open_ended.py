@@ -71,7 +71,7 @@ class OpenEnded:
         return whole
 
     def _without_rule(self, episode: Episode) -> Episode:
-        paid = self.weight * episode.score.parts[self.part] if self.part else 0.0
+        paid = self.weight * episode.score.part(self.part) if self.part else 0.0
         return replace(episode, reward=episode.reward - paid)
 
 

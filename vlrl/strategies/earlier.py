@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from vlrl.recorded import Recorded
-from vlrl.types import Decision, Episode, Frame, Policy, UserError
+from vlrl.types import MALFORMED, Decision, Episode, Frame, Policy, UserError
 
 BATCH = 32  # recorded decisions that are evaluated at a time
 
@@ -19,7 +19,7 @@ def replayed(policy: Any, task: Any, recorded: Recorded, index: int) -> Episode:
         UserError: it was recorded for another task or in other coordinates; it is too long for the model.
     """
     episode, place = recorded[index], f"{recorded.place}: row {index + 1}"
-    missing = sorted(set(task.weights) - set(episode.score.parts))
+    missing = sorted(set(task.weights) - {MALFORMED, *episode.score.parts})
     if missing:
         raise UserError(f"{place}: the task rewards {missing[0]!r}, of which the episode says nothing: record it anew")
     turns = []

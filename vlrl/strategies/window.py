@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vlrl.methods import method
 from vlrl.strategies.written import played, remembered, written
 from vlrl.strict import Count
-from vlrl.types import Decision, Episode, Policy, Sample, Score, Step, Turn, UserError
+from vlrl.types import MALFORMED, Decision, Episode, Policy, Sample, Score, Step, Turn, UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -119,9 +119,9 @@ window = Window
 
 def unfinished(part: Open, decision: Decision, task: Any) -> Episode:
     """An episode that the window has cut: no reward yet."""
-    shown = part.sample.prompt
+    shown, nothing = part.sample.prompt, {name: 0.0 for name in task.weights if name != MALFORMED}
     turn = Turn(shown, decision, Step(shown, cut=True))
-    return Episode(part.sample, part.group, [turn], Score(dict.fromkeys(task.weights, 0.0), 0.0))
+    return Episode(part.sample, part.group, [turn], Score(nothing, 0.0))
 
 
 def found(samples: Sequence[Sample], wanted: set[str]) -> dict[str, Sample]:

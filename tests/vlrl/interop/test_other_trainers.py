@@ -45,9 +45,9 @@ def test_rows_and_rewards_of_verl(task, tmp_path):
         gold = task.gold(sample, (Frame("original_px", image.size, image.size),))
         given = {"data_source": row["data_source"], "extra_info": row["extra_info"]}
         found = score(solution_str=gold, ground_truth=row["reward_model"]["ground_truth"], **given)
-        assert found == {"score": 1.5, "acc": 1.0, "hit": 1.0, "format": 1.0}
+        assert found == {"score": 1.0, "acc": 1.0, "hit": 1.0, "format": 1.0}
         bad = score(solution_str="no idea", ground_truth=row["reward_model"]["ground_truth"], **given)
-        assert bad == dict.fromkeys(found, 0.0)
+        assert bad == {**dict.fromkeys(found, 0.0), "score": -0.25}
 
 
 def test_rewards_of_easyr1(task, tmp_path):
@@ -61,7 +61,7 @@ def test_rewards_of_easyr1(task, tmp_path):
         for text, row in zip(answers, rows, strict=True)
     ]
     found = by_path().compute_scores(asked_)
-    assert [each["overall"] for each in found] == [1.5, 0.0]
+    assert [each["overall"] for each in found] == [1.0, -0.25]
     assert [each["accuracy"] for each in found] == [1.0, 0.0]
 
 

@@ -80,13 +80,13 @@ def test_relift_waits_on_after_a_kill(policy, task, played):
 
 def test_a_demonstration_is_worth_what_it_beats_its_group_by(policy, task, played):
     """The policy would be pulled to answers that it gives already, or pushed from right ones."""
-    lessons = scored(played(0), 0, 0, 0, 1.5, 1.5, 0.0)
+    lessons = scored(played(0), 0, 0, 0, 1.0, 1.0, 0.0)
     mixed = Demonstrate(policy, task, 0)(lessons, 0)
     assert mixed[:6] == lessons and [lesson.episode.group for lesson in mixed[6:]] == [2, 3]
-    best = mixed[6].episode.reward  # hit and format
-    assert best == mixed[7].episode.reward == pytest.approx(1.5)
+    best = mixed[6].episode.reward
+    assert best == mixed[7].episode.reward == pytest.approx(1.0)
     (one,), (two,) = (lesson.credit for lesson in mixed[6:])
-    assert one.tolist() == pytest.approx([1.5] * len(one)) and two.tolist() == pytest.approx([0.5] * len(two))
+    assert one.tolist() == pytest.approx([1.0] * len(one)) and two.tolist() == pytest.approx([1 / 3] * len(two))
 
 
 def test_sasr_imitates_first_and_then_by_the_gradients(policy, task, played):
