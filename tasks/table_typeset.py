@@ -6,7 +6,6 @@ and write in its own folder only, starts no shell, and is bounded in CPU seconds
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import subprocess
@@ -18,6 +17,7 @@ from typing import Any
 from PIL import Image, ImageChops
 
 from rewards.table import Table, latex
+from vlrl.media import load_image
 from vlrl.types import UserError
 
 ENGINES = ("pdflatex", "tectonic")
@@ -69,7 +69,7 @@ def typeset(table: Table) -> Image.Image | None:
         picture = ["pdftoppm", "-r", str(DPI), "-gray", "-singlefile", "-png", "table.pdf", "table"]
         if not _run(picture, Path(folder)):
             return None
-        return _cut(Image.open(io.BytesIO((Path(folder) / "table.png").read_bytes())).convert("L"))
+        return _cut(load_image(Path(folder) / "table.png").convert("L"))
 
 
 def _run(program: list[str], folder: Path) -> bool:

@@ -19,14 +19,14 @@ PACKAGES = ("vlrl", "tasks", "rewards", "robot")
 LAYERS = {
     **dict.fromkeys(("vlrl.types", "vlrl.spelling"), ()),
     "vlrl.system": ("vlrl.system",),
-    **dict.fromkeys(("vlrl.credentials", "vlrl.leases"), ("vlrl.types",)),
+    **dict.fromkeys(("vlrl.credentials", "vlrl.leases", "vlrl.media"), ("vlrl.types",)),
     "vlrl.bundled": ("vlrl.spelling",),
     "vlrl.strict": ("vlrl.bundled", "vlrl.credentials", "vlrl.types", "vlrl.spelling"),
     **dict.fromkeys(("vlrl.serve", "vlrl.serving", "vlrl.reward_model"), ("vlrl", "robot.serving")),  # policies, served
     "vlrl": ("vlrl",),
     "rewards": ("rewards",),
-    "robot": ("robot", "vlrl.leases", "vlrl.types", "vlrl.strict", "vlrl.system"),
-    "tasks": ("tasks", "rewards", "robot", "vlrl.types", "vlrl.system"),
+    "robot": ("robot", "vlrl.leases", "vlrl.media", "vlrl.types", "vlrl.strict", "vlrl.system"),
+    "tasks": ("tasks", "rewards", "robot", "vlrl.media", "vlrl.types", "vlrl.system"),
 }
 FINDERS = ("vlrl.commands", "vlrl.registry")  # they look up tasks and robots by name while running
 MAX_DEPTH = 5
@@ -158,6 +158,34 @@ def cycle(name: str, above: tuple[str, ...] = ()) -> tuple[str, ...]:
 
 def fresh(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+
+
+DECODERS = re.compile(  # of images and videos, as calls are written
+    r"(?:PIL\.)?Image\.open|(?:PIL\.)?ImageFile\.Parser|\w+ImageFile|\w*ImagePlugin\..*|cv2\.(?:imread|imdecode|VideoCapture)|"
+    r"av\.open|imageio\..*|skimage\.io\..*|plt\.imread|decode_(?:image|jpeg|png)|read_(?:image|video)"
+)
+
+
+def decodes(name: str) -> Iterator[str]:
+    """What a module decodes by itself; a container opened for writing is no decoder."""
+    if not re.search(r"PIL|cv2|\bav\b|imageio|skimage|torchvision|pyplot", modules()[name].read_text(encoding="utf-8")):
+        return
+    for node in ast.walk(tree(name)):
+        modules_of_pillow = isinstance(node, ast.ImportFrom) and node.module in ("PIL.Image", "PIL.ImageFile")
+        names = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom | ast.Import) else []
+        if (modules_of_pillow and {"open", "Parser"} & set(names)) or any("ImagePlugin" in each for each in
+            [*targets(name, node), *names]):  # fmt: skip
+            yield f"{name}:{node.lineno} {ast.unparse(node)}"
+    for call, function in calls(name):
+        writes = len(call.args) > 1 and ast.unparse(call.args[1]) == "'w'"
+        if DECODERS.fullmatch(function) and not writes:
+            yield f"{name}:{call.lineno} {function}"
+
+
+def test_one_module_decodes_images_and_videos() -> None:
+    """Elsewhere a stranger's file could start Ghostscript, fill the memory or hang the run."""
+    assert [place for name in modules() if name != "vlrl.media" for place in decodes(name)] == []
+    assert len(list(decodes("vlrl.media"))) == 3  # Image.open, and av.open twice
 
 
 def test_imports_go_one_way() -> None:

@@ -13,7 +13,7 @@ import yaml
 from pydantic import Field
 
 from vlrl.strict import Change, Component, Count, Plugin, Rate, Section, load_as
-from vlrl.types import Data
+from vlrl.types import MAX_PIXELS, PILLOW_PIXELS, Data
 
 
 class Lora(Section):
@@ -92,6 +92,7 @@ class DataSection(Section):
     format: str = "auto"
     images: str | None = None
     on_bad: Literal["stop", "skip"] = "stop"
+    max_pixels: Annotated[int, Field(ge=1, le=PILLOW_PIXELS)] = MAX_PIXELS
 
     def plain(self) -> Data:
         return Data(**self.model_dump())

@@ -36,7 +36,7 @@ class Memory:
         self._keep(self._rows[count:])
 
     def episodes(self) -> Recorded:
-        return Recorded("this run's memory", self._rows, lambda name: BytesIO(self._images[name]))
+        return Recorded("this run's memory", self._rows, self._images.__getitem__)
 
     def _keep(self, rows: Iterable[EpisodeRow]) -> None:
         """These rows, and the images that they show."""

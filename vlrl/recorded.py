@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from PIL import Image
 from pydantic import Field, ValidationError
 
+from vlrl.media import MediaError, load_image
 from vlrl.strict import Count, Section, explain
 from vlrl.types import Decision, Episode, Frame, Observation, Sample, Score, Step, Turn, UserError, Video
 
@@ -161,7 +161,7 @@ class Recorded(Sequence[Episode]):
         file: an image's name -> its file.
     """
 
-    def __init__(self, place: str, rows: Sequence[EpisodeRow], file: Callable[[str], Path | BytesIO]):
+    def __init__(self, place: str, rows: Sequence[EpisodeRow], file: Callable[[str], Path | bytes]):
         self.place, self._rows, self._file = place, rows, file
 
     def __len__(self) -> int:
@@ -190,10 +190,8 @@ class Recorded(Sequence[Episode]):
 
     def _image(self, name: str, index: int) -> Image.Image:
         try:
-            with Image.open(self._file(name)) as image:
-                image.load()
-                return image
-        except (OSError, SyntaxError) as error:  # a damaged PNG is a SyntaxError to Pillow
+            return load_image(self._file(name))
+        except MediaError as error:
             raise UserError(f"{self.place}: row {index + 1}: cannot read {name}: {error}") from None
 
 

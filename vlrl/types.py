@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Split = Literal["train", "test"]
 CORRECT_ABOVE = 0.5  # `correct` of an episode that counts as a success: the one definition, whatever the reward says
+MAX_PIXELS = 50_000_000  # of an image; a header of 100 bytes can ask for more than memory holds
+PILLOW_PIXELS = 178_956_970  # Pillow opens no image with more
 
 
 class UserError(Exception):
@@ -35,6 +37,7 @@ class Data:
     format: str = "auto"  # a reader's name; `auto` goes by the file's ending and keys
     images: str | None = None  # folder that image paths are relative to; default: the file's own folder
     on_bad: Literal["stop", "skip"] = "stop"  # a bad row: stop with its number, or count it and go on
+    max_pixels: int = MAX_PIXELS  # of an image in a row; one with more is a bad row
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from PIL import Image
 
 from robot.motion.body import Ticked
 from robot.wire import pack, unpack
+from vlrl.media import load_rgb
 
 MAGIC = b"vlrlspl1"
 EXACT = 128  # pixels of the longer side up to which pictures are kept exactly, as PNG; larger ones are JPEG
@@ -138,7 +139,7 @@ def read(path: Path) -> Iterator[tuple[dict[str, Any], dict[str, np.ndarray]]]:
 
 def picture(kept: np.ndarray) -> np.ndarray:
     """uint8 [height, width, 3] of a picture as it is kept."""
-    return np.array(Image.open(io.BytesIO(kept.tobytes())).convert("RGB"))
+    return np.array(load_rgb(kept.tobytes()))
 
 
 def _small(name: str, array: np.ndarray) -> np.ndarray:

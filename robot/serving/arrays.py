@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 
 import numpy as np
 from msgspec import Meta, Struct
-from PIL.JpegImagePlugin import JpegImageFile
+
+from vlrl.media import ImageLimits, MediaError, load_image
 
 Side = Annotated[int, Meta(ge=0, le=2**20)]
 
@@ -84,12 +85,12 @@ def picture_of(picture: Numbers | Jpeg) -> np.ndarray:
         return unpack(picture, "|u1", 3)
     size = _jpeg_size(picture.data)
     try:
-        image = JpegImageFile(BytesIO(picture.data))
-        if (image.height, image.width) != size or image.mode != "RGB":
-            raise ValueError("its header is ambiguous")
-        return np.asarray(image)
-    except (OSError, SyntaxError, ValueError, IndexError, KeyError, TypeError, Warning) as error:  # Pillow's, of damage
+        image = load_image(picture.data, ImageLimits(pixels=math.prod(size)), formats=("JPEG",), name="the JPEG")
+    except MediaError as error:
         raise ValueError(f"cannot be decoded: {error}") from None
+    if (image.height, image.width) != size or image.mode != "RGB":
+        raise ValueError("cannot be decoded: its header is ambiguous")
+    return np.asarray(image)
 
 
 def _jpeg_size(data: Sequence[int]) -> tuple[int, int]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from functools import lru_cache
 from pathlib import Path
 
 from PIL import Image
 
 from tasks.readers import files
+from vlrl.media import ImageLimits, MediaError, load_image, load_rgb
+from vlrl.types import MAX_PIXELS, PILLOW_PIXELS
+
+CHECKED = ImageLimits(pixels=PILLOW_PIXELS)
 
 
 class BadRowError(ValueError):
@@ -21,12 +24,13 @@ class Images:
     Args:
         folder: that their names are relative to.
         remembered: the sizes of so many are kept; None: all.
+        max_pixels: of an image; one with more is a bad row's.
     """
 
-    def __init__(self, folder: Path, remembered: int | None = None):
-        self.folder = folder
+    def __init__(self, folder: Path, remembered: int | None = None, max_pixels: int = MAX_PIXELS):
+        self.folder, self._max_pixels = folder, max_pixels
         self._found = lru_cache(remembered)(self._find)
-        self._size = lru_cache(remembered)(checked_size)
+        self._size = lru_cache(remembered)(self._check)
 
     def path(self, name: str) -> Path:
         """Where the image of that name lies, one object for all its rows; BadRowError for a name that leads out."""
@@ -34,7 +38,10 @@ class Images:
 
     def size(self, image: Path | bytes) -> tuple[int, int]:
         """Width and height of an image that decodes completely, else BadRowError."""
-        return checked_size(image) if isinstance(image, bytes) else self._size(image)
+        return self._check(image) if isinstance(image, bytes) else self._size(image)
+
+    def _check(self, image: Path | bytes) -> tuple[int, int]:
+        return checked_size(image, self._max_pixels)
 
     def _find(self, name: str) -> Path:
         if files.leads_out(self.folder, name):
@@ -42,19 +49,15 @@ class Images:
         return self.folder / name
 
 
-def checked_size(image: Path | bytes) -> tuple[int, int]:
+def checked_size(image: Path | bytes, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
     """Width and height of an image that decodes completely, else BadRowError."""
-    name = "its bytes" if isinstance(image, bytes) else str(image)
+    limits = ImageLimits(pixels=max_pixels, hint="scale it down or raise data.max_pixels")
     try:
-        with Image.open(io.BytesIO(image) if isinstance(image, bytes) else image) as opened:
-            opened.load()
-            return opened.size
-    except FileNotFoundError:
-        raise BadRowError(f"no such image {name}") from None
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # SyntaxError: a broken PNG
-        raise BadRowError(f"image {name} is broken or cut short ({error})") from error
+        return load_image(image, limits).size
+    except MediaError as error:
+        raise BadRowError(str(error)) from None
 
 
 def open_image(image: Path | bytes) -> Image.Image:
-    with Image.open(io.BytesIO(image) if isinstance(image, bytes) else image) as opened:
-        return opened.convert("RGB")
+    """RGB; of a row whose image was checked, against `data.max_pixels` as well."""
+    return load_rgb(image, CHECKED)

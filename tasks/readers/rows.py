@@ -128,7 +128,7 @@ def _file[R: Named](
     file, decoded, form, first = opened
     folder = Path(data.images) if data.images else file if file.is_dir() else file.parent
     large = isinstance(decoded, Stored)
-    images = Images(folder, remembered=REMEMBERED if large else None)
+    images = Images(folder, remembered=REMEMBERED if large else None, max_pixels=data.max_pixels)
     judge = Judge(file, form, images, Videos(folder), check, data.on_bad)
     return Large(decoded, judge, bad) if large else _good(decoded, first, judge, bad)
 

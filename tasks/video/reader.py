@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 
 import av
@@ -14,6 +15,7 @@ import numpy as np
 
 from tasks.readers.rows import BadRowError
 from tasks.video.sampling import Sampling
+from vlrl.media import MAX_FRAMES, MediaError, open_video
 from vlrl.types import UserError, Video
 
 EVENLY = Sampling()
@@ -101,40 +103,38 @@ def read(file: str | Path, sampling: Sampling = EVENLY) -> Video:
 def _opened(file: str | Path) -> Iterator[tuple[av.container.InputContainer, av.VideoStream]]:
     """The file and its first video stream; what goes wrong with them meanwhile is the file's fault."""
     try:
-        with _open(str(file)) as container:
+        with open_video(file) as container:
             if not container.streams.video:
                 raise BadVideoError(f"video {file} holds no video stream")
             stream = container.streams.video[0]
             if stream.codec_context is None:  # PyAV 15 would crash at its first frame
                 raise BadVideoError(f"video {file} is of a kind that cannot be decoded here")
             yield container, stream
-    except FileNotFoundError:
-        raise BadVideoError(f"no such video {file}") from None
+    except MediaError as error:
+        raise BadVideoError(str(error)) from None
     except (OSError, av.FFmpegError) as error:
         reason = getattr(error, "strerror", None) or error
         raise BadVideoError(f"video {file} is broken or cut short ({reason})") from None
 
 
-def _open(file: str) -> av.container.InputContainer:
-    """The file, whatever its remarks are written in: titles from elsewhere are often no UTF-8."""
-    try:
-        return av.open(file)
-    except UnicodeDecodeError:  # PyAV 15 is strict unless told; 19 is not, and knows no such option
-        return av.open(file, metadata_errors="surrogateescape")
-
-
 def _track(file: str | Path) -> _Track:
     """The times of all frames, by the packets alone: headers of WebM and Matroska do not even count them."""
     with _opened(file) as (container, stream):
-        packets = [packet for packet in container.demux(stream) if packet.size]
         base, stated, even = stream.time_base, _stated(container, stream), 1 / (stream.average_rate or 25)
-        timed = sorted((_time(each), each.is_keyframe, each.duration or 0) for each in packets if not each.is_discard)
+        timed, corrupt = [], False
+        for packet in islice(container.demux(stream), MAX_FRAMES + 1):
+            corrupt |= packet.is_corrupt
+            if packet.size and not packet.is_discard:
+                timed.append((_time(packet), packet.is_keyframe, packet.duration or 0))
+    if len(timed) > MAX_FRAMES:
+        raise BadVideoError(f"video {file} has over {MAX_FRAMES:,} frames: cut it into clips")
+    timed.sort()
     if not timed:
         raise BadVideoError(f"video {file} holds no frame")
     pts = sorted({time for time, _, _ in timed})
     last = timed[-1][2] or (pts[-1] - pts[-2] if len(pts) > 1 else round(even / base))
     track = _Track(base, pts, [time for time, key, _ in timed if key], max(1, last))
-    if any(packet.is_corrupt for packet in packets):
+    if corrupt:
         raise BadVideoError(f"video {file} is broken or cut short (a damaged packet)")
     if track.duration < stated - max(SLACK, 2 * even):
         raise BadVideoError(f"video {file} is cut short: {track.duration:.2f} of {float(stated):.2f} s are there")

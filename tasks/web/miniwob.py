@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Collection
@@ -17,6 +16,7 @@ from PIL import Image
 from tasks.gui.agent_actions import Action
 from tasks.web import browser
 from tasks.web.miniwob_gold import GOLD
+from vlrl.media import load_rgb
 from vlrl.types import Split, UserError
 
 SIZE = (160, 210)  # of a MiniWoB++ screen in pixels: 50 rows of instruction over 160 x 160
@@ -117,7 +117,7 @@ class MiniWob:
         clip = {"x": 0, "y": 0, "width": SIZE[0], "height": SIZE[1], "scale": 1}
         how = {"format": "png", "optimizeForSpeed": True, "clip": clip}
         shot = self.chrome.execute_cdp_cmd("Page.captureScreenshot", how)
-        return Image.open(io.BytesIO(base64.b64decode(shot["data"]))).convert("RGB")
+        return load_rgb(base64.b64decode(shot["data"]))
 
     def act(self, action: Action) -> None:
         """What a hand would do; points in pixels of the screen. `done` does nothing."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from vlrl.types import UserError
+from vlrl.media import load_rgb, open_regular_file, open_video
 
 LATE = 0.5  # of a frame's time by which a video's frame may differ from the row's
 
@@ -28,10 +27,7 @@ class Pictures(Sequence):
         frame = self._frames[t]
         if isinstance(frame, np.ndarray):
             return Image.fromarray(frame)
-        try:
-            return Image.open(io.BytesIO(frame)).convert("RGB")
-        except OSError:
-            raise UserError(f"a picture of frame {t} cannot be read") from None
+        return load_rgb(frame, name=f"the image of frame {t}")
 
 
 def kept(column: pa.ChunkedArray, root: Path) -> Pictures:
@@ -43,7 +39,8 @@ def kept(column: pa.ChunkedArray, root: Path) -> Pictures:
         file = (root / cell["path"]).resolve()
         if not file.is_relative_to(root.resolve()):
             raise ValueError(f"a picture outside the data set: {cell['path']}")
-        return file.read_bytes()
+        with open_regular_file(file) as opened:
+            return opened.read()
 
     return Pictures([frame(cell) for cell in column.to_pylist()])
 
@@ -58,7 +55,7 @@ def video(file: Path, start: float, count: int, fps: float) -> Pictures:
 
     frames: list[np.ndarray] = []
     try:
-        with av.open(str(file)) as opened:
+        with open_video(file) as opened:
             stream = opened.streams.video[0]
             opened.seek(int(start / stream.time_base), stream=stream)  # to the key frame before it
             for frame in opened.decode(stream):

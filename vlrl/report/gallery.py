@@ -12,6 +12,7 @@ from typing import Any
 
 from PIL import Image
 
+from vlrl.media import MediaError, load_image, read_image_header
 from vlrl.report.frame import script_json
 from vlrl.report.read import Row
 
@@ -132,14 +133,13 @@ def embed(folder: Path, name: str) -> dict[str, Any] | None:
         return None
     content = path.read_bytes()
     try:
-        with Image.open(BytesIO(content)) as image:
-            size = list(image.size)
-            mime = MIME.get(image.format or "")
-            if len(content) > MAX_FILE or mime is None:
-                content, mime = thumbnail(image), "image/webp"
-    except (OSError, ValueError, Image.DecompressionBombError):  # what Pillow raises on a broken or half-written file
+        header = read_image_header(content)
+        mime = MIME.get(header.format)
+        if len(content) > MAX_FILE or mime is None:
+            content, mime = thumbnail(load_image(content)), "image/webp"
+    except MediaError:  # broken or half-written
         return None
-    return {"src": f"data:{mime};base64,{base64.b64encode(content).decode()}", "size": size}
+    return {"src": f"data:{mime};base64,{base64.b64encode(content).decode()}", "size": list(header.size)}
 
 
 def thumbnail(image: Image.Image) -> bytes:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from PIL import Image
-
+from vlrl.media import MediaError, read_image_header
 from vlrl.report.curves import sections
 from vlrl.report.gallery import MIME, card
 from vlrl.report.header import measured, title
@@ -117,9 +116,8 @@ def image_file(folder: Path, name: str) -> Path | None:
 
 def size_of(path: Path | None) -> list[int] | None:
     try:
-        with Image.open(path or "") as image:
-            return list(image.size)
-    except (OSError, ValueError, Image.DecompressionBombError):  # missing, broken or half-written
+        return list(read_image_header(path or "").size)
+    except MediaError:  # missing, broken or half-written
         return None
 
 

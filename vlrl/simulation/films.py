@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from vlrl.media import open_video
 from vlrl.rollout import collect
 from vlrl.simulation.arms import Arm
 from vlrl.simulation.play import Row, row
@@ -85,9 +86,7 @@ def embedded(film: Filmed) -> tuple[str, str]:
 
 def read(path: Path) -> Video:
     """All frames of a film."""
-    import av
-
-    with av.open(str(path)) as file:
+    with open_video(path) as file:
         rate = float(file.streams.video[0].average_rate or 25)
         frames = np.stack([frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)])
     return Video(frames, tuple(i / rate for i in range(len(frames))), rate, len(frames) / rate)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import time
@@ -14,6 +13,7 @@ import numpy as np
 
 from robot.motion.body import Channel, Sensed
 from robot.robot import Signals
+from vlrl.media import load_rgb
 from vlrl.types import UserError
 
 STATE, ACTION, PICTURE = "observation.state", "action", "observation.images."
@@ -133,6 +133,4 @@ def _rows(folder: Path, episode: int, columns: Sequence[str]) -> Any:
 
 
 def _png(data: bytes) -> np.ndarray:
-    from PIL import Image
-
-    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    return np.asarray(load_rgb(data))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -172,7 +173,8 @@ def sound(file: Path) -> None:
     ("name", "make", "problem"),
     [
         ("none.mp4", lambda file: None, "no such video"),
-        ("folder.mp4", Path.mkdir, "broken or cut short"),
+        ("folder.mp4", Path.mkdir, "no regular file"),
+        ("fifo.mp4", os.mkfifo, "no regular file"),
         ("empty.mp4", Path.touch, "broken or cut short"),
         ("text.mp4", lambda file: file.write_text("not a video"), "broken or cut short"),
         ("sound.mkv", sound, "holds no video stream"),

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import base64
 import binascii
-import io
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL.Image import Image
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vlrl.engines.base import Options
+from vlrl.media import MediaError, load_image
 
-PIXELS = 2**26  # of an image
 PREFIX = "data:image/"
 
 
@@ -81,7 +80,7 @@ class Wish:
     options: Options
     count: int
     drawn: np.ndarray | None
-    images: tuple[Image.Image, ...]
+    images: tuple[Image, ...]
     prompt: str | list[int] | list[dict[str, Any]]  # text, tokens, or messages for the chat template
     logprobs: bool
     ids: bool
@@ -114,7 +113,7 @@ def read[M: _Common](kind: type[M], body: Any, most: int) -> Wish:
     return Wish(options, asked.n, _drawn(asked, options), tuple(images), prompt, logprobs, asked.return_token_ids)
 
 
-def _messages(messages: list[Message]) -> tuple[list[dict[str, Any]], list[Image.Image]]:
+def _messages(messages: list[Message]) -> tuple[list[dict[str, Any]], list[Image]]:
     """Turns for the chat template, and their images in order."""
     turns, images = [], []
     for message in messages:
@@ -130,18 +129,14 @@ def _messages(messages: list[Message]) -> tuple[list[dict[str, Any]], list[Image
     return turns, images
 
 
-def picture(url: str) -> Image.Image:
+def picture(url: str) -> Image:
     """An image of a data URL; nothing is fetched."""
     if not url.startswith(PREFIX):
         raise RequestError("images: data URLs only (data:image/png;base64,...)")
     try:
-        image = Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2], validate=True)))
-        if image.width * image.height > PIXELS:
-            raise RequestError(f"images: at most {PIXELS} pixels")
-        image.load()
-    except (binascii.Error, UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-        raise RequestError(f"images: cannot be read: {error}") from None
-    return image
+        return load_image(base64.b64decode(url.partition(",")[2], validate=True), name="an image")
+    except (binascii.Error, MediaError) as error:
+        raise RequestError(f"images: {error}") from None
 
 
 def _drawn(asked: _Common, options: Options) -> np.ndarray | None:
