@@ -47,6 +47,19 @@ def dataset(
     return rows.cast_column("images", List(Image()))
 
 
+def processor(model: str) -> Any:
+    """The model's processor for `GRPOTrainer(processing_class=...)`, from a folder, the hub or a bundled name.
+
+    It pads on the left, as TRL needs it: padded on the right, prompts of unequal length end in a shape mismatch in
+    transformers' `get_rope_index`.
+    """
+    from transformers import AutoProcessor
+
+    from vlrl.policies.load import bundled, newest_checkpoint
+
+    return AutoProcessor.from_pretrained(newest_checkpoint(bundled(model)), padding_side="left")
+
+
 def content(shown: Observation) -> str | list[dict[str, str]]:
     """The content of the user's message: a text, or blocks in reading order, whose images TRL puts in."""
     if not shown.images:

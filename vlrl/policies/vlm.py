@@ -33,7 +33,8 @@ from vlrl.types import Decision, Episode, Evaluation, Observation, Sample, UserE
 from vlrl.work import Work
 
 TOKENS = 2**14  # of prompts that are forwarded at once for their features
-TOLERANCE, TOLERANCE_BF16 = 1e-3, 0.5  # nats a token, between two ways to compute the same
+TOLERANCE = 1e-3  # nats a token, between two ways to compute the same in float32
+LOGIT = 32.0  # as large as logits get: rounded twice, each time by up to one spacing, they are 2 * LOGIT * eps apart
 ROWS = 64  # decisions that are scored at once where no gradient is needed
 WORTH = 2 / 3  # of a kept prefill's tokens, from which on its backward pass costs less than making a part anew
 
@@ -50,6 +51,11 @@ class Reply:
 def _gap(one: Tensor, other: Tensor) -> float:
     """The largest difference; none where both are -inf, as of tokens that may not be written."""
     return float((one - other).abs().where(one != other, 0.0).max())
+
+
+def compute_tolerance(dtype: torch.dtype) -> float:
+    """How far two ways to compute the same log-probability may be apart, in nats: 0.001 in float32, 0.5 in bfloat16."""
+    return max(TOLERANCE, 2 * LOGIT * torch.finfo(dtype).eps)
 
 
 def part_of(kept: Prefill, prompts: Sequence[Prompt]) -> Prefill | None:
@@ -310,7 +316,7 @@ class VLM:
             found = torch.zeros_like(plain.logprobs)
             found[plain.mask] = torch.cat([decision.logprobs for decision in few]).to(found.device)
         gap = _gap(found, plain.logprobs)
-        if gap <= (TOLERANCE if self.autocast is None else TOLERANCE_BF16):
+        if gap <= compute_tolerance(self.autocast or bare(self.model).lm_head.weight.dtype):
             self.shared_prefix, self._scorer.hidden = True, hidden_states
             return
         self._kept = None

@@ -16,10 +16,10 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # TRL's and those of what it 
 STEPS, GROUP = 2, 4
 
 
-def config(folder, **given):
+def config(folder, group=GROUP, **given):
     return trl.GRPOConfig(
         output_dir=str(folder), use_cpu=True, bf16=False, seed=0, max_steps=STEPS, per_device_train_batch_size=GROUP,
-        num_generations=GROUP, max_completion_length=12, beta=0.0, learning_rate=1e-3, report_to="none",
+        num_generations=group, max_completion_length=12, beta=0.0, learning_rate=1e-3, report_to="none",
         save_strategy="no", logging_steps=1, disable_tqdm=True, gradient_checkpointing=False,
         dataloader_pin_memory=False, **given,
     )  # fmt: skip
@@ -57,3 +57,18 @@ def test_grpo_trainer_learns_from_our_task(tmp_path):
         assert value == asked.scored(key, text)[1].parts["hit"]
     assert any("<answer>" in text for _, text, _ in told), told
     assert any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_prompts_of_unequal_length_share_a_batch(tmp_path):
+    """Padded on the right they end in a shape mismatch in transformers: any task but the plainest would crash."""
+    from transformers import AutoModelForImageTextToText
+
+    data = ours.dataset("visual_reasoning", "train", 8, model="embedded")
+    assert len({len(str(prompt)) for prompt in data["prompt"]}) > 4
+    trainer = trl.GRPOTrainer(
+        model=AutoModelForImageTextToText.from_pretrained(EMBEDDED, dtype=torch.float32),
+        args=config(tmp_path, group=2), train_dataset=data, reward_funcs=[ours.reward()],
+        processing_class=ours.processor("embedded"),
+    )  # fmt: skip
+    trainer.train()
+    assert len([row for row in trainer.state.log_history if "reward" in row]) == STEPS

@@ -287,6 +287,18 @@ def test_a_tower_that_trains_is_never_remembered(make, act):
     assert (policy.evaluate(decisions).logprobs - before).abs().max() > 1e-3
 
 
+def test_weights_in_bfloat16_are_held_to_its_rounding(make, act, capsys):
+    """The fast passes of a model in bfloat16 would be switched off for what is only rounding, or not be checked."""
+    policy = make()
+    policy.model.to(torch.bfloat16)
+    with torch.no_grad():
+        bare(policy.model).lm_head.weight.mul_(3.0)  # logits of the size that large models have
+    policy.evaluate(act(policy, keep=True))
+    policy.evaluate(act(policy))
+    assert policy.shared_prefix and not capsys.readouterr().err
+    assert [vlm.compute_tolerance(kind) for kind in (torch.float32, torch.bfloat16)] == [1e-3, 0.5]
+
+
 def test_a_shared_pass_that_is_wrong_is_switched_off(make, act, monkeypatch, capsys):
     """A model whose layers work otherwise would be trained on nonsense, without a word."""
     policy = make()
