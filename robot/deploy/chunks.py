@@ -14,7 +14,7 @@ from robot.deploy.config import Policy
 from robot.motion.body import Ticked
 from robot.motion.timeline import Plan
 from robot.serving.ledger import Answer
-from robot.serving.spec import Spec
+from robot.serving.spec import Spec, declared
 
 WINDOW = 100  # answers over which the latency is judged: a slow start is forgotten
 OVERDUE = 2.0  # seconds, or four times the latency: then an answer is no longer waited for
@@ -41,6 +41,7 @@ class Chunks:
     def __init__(self, policy: Policy, spec: Spec, tick_hz: float):
         self.hz = spec.hz or tick_hz
         self._policy, self._tick_hz = policy, tick_hz
+        self._declared = declared(spec)
         self._open: dict[int, Question] = {}
         self._running: Plan | None = None  # `first` once it is known
         self._sent_at = 0  # the tick at which it was handed over
@@ -100,7 +101,8 @@ class Chunks:
         if self._policy.expiry_s is not None:
             expires = question.observed + self._policy.expiry_s
         blend = self._policy.mode == "blend"
-        self._running = Plan(next(self._numbers), first, actions, self.hz, expires, question.observed, blend)
+        observed, number = question.observed, next(self._numbers)
+        self._running = Plan(number, first, actions, self.hz, expires, observed, blend, self._declared)
         self._sent_at = tick
         return self._running
 

@@ -168,6 +168,13 @@ def _problem(config: Deploy) -> str:
     untyped = [name for name, options in config.cameras.items() if "type" not in options]
     if untyped:
         return f"cameras.{untyped[0]}.type: is required, for example opencv"
+    if (
+        practice
+        and "stuck" in practice.model_fields_set
+        and practice.stuck
+        and config.safety.reaction("stuck") != "warn"
+    ):
+        return "practice.stuck: the governor's stage stuck stops the robot before: set safety.react.stuck=warn as well"
     if practice and sum((practice.reset.pose is not None, practice.reset.url is not None, practice.reset.person)) > 1:
         return "practice.reset: only one of pose, url and person"
     return ""

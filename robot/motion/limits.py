@@ -35,6 +35,7 @@ class ChannelLimits(Section):
     jump: Rate | None = None  # largest distance of the first target from where the robot is
     lead: Rate | None = None  # largest distance of a target from where the robot is: bounds the servo's force
     disagree: Rate | None = None  # largest distance of the robot from where it was lately sent
+    stuck: bool = Field(default=None)  # whether the stage `stuck` watches it: all but grippers (unit %)
 
 
 class Workspace(Section):
@@ -59,6 +60,13 @@ class Workspace(Section):
 class Stale(Section):
     hold_s: Rate = 1.0  # an action that answers an observation older than this is not carried out
     stop_s: Rate = 5.0  # a hold, whatever its cause, that lasts longer than this becomes a stop
+
+
+class Range(Section):
+    """Chunks far outside what the policy declares that it gives are not executed."""
+
+    beyond: Size = 1.0  # widths of the declared range that a number may be outside of it
+    chunks: Count = 3  # in a row, then the robot holds until a good one comes
 
 
 class Sensor(Section):
@@ -103,6 +111,7 @@ class Safety(Section):
     channels: dict[str, ChannelLimits] = {}
     workspace: Workspace | None = None
     stale: Stale = Stale()
+    range: Range = Range()
     sensor: Sensor = Sensor()
     # what follows the last dot of a number's name; torque: 1 on, 0 off
     health: dict[str, Health] = {  # error: 1 where the servo itself reports one

@@ -12,6 +12,7 @@ import numpy as np
 from robot.motion.body import Body, Channel, Event, Sensed, Source, Ticked
 from robot.motion.governor import Governor
 from robot.motion.integrate import integrated, speeds
+from robot.motion.plausible import Plausible
 from robot.motion.timeline import Plan, Timeline
 from robot.motion.watch import Silence
 
@@ -48,6 +49,7 @@ class Loop:
         self,
         body: Body,
         governor: Governor,
+        plausible: Plausible,
         *,
         silence: Silence,
         pressed: Callable[[], str],
@@ -57,6 +59,7 @@ class Loop:
         self.body, self.governor, self.tick, self.began, self.code = body, governor, 0, 0, 0
         self._silence, self._pressed, self._held, self._pause = silence, pressed, held, pause
         self._timeline = Timeline(controls_of(body), body.hz)
+        self._plausible = plausible
         self._hand: tuple[np.ndarray, float] | None = None
         self._sensed: Sensed | None = None
         self._sent: np.ndarray | None = None
@@ -68,6 +71,7 @@ class Loop:
         """Begins an episode: no plan is left over. A stop stays one. May raise what the body raises."""
         self._pause()
         self._forget()
+        self._plausible.begin()
         self.body.begin(seed)
         self.began, self._running, self._fresh = self.began + 1, True, True
         self._silence.heard()
@@ -83,7 +87,10 @@ class Loop:
         self._silence.heard()
 
     def plan(self, plan: Plan) -> None:
-        self._timeline.add(plan, self.tick)
+        if self._plausible.admit(plan):
+            self._timeline.add(plan, self.tick)
+        elif self._plausible.full:
+            self._timeline.clear()
 
     def hand(self, target: np.ndarray, for_s: float) -> None:
         """A person's target, which counts before any plan for so many seconds."""
@@ -148,6 +155,8 @@ class Loop:
             events.append(self.stop(cause, "estop", EMERGENCY))
         if self._running and not self._held():
             events.append(Event("dead_man", "hold", "nobody holds the dead man's switch"))
+        if self._running and (event := self._plausible.event()):
+            events.append(event)
         verdict, quiet = self._silence.verdict(time.monotonic()) if self._running else ("", 0.0)
         if verdict and not self.governor.stopped:
             cause = f"nothing was heard of the deployment loop for {quiet:.2f} s"

@@ -39,12 +39,13 @@ def read_about(said: Mapping[str, Any]) -> About:
 
 def pack_plan(plan: Plan) -> bytes:
     names = ("seq", "first", "hz", "expires", "observed", "blend")
-    return pack({"kind": "plan"} | {name: getattr(plan, name) for name in names}, {"actions": plan.actions})
+    arrays = {"actions": plan.actions} | ({} if plan.declared is None else {"declared": plan.declared})
+    return pack({"kind": "plan"} | {name: getattr(plan, name) for name in names}, arrays)
 
 
 def read_plan(fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Plan:
     names = ("seq", "first", "hz", "expires", "observed", "blend")
-    return Plan(actions=arrays["actions"], **{name: fields[name] for name in names})
+    return Plan(actions=arrays["actions"], declared=arrays.get("declared"), **{name: fields[name] for name in names})
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from robot.motion.line import Line
 from robot.motion.loop import EMERGENCY, STOPPED, Loop, controls_of, told
 from robot.motion.messages import About, pack_about, pack_ticked, read, read_plan
 from robot.motion.pictures import Pictures
+from robot.motion.plausible import Plausible
 from robot.motion.ranges import narrowed
 from robot.motion.signals import EndError, Signals
 from robot.motion.watch import Clock, Silence
@@ -45,10 +46,11 @@ class Service:
         self._body, self._clock, self._task = body, Clock(body.hz), ""
         self._safety, self._stops = safety, Stops(safety.estop)  # keys are the terminal's, so of whoever started it
         self._person = -math.inf  # time.monotonic() of the last sign of the dead man that came over the line
-        governor = Governor(body.channels, narrowed(safety, getattr(body, "ranges", {})), body.hz)
+        limits = narrowed(safety, getattr(body, "ranges", {}))
         self._loop = Loop(
             body,
-            governor,
+            Governor(body.channels, limits, body.hz),
+            Plausible(body.channels, controls_of(body), limits, body.hz),
             silence=Silence(safety.silence_s, safety.stale.stop_s),
             pressed=lambda: self._stops.pressed(),
             held=_dead_man(safety, lambda: self._person),

@@ -27,6 +27,7 @@ class Plan:
     expires: float  # time.monotonic() after which nothing of it may be begun
     observed: float  # time.monotonic() of the observation that it answers
     blend: bool = False  # fade over from the plan before it, as long as that one lasts
+    declared: np.ndarray | None = None  # float32 [2, A]: low and high of the policy's actions, NaN where it says none
 
     def __post_init__(self):
         actions = np.asarray(self.actions, np.float32)

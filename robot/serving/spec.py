@@ -11,10 +11,15 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Feature:
-    """One number of a state or an action. What a policy does not know of itself is '' and fits anything."""
+    """One number of a state or an action. What a policy does not know of itself is '' and fits anything.
+
+    low, high: what a policy gives; null where it declares no range.
+    """
 
     name: str = ""
     unit: str = ""
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,12 @@ class Servable(Protocol):
 
     def forget(self, session: str) -> None:
         """A client's episode has ended, or the client is gone."""
+
+
+def declared(spec: Spec) -> np.ndarray:
+    """The range of a policy's actions as it declares it, float32 [2, A]: low, high; NaN where it declares none."""
+    ends = [[each.low for each in spec.action], [each.high for each in spec.action]]
+    return np.array(ends, np.float32).reshape(2, -1)  # None becomes NaN
 
 
 def difference(wants: Wants, spec: Spec) -> str:

@@ -63,7 +63,7 @@ def driver_spec(policy: ControlPolicy, about: Any, hz: float) -> Spec:
     return Spec(
         state=_features(shape.names or (about.names if about else ()), shape.state),
         pictures=tuple(Picture(name, high, wide) for name, (wide, high) in zip(pictures, shape.cameras, strict=True)),
-        action=tuple(Feature(name, unit) for name, unit in zip(shape.controls, units, strict=True)),
+        action=tuple(map(Feature, shape.controls, units, shape.low, shape.high)),
         hz=hz or shape.hz or (about.hz if about else 0.0),
         chunk=shape.chunk,
     )

@@ -17,20 +17,21 @@ from vlrl.types import UserError
 if TYPE_CHECKING:
     from robot.motion.limits import ChannelLimits, Safety
 
-FIELDS = ("low", "high", "margin", "speed", "acceleration", "step", "jump", "lead", "disagree")
+FIELDS = ("low", "high", "margin", "speed", "acceleration", "step", "jump", "lead", "disagree", "stuck")
 # in FIELDS' order; cautious for an arm on a table. Distances and what is per second are in the unit itself
-_DEGREES = (-180.0, 180.0, 0.0, 120.0, 720.0, math.inf, 15.0, 25.0, 40.0)
-_RADIANS = tuple(math.radians(value) for value in _DEGREES)
+_DEGREES = (-180.0, 180.0, 0.0, 120.0, 720.0, math.inf, 15.0, 25.0, 40.0, 1.0)
+_RADIANS = (*(math.radians(value) for value in _DEGREES[:-1]), 1.0)
 DEFAULTS = MappingProxyType(
     {
         "deg": _DEGREES,
         "rad": _RADIANS,
-        "m": (-1.0, 1.0, 0.0, 0.25, 1.5, math.inf, 0.05, 0.1, 0.2),
-        "%": (-100.0, 100.0, 0.0, 200.0, 2000.0, math.inf, 100.0, math.inf, math.inf),  # a gripper closes on things
-        "deg/s": (-60.0, 60.0, 0.0, 60.0, 240.0, math.inf, math.inf, math.inf, math.inf),
-        "rad/s": (-1.0, 1.0, 0.0, 1.0, 4.0, math.inf, math.inf, math.inf, math.inf),
-        "m/s": (-0.3, 0.3, 0.0, 0.3, 1.0, math.inf, math.inf, math.inf, math.inf),
-        "%/s": (-100.0, 100.0, 0.0, 100.0, 1000.0, math.inf, math.inf, math.inf, math.inf),
+        "m": (-1.0, 1.0, 0.0, 0.25, 1.5, math.inf, 0.05, 0.1, 0.2, 1.0),
+        # a gripper closes on things
+        "%": (-100.0, 100.0, 0.0, 200.0, 2000.0, math.inf, 100.0, math.inf, math.inf, 0.0),
+        "deg/s": (-60.0, 60.0, 0.0, 60.0, 240.0, math.inf, math.inf, math.inf, math.inf, 0.0),
+        "rad/s": (-1.0, 1.0, 0.0, 1.0, 4.0, math.inf, math.inf, math.inf, math.inf, 0.0),
+        "m/s": (-0.3, 0.3, 0.0, 0.3, 1.0, math.inf, math.inf, math.inf, math.inf, 0.0),
+        "%/s": (-100.0, 100.0, 0.0, 100.0, 1000.0, math.inf, math.inf, math.inf, math.inf, 0.0),
     }
 )
 
@@ -54,6 +55,7 @@ class Bounds:
     jump: np.ndarray  # of the first target from where the robot is
     lead: np.ndarray  # of a target from where the robot is
     disagree: np.ndarray  # of where the robot is from where it was lately sent
+    stuck: np.ndarray  # bool [A]: watched for readings that stay the same
 
 
 def bounds(channels: Sequence[Channel], safety: Safety, hz: float) -> Bounds:
@@ -83,6 +85,7 @@ def bounds(channels: Sequence[Channel], safety: Safety, hz: float) -> Bounds:
         np.where(speeds, math.inf, of["jump"]),
         np.where(speeds, math.inf, of["lead"]),
         np.where(speeds, math.inf, of["disagree"]),
+        ~speeds & (of["stuck"] > 0),
     )
 
 
@@ -91,7 +94,7 @@ def _row(channel: Channel, safety: Safety) -> list[float]:
     own = safety.channels.get(channel.name)
     values = dict(zip(FIELDS, DEFAULTS.get(channel.unit, (math.nan,) * len(FIELDS)), strict=True))
     if channel.unit not in DEFAULTS:
-        values |= {"margin": 0.0, "step": math.inf, "jump": math.inf, "lead": math.inf, "disagree": math.inf}
+        values |= dict.fromkeys(("step", "jump", "lead", "disagree"), math.inf) | {"margin": 0.0, "stuck": 1.0}
     for limits in (safety.default, *([own] if own else [])):
         values |= _said(limits)
     where = f"safety.channels.{channel.name}"

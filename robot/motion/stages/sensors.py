@@ -46,17 +46,20 @@ def age(age_s: float) -> Look:
     return look
 
 
-def _stuck(tick: Tick, ticks: int) -> np.ndarray:
+def _unmoved(tick: Tick, ticks: int, lead: np.ndarray) -> np.ndarray:
     """bool [A]: the reading stayed the same to the bit while the target went far enough to move the channel."""
-    return (tick.still >= ticks) & (tick.moved > _PLAUSIBLE * tick.bounds.lead)
+    return (tick.still >= ticks) & (tick.moved > _PLAUSIBLE * lead)
+
+
+def _all_still(tick: Tick, ticks: int) -> bool:
+    return bool((tick.still[~tick.bounds.speeds] >= ticks).all())
 
 
 def frozen(ticks: int) -> Look:
     """The readings of a robot that is sent to move are not all the same for `ticks` ticks (a bus that repeats)."""
 
     def look(tick: Tick, target: np.ndarray | None) -> Found | None:
-        tells = ~tick.bounds.speeds
-        if not _stuck(tick, ticks).any() or not (tick.still[tells] >= ticks).all():
+        if not _unmoved(tick, ticks, tick.bounds.lead).any() or not _all_still(tick, ticks):
             return None
         i = worst(tick, np.where(np.isfinite(tick.bounds.lead), tick.moved, 0))
         name, unit = tick.bounds.names[i], tick.bounds.units[i]
@@ -68,11 +71,16 @@ def frozen(ticks: int) -> Look:
 
 
 def stuck(ticks: int) -> Look:
-    """The reading of a channel that is sent to move is not the same for `ticks` ticks (encoder, gear, obstacle)."""
+    """The reading of a channel that is sent to move is not the same for `ticks` ticks (encoder, gear, obstacle).
+
+    Where all readings are, `frozen` objects, if it can tell: a bus that repeats itself says nothing of one joint.
+    """
 
     def look(tick: Tick, target: np.ndarray | None) -> Found | None:
-        held = _stuck(tick, ticks)
-        if not held.any():
+        bounds = tick.bounds
+        lead = np.where(np.isfinite(bounds.lead), bounds.lead, (bounds.high - bounds.low) / 2)
+        held = _unmoved(tick, ticks, lead) & bounds.stuck
+        if not held.any() or (_unmoved(tick, ticks, bounds.lead).any() and _all_still(tick, ticks)):
             return None
         i = worst(tick, np.where(held, tick.moved, 0))
         name, unit = tick.bounds.names[i], tick.bounds.units[i]

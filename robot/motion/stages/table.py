@@ -51,7 +51,7 @@ STAGES = (
     Stage("reading", ("hold", "stop"), _plain(sensors.reading)),
     Stage("age", ("hold", "stop", "warn"), lambda safety, _: sensors.age(safety.sensor.age_s)),
     Stage("frozen", ("hold", "stop", "warn"), lambda safety, _: sensors.frozen(safety.sensor.same_ticks)),
-    Stage("stuck", ("warn", "hold", "stop"), lambda safety, _: sensors.stuck(safety.sensor.same_ticks)),
+    Stage("stuck", ("stop", "hold", "warn"), lambda safety, _: sensors.stuck(safety.sensor.same_ticks)),
     Stage("disagree", ("stop", "hold", "warn"), lambda safety, _: sensors.disagree(safety.sensor.disagree_ticks)),
     Stage("health", ("stop", "hold", "warn"), lambda safety, _: sensors.health(safety.health)),
 )

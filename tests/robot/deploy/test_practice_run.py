@@ -27,7 +27,8 @@ def url():
 def ran(folder, url, gives=2, seconds=30, **changes):
     """Its exit code and result.json."""
     file = written(
-        folder, url, robot=BODY | {"gives": gives}, seed=2, seconds=seconds, safety={}, policy__mode="async",
+        folder, url, robot=BODY | {"gives": gives}, seed=2, seconds=seconds, safety={"react": {"stuck": "warn"}},
+        policy__mode="async",
         policy__execute=5, record={"out": str(folder / "data"), "finish": False}, **changes,
     )  # fmt: skip
     code = main(options(file))

@@ -20,7 +20,7 @@ from robot.so101_model import JOINTS
 HZ, SPEED, TURN = 30.0, 30.0, 40.0  # ticks a second, deg/s, deg
 SAFETY = Safety.model_validate(
     {"silence_s": 60.0, "stale": {"hold_s": 60.0, "stop_s": 60.0},
-     "default": {"speed": 60, "acceleration": 720}, "react": {"stuck": "stop"},
+     "default": {"speed": 60, "acceleration": 720},
      "health": {"temperature": {"high": 60}, "torque": {"low": 0.5}, "voltage": {"low": 9}, "error": {"high": 0.5}}}
 )  # fmt: skip
 DRIVER = {"name": "lerobot", "type": "so101_follower", "id": "arm", "hz": HZ, "drive": "speed"}

@@ -114,7 +114,7 @@ def test_step_and_acceleration() -> None:
 
 def test_the_lead_holds_a_target_near_a_blocked_arm() -> None:
     """An arm against the table: the target must not run on, or the servo pushes with all it has."""
-    governor = Governor(CHANNELS, safety(), HZ)
+    governor = Governor(CHANNELS, safety(channels=LIMITS | {"pan": LIMITS["pan"] | {"stuck": False}}), HZ)
     last = act(0)
     governor.begin(last)
     for tick in range(1, 30):
@@ -157,6 +157,24 @@ def test_readings_that_never_change(frozen: tuple[int, ...], stage: str) -> None
     assert not any(seen[:9])
     assert seen[10][0].stage == stage
     assert "pan" in seen[10][0].cause
+
+
+@pytest.mark.parametrize(
+    ("channel", "own", "stops"),
+    [("pan", {}, True), ("pan", {"stuck": False}, False), ("grip", {}, False), ("grip", {"stuck": True}, True)],
+)
+def test_an_encoder_that_does_not_move_stops_all_but_grippers(channel: str, own: dict, stops: bool) -> None:
+    """A shoulder whose encoder is torn off goes on to its stop; a gripper that holds something stands still as well."""
+    governor = Governor(CHANNELS, safety(channels=LIMITS | {channel: LIMITS[channel] | own}), HZ)
+    last, i = act(0), [each.name for each in CHANNELS].index(channel)
+    governor.begin(last)
+    for tick in range(1, 40):
+        told = last + np.float32(0.01) * (tick % 2)
+        told[i] = (0.0, 50.0)[i]
+        last = governor.govern(
+            act(min(tick, 15), 50 + tick), 0, Sensed(tick / HZ, told, told), last, now=tick / HZ
+        ).target
+    assert governor.stopped.startswith(f"stuck: {channel} reads the same") == stops
 
 
 def test_a_robot_that_stands_still_is_not_frozen() -> None:
