@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections import deque
 from dataclasses import dataclass, replace
 
@@ -15,6 +14,7 @@ from robot.motion.body import Ticked
 from robot.motion.timeline import Plan
 from robot.serving.ledger import Answer
 from robot.serving.spec import Spec, declared
+from vlrl.system.clock import boottime
 
 WINDOW = 100  # answers over which the latency is judged: a slow start is forgotten
 OVERDUE = 2.0  # seconds, or four times the latency: then an answer is no longer waited for
@@ -27,7 +27,7 @@ class Question:
     """An observation that is to be answered."""
 
     tick: int
-    observed: float  # time.monotonic()
+    observed: float  # boottime()
     episode: int
 
 
@@ -91,11 +91,11 @@ class Chunks:
         question = self._open.pop(answer.seq, None)
         if question is None:
             return None
-        self._latency.append(time.monotonic() - question.observed)
+        self._latency.append(boottime() - question.observed)
         sync, execute = self._policy.mode == "sync", self._policy.execute
         actions = answer.actions[:execute] if sync else answer.actions
         if sync:
-            first, expires = None, time.monotonic() + len(actions) / self.hz + GRACE
+            first, expires = None, boottime() + len(actions) / self.hz + GRACE
         else:
             first, expires = question.tick + 1, question.observed + len(actions) / self.hz + GRACE
         if self._policy.expiry_s is not None:
@@ -108,7 +108,7 @@ class Chunks:
 
     def own(self, actions: np.ndarray, seconds: float) -> Plan:
         """A plan that does not come from the policy: begins at once and ends after so many seconds at most."""
-        now = time.monotonic()
+        now = boottime()
         self.begin()
         plan = Plan(next(self._numbers), None, actions, self._tick_hz, now + seconds, now)
         self._own.add(plan.seq)

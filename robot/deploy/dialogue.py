@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
 from robot.deploy.chunks import Chunks, Question
@@ -12,6 +10,7 @@ from robot.motion.body import Ticked
 from robot.motion.timeline import Plan
 from robot.serving.client import Client
 from robot.serving.spec import Asked
+from vlrl.system.clock import boottime
 
 
 class Dialogue:
@@ -76,7 +75,7 @@ class Dialogue:
         """Sends the newest observation if it is time, and the server is there."""
         if self.lost or ticked.tick <= self._asked_at or not np.isfinite(ticked.sensed.state).all():
             return
-        if not self._chunks.wants(ticked.tick, time.monotonic()):
+        if not self._chunks.wants(ticked.tick, boottime()):
             return
         prefix, delay = self._chunks.prefix(ticked.tick)
         images = shown(self._rig.images(ticked), self._rig.config.policy.pictures)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -18,6 +17,7 @@ from robot.deploy.spool import Spool
 from robot.motion.body import Ticked
 from robot.robot import RobotError, Signals
 from robot.serving.client import Client
+from vlrl.system.clock import boottime
 
 Judge = Callable[[Ticked, Mapping[str, np.ndarray]], Signals]
 
@@ -147,7 +147,7 @@ class Episode:
             return self._end(Ending("stopped", "interrupted", code=rig.ender.code))
         if self._newest is None:
             return None
-        sight = self._lookout.judge(rig.seen(), self._newest.sensed.measured, time.monotonic())
+        sight = self._lookout.judge(rig.seen(), self._newest.sensed.measured, boottime())
         if sight.stop and self.ending is None:
             rig.motion.stop(sight.stop)
         if sight.hold and not self._blind:

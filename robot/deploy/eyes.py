@@ -20,6 +20,7 @@ import numpy as np
 
 from robot.deploy.child import Sender, until_closed
 from robot.wire import unpack
+from vlrl.system.clock import boottime
 from vlrl.types import UserError
 
 PATIENCE_MS = 500  # for a new picture, before a camera is said to be silent
@@ -55,13 +56,13 @@ def made(cameras: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 def watch(name: str, camera: Any, sender: Sender) -> None:
     """Opens a camera and sends what it shows, for ever; what goes wrong is told and tried again."""
-    wait, seq, changed, last = RETRY[0], 0, time.monotonic(), None
+    wait, seq, changed, last = RETRY[0], 0, boottime(), None
     while True:
         try:
             camera.connect()
             sender.send({"camera": name, "trouble": ""})
             for picture in shown(camera):
-                now, wait = time.monotonic(), RETRY[0]
+                now, wait = boottime(), RETRY[0]
                 if last is None or not np.array_equal(picture, last):
                     changed, last = now, picture.copy()
                 seq += 1

@@ -22,6 +22,7 @@ import numpy as np
 
 from robot.deploy.child import Child, Sender, until_closed
 from robot.wire import unpack
+from vlrl.system.clock import boottime
 from vlrl.types import UserError
 
 RATE = 60  # actions a second
@@ -52,12 +53,12 @@ class Hands:
     def takes(self) -> bool | None:
         """Whether the device says that a person intervenes; None where it says nothing."""
         with self._lock:
-            return self._takes if time.monotonic() - self._at < OLD_S else None
+            return self._takes if boottime() - self._at < OLD_S else None
 
     def target(self) -> np.ndarray | None:
         """float32 [A]; None where the device says nothing."""
         with self._lock:
-            return self._action if time.monotonic() - self._at < OLD_S else None
+            return self._action if boottime() - self._at < OLD_S else None
 
     def close(self) -> None:
         self._child.close()
@@ -68,7 +69,7 @@ class Hands:
                 self.trouble = fields["trouble"]
                 return
             self._action, self.trouble = arrays["action"], ""
-            self._at, self._takes = time.monotonic(), fields["takes"]
+            self._at, self._takes = boottime(), fields["takes"]
 
     def _died(self) -> None:
         self.trouble = "the teleoperator's process died"
@@ -119,11 +120,11 @@ def follow(device: Any, channels: Sequence[str], sender: Sender) -> None:
         try:
             device.connect(calibrate=False)
             while True:
-                began = time.monotonic()
+                began = boottime()
                 action = device.get_action()
                 numbers = np.array([action[name] for name in channels], np.float32)
                 sender.send({"takes": _takes(device)}, {"action": numbers})
-                time.sleep(max(0.0, began + 1 / RATE - time.monotonic()))
+                time.sleep(max(0.0, began + 1 / RATE - boottime()))
         except Exception as error:  # the border to drivers, which raise what they like
             sender.send({"trouble": " ".join(str(error).split()) or type(error).__name__})
         with contextlib.suppress(Exception):

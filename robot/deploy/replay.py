@@ -13,6 +13,7 @@ from robot.deploy.rig import PAUSE_S
 from robot.motion.body import Ticked
 from robot.motion.process import Motion
 from robot.motion.timeline import Plan
+from vlrl.system.clock import boottime
 from vlrl.types import UserError
 
 PIECE_S = 0.4  # seconds of actions that are handed over at a time, so that none is old
@@ -60,8 +61,8 @@ def _play(recorded: Recorded, motion: Motion, ender: Ender) -> list[Ticked]:
     start = first.tick + 2
     end = start + round(len(recorded.actions) * ratio)
     seen, sent = [], -1
-    until = time.monotonic() + SLOW * len(recorded.actions) / recorded.hz + 10
-    while motion.alive and not ender.code and time.monotonic() < until:
+    until = boottime() + SLOW * len(recorded.actions) / recorded.hz + 10
+    while motion.alive and not ender.code and boottime() < until:
         seen += [ticked for ticked in motion.ticks() if ticked.tick >= start]
         tick = motion.latest().tick
         if tick >= end or motion.latest().stopped:
@@ -78,7 +79,7 @@ def _play(recorded: Recorded, motion: Motion, ender: Ender) -> list[Ticked]:
 
 def _piece(recorded: Recorded, frame: int, start: int, ratio: float) -> Plan:
     actions = recorded.actions[frame : frame + max(2, round(PIECE_S * recorded.hz))]
-    now = time.monotonic()
+    now = boottime()
     return Plan(frame, start + round(frame * ratio), actions, recorded.hz, now + 2 * PIECE_S, now)
 
 

@@ -27,6 +27,7 @@ from robot.motion.process import Motion
 from robot.motion.stages.bounds import bounds
 from robot.serving.client import Client
 from robot.serving.spec import Feature, Picture, Wants
+from vlrl.system.clock import boottime
 from vlrl.types import UserError
 
 PAUSE_S = 0.003  # between two looks at everything; an answer ends it at once
@@ -93,7 +94,7 @@ class Rig:
 
     def show(self, ticked: Ticked | None) -> None:
         """To the page, now and then."""
-        now = time.monotonic()
+        now = boottime()
         if self.view is not None and ticked is not None and now - self._shown > SHOW_S:
             self._shown = now
             self.view.show(told(self, ticked, now), self.images(ticked))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,6 +13,7 @@ from robot.motion.body import Ticked
 from robot.robot import RobotError, Signals
 from robot.serving.client import Client
 from robot.serving.spec import Asked, Feature, Picture, Wants, difference
+from vlrl.system.clock import boottime
 from vlrl.types import UserError
 
 LOST_S = 3.0  # seconds without a word, after which nobody can say how the job stands
@@ -38,8 +38,8 @@ class ServedScene(Operator):
     def __init__(self, config: Served, names: Sequence[str], sizes: Mapping[str, Sequence[int]], task: str):
         super().__init__()
         self._config, self._task, self._episode, self._sure = config, task, 0, 0
-        self._open: float | None = None  # time.monotonic() of the question that is not answered yet
-        self._heard = self._asked = time.monotonic()
+        self._open: float | None = None  # boottime() of the question that is not answered yet
+        self._heard = self._asked = boottime()
         self._client = connected("scene", config.url, config.token_file, config.ca)
         try:
             self._pictures, self._state = _seen(self._client, names, sizes)
@@ -50,11 +50,11 @@ class ServedScene(Operator):
     def begin(self, seed: int) -> None:
         super().begin(seed)
         self._episode, self._sure, self._open = self._episode + 1, 0, None
-        self._heard = time.monotonic()
+        self._heard = boottime()
         self._client.reset(self._episode)
 
     def verdict(self, ticked: Ticked, images: Mapping[str, np.ndarray]) -> Signals:
-        now = time.monotonic()
+        now = boottime()
         for answer in self._client.answers():
             self._open, self._heard = None, now
             self._sure = self._sure + 1 if float(answer.actions[0, 0]) >= self._config.threshold else 0

@@ -19,8 +19,8 @@ class Seen:
 
     picture: np.ndarray  # uint8 [height, width, 3], RGB
     seq: int
-    t: float  # time.monotonic() when it arrived
-    changed: float  # time.monotonic() since when it has been the same, pixel by pixel
+    t: float  # boottime() when it arrived
+    changed: float  # boottime() since when it has been the same, pixel by pixel
 
 
 class Eyes:

@@ -24,6 +24,7 @@ from PIL import Image
 from robot.motion.body import Ticked
 from robot.wire import pack, unpack
 from vlrl.media import load_rgb
+from vlrl.system.clock import boottime
 
 MAGIC = b"vlrlspl1"
 EXACT = 128  # pixels of the longer side up to which pictures are kept exactly, as PNG; larger ones are JPEG
@@ -69,12 +70,12 @@ class Spool:
 
     def note(self, **fields: Any) -> None:
         """Something worth keeping between ticks."""
-        self._put({"kind": "note", "t": time.monotonic(), **fields})
+        self._put({"kind": "note", "t": boottime(), **fields})
 
     def close(self, **ending: Any) -> None:
         """Writes how the episode ended and the rest of what waits. May be called twice."""
         if self._thread.is_alive():
-            self._queue.put(({"kind": "end", "t": time.monotonic(), **ending}, {}))
+            self._queue.put(({"kind": "end", "t": boottime(), **ending}, {}))
             self._queue.put(None)
             self._thread.join()
 

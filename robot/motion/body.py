@@ -30,7 +30,7 @@ class Channel:
 class Sensed:
     """One reading of a robot."""
 
-    t: float  # time.monotonic() when it was begun
+    t: float  # boottime() when it was begun
     state: np.ndarray  # float32 [S]
     measured: np.ndarray  # float32 [A], where each channel is; of a speed: 0 where the robot does not say
     images: Mapping[str, np.ndarray] = field(default_factory=dict)  # uint8 [height, width, 3], RGB

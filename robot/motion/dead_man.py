@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from robot.motion.estop import Datagrams
 from robot.motion.limits import DeadMan
+from vlrl.system.clock import boottime
 from vlrl.types import UserError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Held:
         self._sign, self.close = _source(config, keys)
 
     def held(self) -> bool:
-        now = time.monotonic()
+        now = boottime()
         if self._sign():
             self._last = now
         return now - self._last <= self._within

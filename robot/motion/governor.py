@@ -7,7 +7,6 @@ It sees each tick once and never raises. Whatever is asked, what it lets pass is
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from robot.motion.stages.sensors import measured_of
 from robot.motion.stages.sent import Sent
 from robot.motion.stages.table import STAGES
 from robot.motion.stages.tick import Tick
+from vlrl.system.clock import boottime
 
 _RANK = ("pass", "warn", "clip", "hold", "stop")
 
@@ -93,11 +93,11 @@ class Governor:
             asked: float32 [A]; None where nothing is due. Anything else is held against.
             age_s: seconds from the observation that led to it.
             last_sent: float32 [A], what the robot was really sent last; None: nothing since it was made ready.
-            now: time.monotonic(), if it is not to be asked for.
+            now: boottime(), if it is not to be asked for.
         """
         try:
             with np.errstate(all="ignore"):
-                return self._govern(asked, _seconds(age_s), sensed, last_sent, time.monotonic() if now is None else now)
+                return self._govern(asked, _seconds(age_s), sensed, last_sent, boottime() if now is None else now)
         except Exception as error:  # a robot that moves must be held whatever goes wrong here
             event = self.stop(f"{type(error).__name__}: {error}", "governor")
             return Verdict(self._sent.again(), "stop", (event,))

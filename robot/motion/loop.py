@@ -15,6 +15,7 @@ from robot.motion.integrate import integrated, speeds
 from robot.motion.plausible import Plausible
 from robot.motion.timeline import Plan, Timeline
 from robot.motion.watch import Silence
+from vlrl.system.clock import boottime
 
 LOST_S = 0.5  # seconds without an answer after which a robot counts as lost; it is held from the first tick on
 SLOW_S = 2.0  # seconds of nothing but slow answers: its speeds are no longer what they are said to be
@@ -94,7 +95,7 @@ class Loop:
 
     def hand(self, target: np.ndarray, for_s: float) -> None:
         """A person's target, which counts before any plan for so many seconds."""
-        self._hand = (target, time.monotonic() + for_s)
+        self._hand = (target, boottime() + for_s)
 
     def stop(self, cause: str, stage: str = "asked", code: int = STOPPED) -> Event:
         """Brakes and holds until `rearm`."""
@@ -157,14 +158,14 @@ class Loop:
             events.append(Event("dead_man", "hold", "nobody holds the dead man's switch"))
         if self._running and (event := self._plausible.event()):
             events.append(event)
-        verdict, quiet = self._silence.verdict(time.monotonic()) if self._running else ("", 0.0)
+        verdict, quiet = self._silence.verdict(boottime()) if self._running else ("", 0.0)
         if verdict and not self.governor.stopped:
             cause = f"nothing was heard of the deployment loop for {quiet:.2f} s"
             self._forget()
             events.append(Event("silence", "hold", cause) if verdict == "hold" else self.stop(cause, "silence"))
 
     def _choose(self) -> _Chosen:
-        now = time.monotonic()
+        now = boottime()
         if self._hand is not None and now <= self._hand[1]:
             return _Chosen(self._hand[0], "person")
         due = self._timeline.at(self.tick, now)
@@ -208,7 +209,7 @@ class Loop:
 
     def _nothing(self) -> Sensed:
         """What stands for a reading before there was one."""
-        return Sensed(time.monotonic(), np.full(len(self.body.names), np.nan, np.float32),
+        return Sensed(boottime(), np.full(len(self.body.names), np.nan, np.float32),
                       np.full(len(self.body.channels), np.nan, np.float32))  # fmt: skip
 
 

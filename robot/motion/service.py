@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,6 +25,7 @@ from robot.motion.ranges import narrowed
 from robot.motion.signals import EndError, Signals
 from robot.motion.watch import Clock, Silence
 from robot.wire import pack
+from vlrl.system.clock import boottime
 
 TRIES = 3  # to get a first reading
 SWEEP = 100  # ticks between two collections of garbage, in spare time
@@ -45,7 +45,7 @@ class Service:
         self._line, self._memory, self._guardian = line, memory, guardian
         self._body, self._clock, self._task = body, Clock(body.hz), ""
         self._safety, self._stops = safety, Stops(safety.estop)  # keys are the terminal's, so of whoever started it
-        self._person = -math.inf  # time.monotonic() of the last sign of the dead man that came over the line
+        self._person = -math.inf  # boottime() of the last sign of the dead man that came over the line
         limits = narrowed(safety, getattr(body, "ranges", {}))
         self._loop = Loop(
             body,
@@ -117,7 +117,7 @@ class Service:
         """That something was heard is all."""
 
     def _on_held(self, fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        self._person = time.monotonic()
+        self._person = boottime()
 
     def _on_stop(self, fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         self._loop.stop(fields["cause"], *(("estop", EMERGENCY) if fields["emergency"] else ("asked", STOPPED)))
@@ -137,7 +137,7 @@ def _dead_man(safety: Safety, heard: Callable[[], float]) -> Callable[[], bool]:
     if config is None:
         return lambda: True
     if config.key is not None:
-        return lambda: time.monotonic() - heard() <= config.within_s
+        return lambda: boottime() - heard() <= config.within_s
     return Held(config).held
 
 

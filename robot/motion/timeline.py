@@ -24,8 +24,8 @@ class Plan:
     first: int | None  # the tick of actions[0]; None: the next one
     actions: np.ndarray  # float32 [K, A], K at least 1
     hz: float  # of the actions, not of the ticks
-    expires: float  # time.monotonic() after which nothing of it may be begun
-    observed: float  # time.monotonic() of the observation that it answers
+    expires: float  # boottime() after which nothing of it may be begun
+    observed: float  # boottime() of the observation that it answers
     blend: bool = False  # fade over from the plan before it, as long as that one lasts
     declared: np.ndarray | None = None  # float32 [2, A]: low and high of the policy's actions, NaN where it says none
 
@@ -96,7 +96,7 @@ class Timeline:
         """What is due at a tick, which must not be before the last one asked for; None where nothing is.
 
         Args:
-            now: time.monotonic(), for what has expired.
+            now: boottime(), for what has expired.
         """
         begun = [layer for layer in self._layers if layer.begin <= tick]
         if begun and begun[-1].share(tick) == 1:

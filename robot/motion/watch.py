@@ -11,6 +11,7 @@ import time
 from typing import Literal
 
 from robot.motion.messages import Timing
+from vlrl.system.clock import boottime
 
 TURN_NS = 100_000  # the shortest turn that the kernel grants
 SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}  # numbers of the system call
@@ -26,10 +27,10 @@ class Silence:
 
     def __init__(self, silence_s: float, stop_s: float):
         self._hold, self._stop = silence_s, silence_s + stop_s
-        self._heard = time.monotonic()
+        self._heard = boottime()
 
     def heard(self) -> None:
-        self._heard = time.monotonic()
+        self._heard = boottime()
 
     def verdict(self, now: float) -> tuple[Literal["", "hold", "stop"], float]:
         """What to do, and the seconds of silence."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from robot.serving.ledger import Answer, Ledger, Stats
 from robot.serving.link import Link
 from robot.serving.openpi_codec import KEYS, Keys
 from robot.serving.spec import Asked, Spec, Wants
+from vlrl.system.clock import boottime
 from vlrl.types import UserError
 
 
@@ -83,7 +83,7 @@ class Client:
         """Sends an observation, at once; its number, which rises. One that is still unsent is replaced."""
         with self._lock:
             self._seq += 1
-            seq, at = self._seq, time.monotonic()
+            seq, at = self._seq, boottime()
             self.stats.asked += 1
         self._link.send(seq, at, replace(asked, images=dict(asked.images)))
         return seq
@@ -141,7 +141,7 @@ class Client:
     def came(self, reply: object) -> None:
         """A reply of the server."""
         with self._lock:
-            answer = self._ledger.judge(reply, time.monotonic())
+            answer = self._ledger.judge(reply, boottime())
             if answer:
                 self.failure = ""
                 self._answers.append(answer)

@@ -19,7 +19,7 @@ class Answer:
     seq: int
     actions: np.ndarray  # float32 [K, A]
     hz: float  # of the actions; 0: the server does not know
-    sent_at: float  # time.monotonic() when the observation was asked
+    sent_at: float  # boottime() when the observation was asked
     received_at: float
     queue_s: float  # in the server
     infer_s: float

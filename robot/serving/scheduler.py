@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from robot.serving.messages import Refused
 from robot.serving.metrics import Metrics
 from robot.serving.sessions import Request
 from robot.serving.spec import Asked, Servable
+from vlrl.system.clock import boottime
 from vlrl.types import UserError
 
 log = logging.getLogger("vlrl.serve")
@@ -80,7 +80,7 @@ class Scheduler:
             while self._waiting:
                 taken = self._next()
                 self._metrics.waiting.set(len(self._waiting))
-                started = time.monotonic()
+                started = boottime()
                 results = await self.call(self._infer, [request for request, _ in taken])
                 for (request, answer), result in zip(taken, results, strict=True):
                     answer(self._answer(request, started, *result))
@@ -93,7 +93,7 @@ class Scheduler:
         return [self._waiting.pop(session) for session in chosen[: self._batch]]
 
     def _answer(self, request: Request, started: float, outcome: np.ndarray | Refused, infer_s: float, version: str):
-        total_s, queue_s = time.monotonic() - request.arrived, started - request.arrived
+        total_s, queue_s = boottime() - request.arrived, started - request.arrived
         self._metrics.queue.observe(queue_s)
         self._metrics.total.observe(total_s)
         if isinstance(outcome, Refused):
@@ -103,7 +103,7 @@ class Scheduler:
     # in the policy's thread
 
     def _infer(self, requests: Sequence[Request]) -> list[tuple[np.ndarray | Refused, float, str]]:
-        started = time.monotonic()
+        started = boottime()
         results: list[np.ndarray | Refused] = []
         asked: dict[int, Asked] = {}
         for place, request in enumerate(requests):
@@ -115,7 +115,7 @@ class Scheduler:
                 results.append(Refused("policy", "no answer"))
         for place, outcome in zip(asked, self._outcomes(list(asked.values())), strict=True):
             results[place] = outcome
-        taken, version = time.monotonic() - started, self._servable.version
+        taken, version = boottime() - started, self._servable.version
         self._metrics.infer.observe(taken)
         self._metrics.batch.observe(len(requests))
         return [(outcome, taken, version) for outcome in results]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,6 +11,7 @@ import numpy as np
 from robot.serving.arrays import Jpeg, Numbers, picture_of, size_of, unpack
 from robot.serving.messages import Observe, Refused, Reset
 from robot.serving.spec import Asked, Spec
+from vlrl.system.clock import boottime
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Request:
     pictures: Mapping[str, Numbers | Jpeg]  # in the spec's order
     prefix: np.ndarray | None = None  # float32 [P, A]
     delay: int = 0
-    arrived: float = field(default_factory=time.monotonic)
+    arrived: float = field(default_factory=boottime)
 
     @property
     def shape(self) -> tuple[object, ...]:

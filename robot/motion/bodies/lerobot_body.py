@@ -15,6 +15,7 @@ import numpy as np
 from robot.motion.bodies import lerobot_bus
 from robot.motion.bodies.lerobot_make import drive_of, made
 from robot.motion.body import Channel, Sensed
+from vlrl.system.clock import boottime
 from vlrl.types import UserError
 
 READINGS = 40.0  # of the servos' health a second, at most one a tick
@@ -89,7 +90,7 @@ class LerobotBody:
         """A scene of the real world is set up by hand."""
 
     def sense(self) -> Sensed:
-        began = time.monotonic()
+        began = boottime()
         seen = self._robot.get_observation()
         state = np.array([seen[name] for name in self.names], np.float32)
         measured = np.array([seen.get(each.name, 0.0) for each in self.channels], np.float32)

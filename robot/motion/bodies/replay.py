@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +13,7 @@ import numpy as np
 from robot.motion.body import Channel, Sensed
 from robot.robot import Signals
 from vlrl.media import load_rgb
+from vlrl.system.clock import boottime
 from vlrl.types import UserError
 
 STATE, ACTION, PICTURE = "observation.state", "action", "observation.images."
@@ -67,7 +67,7 @@ class Replay:
         numbers = {"deviation": self._deviations[-1], "mean_deviation": float(np.mean(self._deviations[1:] or [0.0]))}
         over = "the recording is over" if self._frame >= len(self._states) else None
         signals = Signals(cut=over, numbers=numbers)
-        return Sensed(time.monotonic(), self._states[frame], np.array(measured, np.float32), images, {}, signals)
+        return Sensed(boottime(), self._states[frame], np.array(measured, np.float32), images, {}, signals)
 
     def send(self, target: np.ndarray) -> np.ndarray:
         if self._frame < len(self._actions):

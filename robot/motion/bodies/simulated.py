@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +11,7 @@ from robot.motion.body import Channel, Sensed
 from robot.registry import resolve
 from robot.robot import Robot, Signals
 from robot.worker import find
+from vlrl.system.clock import boottime
 from vlrl.types import Observation, UserError
 
 
@@ -64,7 +64,7 @@ class Simulated:
         self._moved = False
 
     def sense(self) -> Sensed:
-        began = time.monotonic()
+        began = boottime()
         shown = self._robot.observe()
         self.task = shown.text
         signals = self._robot.signals() if self._moved else Signals()

@@ -1,11 +1,10 @@
 """An arm that runs into something; importable by the motion process too."""
 
-import time
-
 import numpy as np
 
 from robot.motion.body import Channel, Sensed
 from robot.robot import Signals
+from vlrl.system.clock import boottime
 
 WALL, DONE = 20.0, 30.0  # degrees: where the way is blocked, and where the job is done
 
@@ -35,7 +34,7 @@ class Walled:
         done = bool(self._where[0] > DONE)
         self._noise = -self._noise  # equal readings would be a bus that repeats itself
         where = self._where + np.float32([0, self._noise])
-        return Sensed(time.monotonic(), where, where, signals=Signals(success=done))
+        return Sensed(boottime(), where, where, signals=Signals(success=done))
 
     def send(self, target):
         here = target.copy()

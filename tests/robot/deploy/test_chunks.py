@@ -1,6 +1,5 @@
 """When a chunk is asked for, and on which ticks its actions fall."""
 
-import time
 from itertools import pairwise
 
 import numpy as np
@@ -14,6 +13,7 @@ from robot.motion.body import Channel, Sensed, Ticked
 from robot.motion.timeline import Timeline
 from robot.serving.ledger import Answer
 from robot.serving.spec import Spec
+from vlrl.system.clock import boottime
 
 CHANNEL = (Channel("x", "m/s", "speed"),)
 
@@ -23,13 +23,13 @@ def chunks(mode, hz=30.0, tick_hz=30.0, **options):
 
 
 def answer(seq, first, count=10):
-    now = time.monotonic()
+    now = boottime()
     actions = np.arange(first, first + count, dtype=np.float32)[:, None]
     return Answer(seq, actions, 30.0, now, now, 0.0, 0.0, "1", 10.0)
 
 
 def ask(made, seq, tick):
-    made.asked(seq, Question(tick, time.monotonic(), 1))
+    made.asked(seq, Question(tick, boottime(), 1))
 
 
 def ticked(tick, seq):
@@ -40,14 +40,14 @@ def play(made, timeline, delay, until):
     """Runs ticks with answers that come `delay` ticks late -> what was due at each; action values are their ticks."""
     due, open_at, seq = [], {}, 0
     for tick in range(until):
-        found = timeline.at(tick, time.monotonic())
+        found = timeline.at(tick, boottime())
         due.append(None if found is None else float(found.action[0]))
         made.saw(ticked(tick, -1 if found is None else found.seq))
         if seq in open_at and tick >= open_at[seq] + delay:
             plan = made.plan(answer(seq, open_at.pop(seq) + 1), tick)
             timeline.add(plan, tick + 1)
             seq += 1
-        elif seq not in open_at and made.wants(tick, time.monotonic()):
+        elif seq not in open_at and made.wants(tick, boottime()):
             ask(made, seq, tick)
             open_at[seq] = tick
     return due
@@ -83,7 +83,7 @@ def test_latency_is_of_late() -> None:
     """One slow start must not delay a whole session, which a maximum over all time would."""
     made = chunks("rtc")
     for seq, seconds in enumerate([5.0] + [0.1] * 150):
-        made.asked(seq, Question(seq, time.monotonic() - seconds, 1))
+        made.asked(seq, Question(seq, boottime() - seconds, 1))
         assert made.plan(answer(seq, 0), seq) is not None
         if seq == 0:
             assert made.latency() == pytest.approx(5.0, rel=0.1)
@@ -107,7 +107,7 @@ def test_two_rates() -> None:
     ask(made, 0, 10)
     plan = made.plan(answer(0, 0), 10)
     made.saw(ticked(12, plan.seq))
-    wanted = [tick for tick in range(12, 60) if made.wants(tick, time.monotonic())]
+    wanted = [tick for tick in range(12, 60) if made.wants(tick, boottime())]
     assert len(plan.actions) == 5 and wanted[0] == 32
 
 
@@ -116,13 +116,13 @@ def test_answers_that_nobody_waits_for() -> None:
     made = chunks("async")
     ask(made, 7, 3)
     hold = made.nothing(1)
-    assert hold.expires < time.monotonic() and made.plan(answer(7, 4), 5) is None
-    assert made.wants(6, time.monotonic())
+    assert hold.expires < boottime() and made.plan(answer(7, 4), 5) is None
+    assert made.wants(6, boottime())
 
 
 def test_an_answer_that_never_comes() -> None:
     """A dropped answer must not end the asking."""
     made = chunks("async")
-    made.asked(0, Question(3, time.monotonic(), 1))
-    assert not made.wants(4, time.monotonic())
-    assert made.wants(90, time.monotonic() + 2.5)
+    made.asked(0, Question(3, boottime(), 1))
+    assert not made.wants(4, boottime())
+    assert made.wants(90, boottime() + 2.5)

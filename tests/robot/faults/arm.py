@@ -16,6 +16,7 @@ from robot.motion.limits import Safety
 from robot.motion.process import Motion
 from robot.motion.timeline import Plan
 from robot.so101_model import JOINTS
+from vlrl.system.clock import boottime
 
 HZ, SPEED, TURN = 30.0, 30.0, 40.0  # ticks a second, deg/s, deg
 SAFETY = Safety.model_validate(
@@ -80,21 +81,22 @@ class Arm:
         return self
 
     def fault(self, kind, **options):
-        """time.monotonic() when it began."""
+        """boottime() when it began."""
         began = time.monotonic()
         self.emulator.fault(kind, **options)
-        return next(each["t"] for each in reversed(self.emulator.log(began)) if each["what"] == "fault")
+        log = self.emulator.log(began)
+        return next(each["t"] for each in reversed(log) if each["what"] == "fault") + boottime() - time.monotonic()
 
     def mend(self):
         """All faults end and a person re-arms; waits until the arm moves again."""
         self.emulator.clear()
-        until = time.monotonic()
+        until = boottime()
         self.motion.rearm()
         return until
 
     def kill(self, number=signal.SIGKILL):
-        """time.monotonic() when the motion process was sent the signal."""
-        began = time.monotonic()
+        """boottime() when the motion process was sent the signal."""
+        began = boottime()
         os.kill(self.motion.pid, number)
         return began
 
@@ -134,5 +136,5 @@ class Arm:
             self._way = -1.0 if pan > TURN else 1.0 if pan < -TURN else self._way
             actions = np.zeros((60, 6), np.float32)
             actions[:, 0] = self._way * SPEED
-            now, self._seq = time.monotonic(), self._seq + 1
+            now, self._seq = boottime(), self._seq + 1
             self.motion.plan(Plan(self._seq, None, actions, HZ, now + 3.0, now))

@@ -9,6 +9,7 @@ import numpy as np
 
 from robot.motion.body import Channel, Sensed
 from robot.robot import RobotError
+from vlrl.system.clock import boottime
 
 
 class Noted:
@@ -37,7 +38,7 @@ class Noted:
         self._fail("begin")
 
     def sense(self):
-        t = time.monotonic()
+        t = boottime()
         self._readings += 1
         if self._readings >= self.at:
             self._odd()
@@ -72,7 +73,7 @@ class Noted:
 
     def _note(self, did, **more):
         with self._log.open("a") as file:
-            file.write(json.dumps({"did": did, "pid": os.getpid(), "t": time.monotonic(), **more}) + "\n")
+            file.write(json.dumps({"did": did, "pid": os.getpid(), "t": boottime(), **more}) + "\n")
 
 
 class Silent(Noted):

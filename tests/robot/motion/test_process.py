@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from robot.motion.limits import ChannelLimits, DeadMan, Safety, Stale
 from robot.motion.process import Motion
 from robot.motion.timeline import Plan
 from robot.robot import RobotError
+from vlrl.system.clock import boottime
 from vlrl.types import UserError
 
 TABLETOP = {"name": "simulated", "robot": "tabletop", "job": "reach", "camera": [32, 24]}
@@ -25,7 +25,7 @@ LATER = 1e9
 
 
 def plan(actions, first=None, seq=0, hz=20.0, expires=LATER):
-    return Plan(seq, first, np.asarray(actions, np.float32), hz, expires, time.monotonic())
+    return Plan(seq, first, np.asarray(actions, np.float32), hz, expires, boottime())
 
 
 def noted_body(noted, **options):
