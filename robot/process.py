@@ -16,6 +16,7 @@ import psutil
 from robot.robot import RobotError
 from robot.shared import Shared
 from robot.wire import pack, unpack
+from vlrl.system.children import end_child, start_child
 from vlrl.types import UserError
 
 FAREWELL = 2.0  # seconds for a worker to leave its robot safe
@@ -44,14 +45,13 @@ class Process:
         self._pipe, theirs = Pipe()
         inherited = (theirs.fileno(), self.memory.fileno())
         path = os.pathsep.join(filter(None, sys.path))
-        # a session of its own: Ctrl-C in a terminal is for the parent, which ends its workers in order
-        self._process = subprocess.Popen(
+        self._process = start_child(
             [sys.executable, "-m", "robot.worker", *map(str, inherited)],
             pass_fds=inherited,
             env=os.environ | ALONE | {"PYTHONPATH": path},
             stdin=subprocess.DEVNULL,
             stdout=2,  # what a simulator prints is no result of ours
-            start_new_session=True,
+            patience=FAREWELL,  # it sees that its pipe is closed, unless it hangs
         )
         theirs.close()
         try:
@@ -96,15 +96,12 @@ class Process:
     def end(self) -> None:
         """Lets it leave its robot safe if it can, and ends it. May be called twice."""
         self._pipe.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(FAREWELL)
-        self.kill()
+        end_child(self._process, FAREWELL)
         self.memory.close()
 
     def kill(self) -> None:
         """Ends it at once, also while another thread waits for its answer."""
-        self._process.kill()
-        self._process.wait()
+        end_child(self._process)
 
     def _death(self) -> str:
         """How it ended, once its pipe is closed."""

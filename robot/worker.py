@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import sys
-import threading
-import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any
@@ -138,18 +135,5 @@ def serve(pipe: Connection, memory: Shared) -> None:
         worker.close()
 
 
-def _end_with_parent() -> None:
-    """A simulator that hangs does not read the pipe, so it would outlive whoever started it."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 if __name__ == "__main__":
-    _end_with_parent()
     serve(Connection(int(sys.argv[1])), Shared(int(sys.argv[2])))

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from functools import cache, lru_cache
 
+from vlrl.system.children import end_child, start_child
 from vlrl.types import UserError
 
 WORKER = "tasks.same_math_worker"
@@ -68,17 +69,16 @@ class Judge:
 
     def _start(self) -> subprocess.Popen[str]:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self._worker = subprocess.Popen([sys.executable, "-m", WORKER], **pipes, text=True, encoding="utf-8")
+        self._worker = start_child([sys.executable, "-m", WORKER], **pipes, text=True, encoding="utf-8")
         return self._worker
 
     def _stop(self) -> None:
         worker, self._worker = self._worker, None
         if worker:
-            worker.kill()
+            end_child(worker)
             worker.stdout.close()
             with contextlib.suppress(OSError):  # what it had not read
                 worker.stdin.close()
-            worker.wait()
 
     def close(self) -> None:
         """Ends the worker; the next question starts another."""

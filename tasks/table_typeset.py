@@ -18,6 +18,7 @@ from PIL import Image, ImageChops
 
 from rewards.table import Table, latex
 from vlrl.media import load_image
+from vlrl.system.children import end_child, start_child
 from vlrl.types import UserError
 
 ENGINES = ("pdflatex", "tectonic")
@@ -76,10 +77,13 @@ def _run(program: list[str], folder: Path) -> bool:
     """Runs a program inside the worker's limits; whether it succeeded."""
     guarded = [sys.executable, "-I", str(Path(__file__).with_name("table_typeset_worker.py")), *program]
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    process = start_child(guarded, cwd=folder, env=environment(folder), **pipes)
     try:
-        return subprocess.run(guarded, cwd=folder, env=environment(folder), timeout=SECONDS, **pipes).returncode == 0
+        return process.wait(SECONDS) == 0
     except subprocess.TimeoutExpired:
         return False
+    finally:
+        end_child(process)
 
 
 def _cut(image: Image.Image) -> Image.Image:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tasks.web.browser import end, make_service
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -49,7 +51,7 @@ def test_the_site_is_searched_from_the_disk(site, needs):
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1300,1000", offline):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options, webdriver.ChromeService(needs("chromedriver")))
+    browser = webdriver.Chrome(options, make_service(needs("chromedriver")))
     try:
         browser.get((site / "guides" / "curves.html").as_uri())
         browser.find_element("css selector", ".md-search__input").send_keys("leave one out")
@@ -57,4 +59,4 @@ def test_the_site_is_searched_from_the_disk(site, needs):
         wait.WebDriverWait(browser, 60).until(lambda driver: driver.find_elements(*hit))
         assert browser.get_log("browser") == []
     finally:
-        browser.quit()
+        end(browser)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from vlrl.system.children import start_child
 from vlrl.types import UserError
+
+SAVE_S = 600.0  # for a run whose owner was killed to finish its step and save
 
 
 class Processes:
     """Python in processes, from as many threads as there are.
 
-    Each is a process group of its own: Ctrl-C reaches this process alone, which asks them once to save and end.
+    Each is a session of its own: Ctrl-C reaches this process alone, which asks them once to save and end. So they are
+    when this process is killed.
 
     Args:
         holding: file descriptors that they inherit: a folder's lock (`vlrl.locks.alone`) outlives a killed parent.
@@ -38,9 +43,9 @@ class Processes:
             with self._lock:
                 if self.stopped:
                     return
-                process = subprocess.Popen(
+                process = start_child(
                     [sys.executable, *arguments], env=environment, stdout=file, stderr=file, stdin=subprocess.DEVNULL,
-                    process_group=0, pass_fds=self._holding,
+                    pass_fds=self._holding, notice=signal.SIGTERM, patience=SAVE_S,
                 )  # fmt: skip
                 self._running.add(process)
             try:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from robot.wire import pack, unpack
+from vlrl.system.children import end_child, start_child
 from vlrl.types import UserError
 
 AGAIN = 1.0  # seconds until one that died is started again
@@ -59,14 +60,14 @@ class Child:
 
     def _start(self) -> None:
         self._pipe, theirs = Pipe()
-        self._process = subprocess.Popen(
+        self._process = start_child(
             [sys.executable, "-m", self._module, str(theirs.fileno())],
             pass_fds=(theirs.fileno(),),
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,  # drivers print each failed read; the child's messages say it once
-            start_new_session=True,
+            patience=FAREWELL,  # it sees that its pipe is closed, unless it hangs
         )
         theirs.close()
         answer: dict[str, Any] = {"user_error": f"{self._module} did not start in {self._patience:g} s"}
@@ -80,10 +81,7 @@ class Child:
 
     def _end(self) -> None:
         self._pipe.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(FAREWELL)
-        self._process.kill()
-        self._process.wait()
+        end_child(self._process, FAREWELL)
 
     def _read(self) -> None:
         while not self._closed.is_set():

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+from vlrl.system.children import end_child, start_child
 from vlrl.types import UserError
 
 FAREWELL = 5.0  # seconds for it to end by itself
@@ -27,18 +28,15 @@ def served(folder: str, patience: float) -> Iterator[str]:
     """
     command = [sys.executable, "-m", "vlrl.cli", "serve", "--policy", folder, "--host", "127.0.0.1", "--port", "0"]
     path = os.pathsep.join(filter(None, sys.path))
-    process = subprocess.Popen(
+    process = start_child(
         command, env=os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, notice=signal.SIGTERM, patience=FAREWELL,
     )  # fmt: skip
     try:
         yield _address(process, patience)
     finally:
         process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(FAREWELL)
-        process.kill()
-        process.wait()
+        end_child(process, FAREWELL)
         process.stdout.close()
 
 

@@ -16,8 +16,10 @@ from typing import Any
 from robot.emulator.calibration import write_calibration
 from robot.emulator.talk import Talk
 from robot.so101_model import JOINTS
+from vlrl.system.children import end_child, start_child
 from vlrl.types import UserError
 
+FAREWELL = 10.0  # seconds for it to end by itself
 PATIENCE = 60.0  # seconds until it is ready: with cameras it loads a renderer
 
 
@@ -58,11 +60,12 @@ class Emulator:
         self._talk = Talk(self.socket)
         setup = json.dumps(self._setup | {"folder": self._folder})
         path = os.pathsep.join(filter(None, sys.path))
-        self._process = subprocess.Popen(
+        self._process = start_child(
             [sys.executable, "-m", "robot.emulator", setup],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            patience=FAREWELL,  # it sees that its standard input is closed
         )
         try:
             about = self._ready()
@@ -141,11 +144,7 @@ class Emulator:
         self._talk.close()
         if self._process is not None:
             self._process.stdin.close()
-            try:
-                self._process.wait(10)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            end_child(self._process, FAREWELL)
             self._process.stdout.close()
             self._process = None
         shutil.rmtree(self._folder, ignore_errors=True)

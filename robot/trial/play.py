@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from robot.trial.config import Arm, Trial
+from vlrl.system.children import end_with_owner
 from vlrl.types import UserError
 
 KEYS = "While it plays: SPACE emergency stop, s success, f failure; where nothing moves, Enter says that it may begin"
 LOST = {4: "the robot or its bus was lost", 5: "the policy server was lost", 7: "the motion process died"}
 STOPPED = {3: "the safety governor stopped the robot", 6: "emergency stop"}
 LABELS = ("number", "seed")  # in a row of result.json: they measure nothing
+REST_S = 60.0  # for a deployment whose owner was killed to make the robot safe
 PAUSED = (130, 143, -2, -15)  # Ctrl-C or SIGTERM: the operator's, or the machine's
 
 
@@ -100,6 +102,7 @@ def outcome(code: int, place: Path) -> Outcome:
 def _run(command: Sequence[str], log: Path) -> int:
     """The exit code. Whatever ends the trial ends the deployment first, and waits until it has made the robot safe."""
     with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT) as process:
+        end_with_owner(process.pid, notice=signal.SIGTERM, patience=REST_S)
         before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
         try:
             return process.wait()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
 from typing import TYPE_CHECKING
 
+from vlrl.system.children import end_with_owner
+from vlrl.system.watcher import kill_session
 from vlrl.types import UserError
 
 if TYPE_CHECKING:
-    from selenium.webdriver import Chrome
+    from selenium.webdriver import Chrome, ChromeService
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
@@ -59,13 +62,33 @@ def launch(size: tuple[int, int]) -> Chrome:
     for flag in FLAGS:
         options.add_argument(flag)
     try:
-        chrome = webdriver.Chrome(options, webdriver.ChromeService(driver))
+        chrome = webdriver.Chrome(options, make_service(driver))
     except WebDriverException as error:
         raise UserError(f"{browser} does not start with {driver}: {first_line(error)}; see `vlrl doctor`") from error
     chrome.set_page_load_timeout(PATIENCE)
     chrome.set_script_timeout(PATIENCE)
     resize(chrome, size)
     return chrome
+
+
+def make_service(driver: str) -> ChromeService:
+    """chromedriver and its browser in a session that ends with this process."""
+    from selenium.webdriver import ChromeService
+
+    class Service(ChromeService):
+        def _start_process(self, path: str) -> None:
+            super()._start_process(path)
+            end_with_owner(self.process.pid)
+
+    return Service(driver, popen_kw={"start_new_session": True})
+
+
+def end(chrome: Chrome) -> None:
+    """Quits a browser; one that hangs or has lost its driver is killed."""
+    process = chrome.service.process
+    with contextlib.suppress(*died()):
+        chrome.quit()
+    kill_session(process.pid)
 
 
 @functools.cache

@@ -117,7 +117,7 @@ def _fill(plan: Plan, part: Path) -> Made:
             print(f"\r{len(made.screens)} screenshots, {counts}, {spent:.0f} s ", end="", file=sys.stderr, flush=True)
         print(file=sys.stderr)
     finally:
-        chrome.quit()
+        browser.end(chrome)
     for split, wanted in plan.rows.items():
         if wanted and not made.rows[split]:
             reasons = ", ".join(f"{reason} {n}" for reason, n in made.left_out.most_common()) or "nothing to click"

@@ -137,7 +137,7 @@ class MiniWob:
         return Action(kind, points, next((word for word in arguments if isinstance(word, str)), ""))
 
     def quit(self) -> None:
-        self.chrome.quit()
+        browser.end(self.chrome)
 
 
 def _pointer(chain, point):

@@ -34,7 +34,7 @@ def chrome() -> Iterator[Chrome]:
     started = browser.launch(SIZE)
     browser.resize(started, SIZE, SCALE)
     yield started
-    started.quit()
+    browser.end(started)
 
 
 @pytest.fixture
