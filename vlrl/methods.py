@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 Need = Literal[
     "group", "reference", "features", "sequence_mean", "one_forward", "one_turn", "sampled", "anchors", "teacher"
@@ -36,7 +36,8 @@ class Method:
     needs: what the run must give. lacks: what a rollout strategy takes from it. level: `sequence` works on one value
     per decision, `token` on [B, T]. vanishes: of a loss, that a decision whose advantages are all 0 and that is not
     `shown` has the value 0 and no gradient, and that what the others have does not depend on it
-    (tests/vlrl/test_losses.py holds it to that).
+    (tests/vlrl/test_losses.py holds it to that). check: asked about the options before a run loads anything; raises
+    UserError for what could only fail later, such as weights that are nowhere.
     """
 
     needs: tuple[Need, ...] = ()
@@ -44,16 +45,17 @@ class Method:
     source: str = ""
     lacks: tuple[Need, ...] = ()
     vanishes: bool = False
+    check: Callable[[Mapping[str, Any]], None] | None = None
 
 
 def method(
     *, needs: tuple[Need, ...] = (), level: Level = "sequence", source: str = "", lacks: tuple[Need, ...] = (),
-    vanishes: bool = False,
+    vanishes: bool = False, check: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Callable[[T], T]:  # fmt: skip
     """Marks a function or class as a plug-in and states its needs and its source (paper, equation or repository)."""
 
     def mark(target: T) -> T:
-        target.method = Method(needs, level, source, lacks, vanishes)
+        target.method = Method(needs, level, source, lacks, vanishes, check)
         return target
 
     return mark

@@ -66,7 +66,8 @@ def build(
     Args:
         kind: `adamw`; `muon` (github.com/KellerJordan/Muon, torch.optim.Muon): orthogonalised momentum for hidden
             matrices at updates of AdamW's size, AdamW for embeddings, norms and biases: it needs about a third of
-            AdamW's steps where a model is trained whole; `adamw_8bit` (arXiv 2110.02861, bitsandbytes): AdamW with 2
+            AdamW's steps where a model is trained whole; LoRA's factors are such matrices, each orthogonalised by
+            itself; `adamw_8bit` (arXiv 2110.02861, bitsandbytes): AdamW with 2
             bytes of state per parameter instead of 8, embeddings and tensors below 4096 numbers in full, as there;
             `paged_adamw_8bit`: the same in memory that a GPU which runs full moves to the host.
 
@@ -80,8 +81,12 @@ def build(
         return _eight_bit(named, kind, lr=lr, betas=betas, weight_decay=weight_decay)
     matrices = [p for name, p in named if p.ndim == 2 and "embed" not in name]
     rest = [p for name, p in named if p.ndim != 2 or "embed" in name]
-    muon = torch.optim.Muon(matrices, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
-    return Together([muon, _adamw(rest, lr=lr, betas=betas, weight_decay=0.0)])
+    parts: list[torch.optim.Optimizer] = []
+    if matrices:
+        parts.append(torch.optim.Muon(matrices, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"))
+    if rest:  # with LoRA all that is trained are matrices
+        parts.append(_adamw(rest, lr=lr, betas=betas, weight_decay=0.0))
+    return Together(parts)
 
 
 def _adamw(parameters: Sequence[nn.Parameter], **options: Any) -> torch.optim.AdamW:

@@ -207,6 +207,18 @@ def _check_needs(config: Config, target: Any, component: Component, path: str) -
             raise UserError(f"{path} ({component.name}) {methods.ALTERNATIVES[need]}")
 
 
+def check_places(config: Config) -> None:
+    """What methods load beside the policy is there; asked before a run loads anything.
+
+    Raises:
+        UserError: it is not.
+    """
+    for component in config.process:
+        check = methods.of(find("process", component.name)).check
+        if check is not None:
+            check(component.options)
+
+
 def check_policy(config: Config, about: Mapping[str, Any]) -> None:
     """The model gives what the methods read; `about` is its config.json, {} where it is not at hand.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import time
 from pathlib import Path
@@ -41,6 +42,7 @@ class Trainer:
         self.config, self.out = config, Path(config.out)
         train = config.train
         self.accelerator = launched(self.out, config.log.trackers)
+        registry.check_places(config)
         registry.check_policy(config, described(newest_checkpoint(bundled(config.policy.model))))
         torch.manual_seed(config.seed)
         if resume:
@@ -103,7 +105,7 @@ class Trainer:
             if not self.resumed:
                 self._evaluate("before", progress)
                 for estimator in self.estimators:
-                    self._start(estimator, progress)
+                    self._start(estimator, progress, stopper)
             while self.step < train.steps:
                 row = self._step()
                 progress.show(self.step, row)
@@ -238,16 +240,23 @@ class Trainer:
 
     # -- before, during, after -----------------------------------------------------------------------------------
 
-    def _start(self, estimator: Any, progress: Progress) -> None:
-        """The first responses that a stateful estimator wants per prompt, sampled from the initial policy."""
+    def _start(self, estimator: Any, progress: Progress, stopper: Stopper) -> None:
+        """The first responses that a stateful estimator wants per prompt, sampled from the initial policy.
+
+        Raises:
+            StoppedError: on a signal, between two batches.
+        """
         wanted = getattr(estimator, "start", 0)
         if not wanted:
             return
-        of_key: dict[str, list[int]] = {}
-        for i in self.sampler.positions:
-            of_key.setdefault(self.samples[i].key, []).append(i)
+        of_key = self._first_prompts(estimator.start_limit, wanted)
         order, cpu = list(of_key), self.clock.cpu_s()
         for begin in range(0, len(order), self.config.train.prompts):
+            if here().any(stopper.stop):
+                raise StoppedError(
+                    f"stopped before step 1, after first responses to {begin} of {len(order)} prompts; start with: "
+                    f"vlrl train --resume {self.out}", exit_code=130,
+                )  # fmt: skip
             keys = order[begin : begin + self.config.train.prompts]
             # a bucket's responses are to several of its samples
             chosen = [self.samples[of_key[key][i % len(of_key[key])]] for key in keys for i in range(wanted)]
@@ -258,6 +267,15 @@ class Trainer:
             self.counts["rollouts"] += len(episodes)
             progress.note(f"first responses {begin + len(keys)}/{len(order)}")
         log.append_row(self.out / "timings.jsonl", {"step": 0, "cpu": self.clock.cpu_s() - cpu})
+
+    def _first_prompts(self, limit: int, responses: int) -> dict[str, list[int]]:
+        """Positions of the first samples that may be drawn, by what baselines are kept for: `limit` keys at most."""
+        of_key: dict[str, list[int]] = {}
+        for i in itertools.islice(self.sampler.positions, limit * responses):
+            of_key.setdefault(self.samples[i].key, []).append(i)
+            if len(of_key) == limit:
+                break
+        return of_key
 
     def _evaluate(self, when: str, progress: Progress) -> Result:
         settings = self.config.eval

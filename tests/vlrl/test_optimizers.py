@@ -43,6 +43,19 @@ def test_every_parameter_learns_and_follows_the_learning_rate():
     assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))
 
 
+@pytest.mark.parametrize("kind", ["muon", "adamw"])
+@pytest.mark.parametrize("trained", ["matrices", "vectors"])
+def test_an_optimizer_takes_what_there_is_to_train(kind, trained):
+    """LoRA trains matrices alone: every run with LoRA and Muon ended in a traceback, for AdamW had nothing to do."""
+    net = model()
+    for parameter in net.parameters():
+        parameter.requires_grad_((parameter.ndim == 2) == (trained == "matrices"))
+    before = [p.clone() for p in net.parameters()]
+    update(net, optimizers.build(net, kind, lr=1e-2), 1)
+    moved = [not torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True)]
+    assert moved == [p.requires_grad for p in net.parameters()]
+
+
 def test_a_restored_state_goes_on_exactly():
     """Otherwise a resumed run is another run."""
     net, other = model(), model()

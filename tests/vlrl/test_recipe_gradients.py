@@ -106,7 +106,7 @@ FORMULAS = {
     ),
     **dict.fromkeys(("simple_vla_rl", "srpo", "srpo_released"), DAPO),
     **dict.fromkeys(("deepvideo_r1", "reg_grpo"), Formula(REG_GRPO, GRPO)),
-    **dict.fromkeys(("fgaif", "gui_r1", "openvlthinker"), Formula(clipped(kl=0.01), GRPO)),
+    **dict.fromkeys(("fgaif", "gui_r1"), Formula(clipped(kl=0.01), GRPO)),
     **dict.fromkeys(("grpo", "soft_sync"), Formula(clipped(over=COMPLETIONS, kl=0.04), GRPO)),
     **dict.fromkeys(
         ("lmm_r1", "reinforce_pp_baseline"),
@@ -155,6 +155,7 @@ FORMULAS = {
     "noise_forward": Formula(clipped(), lambda c, past: paper.each(c, lambda i: float(c.reward[i])), SHAPING),
     "noisy_verifier": Formula(clipped(), GRPO, SHAPING),
     "observe_r1": Formula(clipped(over=COMPLETIONS), "test_group_advantages.py", SHAPING),
+    "openvlthinker": Formula(clipped(kl=0.01), GRPO, lambda c: c.correct.tolist()),
     "overlong": Formula(clipped(), GRPO, paper.overlong(8)),
     "ppo": ppo(1.0, 0.95, 1),
     "ppo_hl_gauss": ppo(1.0, 0.95, 1),

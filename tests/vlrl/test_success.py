@@ -80,3 +80,13 @@ def test_a_run_starts_and_keeps_its_success_rates_by_correctness(tmp_path):
         rate = (wins - row["correct"]) / 7
         assert wins + losses == pytest.approx(8) and rate in (pytest.approx(0.25), pytest.approx(0.75))
     assert sum(wins > losses for wins, losses in counts.values()) <= 8
+
+
+def test_first_responses_are_bounded(tmp_path):
+    """On a task of 100,000 drawn prompts no step would begin."""
+    tracker = "advantages=[{name: beta_tracker, eta: fixed, start_limit: 3}, batch_norm]"
+    settings = ("train.prompts=2", "train.steps=1", "eval.samples=2", "log.trackers=[]", f"out={tmp_path / 'run'}")
+    run = train(load_config("configs/recipes/mssr.yaml", tracker, *settings))
+    assert run.summary["rollouts"] == 3 + 2
+    counts = load_state(newest_whole(tmp_path / "run" / "checkpoints"))["estimators"][0]["counts"]
+    assert 3 <= len(counts) <= 5

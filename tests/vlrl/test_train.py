@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import runpy
 import shutil
 import signal
@@ -254,6 +255,25 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(method, finished, start
     done = start("train", "--resume", "run", folder=folder).wait()
     assert done.code == 0, done.stderr
     assert_same_run(folder, finished[method])
+
+
+def test_first_responses_end_at_a_signal(start, tmp_path):
+    """A tracker over a drawn task answered 100,000 prompts before step 1, deaf to SIGTERM, and had to be killed."""
+    changes = (
+        "sampler={name: shuffled, limit: null}",
+        "train.prompts=4",
+        "eval.samples=2",
+        "log.trackers=[]",
+        "out=run",
+    )
+    recipe, metrics = (
+        Path(__file__).parents[2] / "configs" / "recipes" / "mssr.yaml",
+        tmp_path / "run" / "metrics.jsonl",
+    )
+    running = start("train", recipe, *changes, "out=run", folder=tmp_path)
+    stopped = running.signal_when(lambda: metrics.exists() and metrics.stat().st_size > 0, signal.SIGTERM)
+    assert stopped.code == 130
+    assert re.search(r"stopped before step 1, after first responses to \d+ of 4096 prompts", stopped.stderr)
 
 
 def test_interrupting_saves_and_says_how_to_go_on(finished, start, tmp_path):

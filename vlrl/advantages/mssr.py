@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 Eta = Literal["paper", "monotone", "fixed"]
 Outcome = Literal["binary", "fractional", "unbounded"]
+START_LIMIT = 4096  # prompts that are answered before the first step; a task that is drawn has 100,000
 
 
 def forgetting_rate(kl: float | None, mode: Eta, low: float = 0.875, high: float = 0.96, target: float = 0.01) -> float:
@@ -49,6 +50,7 @@ class BetaTracker:
         scale: the reward that counts as a full success; rewards are divided by it before all else.
         unseen: v of a prompt without history.
         start: prior responses per prompt, sampled before the first step (0: none).
+        start_limit: prompts that get them, the first ones that the sampler may draw; others begin at `unseen`.
         start_weight: observations that the start is worth (the paper: 1 / (1 - low) = 8).
         smoothed: start from `(successes + 0.5) / (n + 1)` instead of the raw rate, which with one response is 0 or 1.
         kl_window: steps over which the KL is averaged.
@@ -66,9 +68,11 @@ class BetaTracker:
         scale: float = 1.0,
         unseen: float = 0.5,
         start: int = 1,
+        start_limit: int = START_LIMIT,
         start_weight: float = 8.0,
         smoothed: bool = True,
     ):
+        self.start_limit = start_limit
         self.eta, self.low, self.high, self.target_kl = eta, low, high, target_kl
         self.outcome, self.scale = outcome, scale
         self.unseen, self.start, self.start_weight, self.smoothed = unseen, start, start_weight, smoothed

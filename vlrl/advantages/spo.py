@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vlrl.advantages.mssr import BetaTracker, Outcome
+from vlrl.advantages.mssr import START_LIMIT, BetaTracker, Outcome
 from vlrl.methods import method
 from vlrl.strict import Rate
 from vlrl.types import Decision, Episode, Rollouts, UserError
@@ -39,7 +39,7 @@ class SpoTracker:
 
     Args:
         half: change in nats a token that halves the past.
-        outcome, scale, unseen, start, smoothed: see `beta_tracker`.
+        outcome, scale, unseen, start, start_limit, smoothed: see `beta_tracker`.
         start_weight: observations that the start is worth (the paper: 1 / (1 - low) = 8; 1 with `start: 0`).
     """
 
@@ -53,10 +53,11 @@ class SpoTracker:
         scale: float = 1.0,
         unseen: float = 0.5,
         start: int = 8,
+        start_limit: int = START_LIMIT,
         start_weight: float = 8.0,
         smoothed: bool = True,
     ):
-        self.half, self.low, self.high, self.start = half, low, high, start
+        self.half, self.low, self.high, self.start, self.start_limit = half, low, high, start, start_limit
         self.tracker = BetaTracker(
             eta="fixed", outcome=outcome, scale=scale, unseen=unseen, start=start, start_weight=start_weight,
             smoothed=smoothed,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
@@ -20,7 +21,31 @@ if TYPE_CHECKING:
 Prompts = Annotated[list[str], Field(min_length=1)]
 
 
-@method(source="VLM-RM, arXiv 2310.12921, as released: github.com/AlignmentResearch/vlmrm, reward_model.py")
+def check_model(options: Mapping[str, Any]) -> None:
+    """UserError where the weights are neither in a folder nor in the cache and the hub does not give them, at once.
+
+    transformers tries for most of a minute before it says so.
+    """
+    source = options["model"]
+    if Path(source).is_dir():
+        return
+    from httpx import HTTPError
+    from huggingface_hub import HfApi, try_to_load_from_cache
+
+    try:
+        if not isinstance(try_to_load_from_cache(source, "config.json"), str):
+            HfApi().model_info(source, timeout=5)
+    except (HTTPError, OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(
+            f"process: vlm_rm: cannot load the model {source!r}, no folder and not in the hub's cache: {reason}"
+        ) from None
+
+
+@method(
+    source="VLM-RM, arXiv 2310.12921, as released: github.com/AlignmentResearch/vlmrm, reward_model.py",
+    check=check_model,
+)
 class VLMRM:
     """Steps earn `R(x) = 1 - |P (x - g)|^2 / 2` of the picture x that they led to.
 

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vlrl.methods import method
 from vlrl.types import Rollouts
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+@method(source="OpenVLThinker, arXiv 2503.17352: accuracy alone is paid")
+def correctness(rollouts: Rollouts) -> Tensor:
+    """Pays how correct an answer is, as the task's accuracy counts it, and nothing else, whatever the task's weights.
+
+    Returns:
+        [N]
+    """
+    return rollouts.correctness
 
 
 def lengths(rollouts: Rollouts) -> Tensor:

@@ -119,14 +119,23 @@ def test_a_potential_telescopes(clip, episodes):
 
 @pytest.mark.parametrize(
     ("options", "problem"),
-    [({"model": "nobody/nothing", **TOLD}, "cannot load the model 'nobody/nothing'"),
-     ({"goal": ["a cube"], "baseline": ["a cube"]}, "goal and baseline mean the same"),
+    [({"goal": ["a cube"], "baseline": ["a cube"]}, "goal and baseline mean the same"),
      ({"model": str(ROOT / "vlrl/assets/tiny"), **TOLD}, "is no model of texts and pictures")],
 )  # fmt: skip
 def test_what_cannot_be_used_is_refused(clip, options, problem):
     """A traceback, or hours with a reward of no meaning."""
     with pytest.raises(UserError, match=problem):
         VLMRM(None, None, 0, **{"model": clip} | options)
+
+
+def test_a_model_that_is_nowhere_is_refused_before_anything_is_loaded(tmp_path, capsys):
+    """A user would wait for the policy, the simulators and most of a minute of retries to hear of a missing folder."""
+    out, recipe = tmp_path / "run", ROOT / "configs" / "recipes" / "vlm_rm.yaml"
+    own = "process=[{name: vlm_rm, model: nobody/nothing, goal: [done], baseline: [begun]}]"
+    assert main(["train", str(recipe), own, f"out={out}"]) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert said[-1].startswith("vlrl: process: vlm_rm: cannot load the model 'nobody/nothing', no folder")
+    assert not out.exists()
 
 
 def test_a_robot_without_a_camera_is_told_so(clip, played):
