@@ -9,7 +9,6 @@ import queue
 import secrets
 import threading
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -17,6 +16,7 @@ import numpy as np
 from PIL import Image
 
 from robot.deploy.page import live
+from vlrl.http_server import HttpError, HttpHandler, HttpServer
 from vlrl.types import UserError
 
 ORDERS = ("stop", "success", "failure", "take", "next")
@@ -49,10 +49,9 @@ class View:
         self._orders: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.token = secrets.token_urlsafe(16)
         try:
-            self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
+            self._server = HttpServer("127.0.0.1", port, _handler(self))
         except OSError as error:
             raise UserError(f"view.port: {port}: {error.strerror}; another number, or view: none") from None
-        self._server.daemon_threads = True
         self.port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}/"
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="view", daemon=True).start()
@@ -92,39 +91,24 @@ class View:
         return text in ORDERS
 
 
-def _handler(view: View) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = 10
+def _handler(view: View) -> type[HttpHandler]:
+    class Handler(HttpHandler):
+        def handle_get(self) -> None:
+            found = view._answer(urlsplit(self.path).path, self._knows())
+            self.send(*(200, *found) if found else (404, "text/plain", b"not here\n"))
 
-        def do_GET(self) -> None:
-            found = view._answer(urlsplit(self.path).path, self._knows()) if self._here() else None
-            self._reply(*(200, *found) if found else (404, "text/plain", b"not here\n"))
-
-        def do_POST(self) -> None:
-            length = self.headers.get("Content-Length", "")
-            size = int(length) if length.isascii() and length.isdigit() else 0
-            if not (self._here() and self._knows() and self.path == "/order" and 0 < size < 64):
-                return self._reply(403, "text/plain", b"refused\n")
-            good = view._order(self.rfile.read(size).decode("ascii", "replace"))
-            return self._reply(200 if good else 400, "text/plain", b"taken\n" if good else b"no such order\n")
-
-        def _here(self) -> bool:
-            """Not asked under another name, which a foreign site may have given this address."""
-            return self.headers.get("Host", "") in (f"127.0.0.1:{view.port}", f"localhost:{view.port}")
+        def handle_post(self) -> None:
+            if not (self._knows() and self.path == "/order"):
+                return self.send(403, "text/plain", b"refused\n")
+            order: list[bytes] = []
+            try:
+                self.read_body(order.append, 63)
+            except HttpError as error:
+                return self.send(error.status, "text/plain", f"{error}\n".encode())
+            good = view._order(b"".join(order).decode("ascii", "replace"))
+            return self.send(200 if good else 400, "text/plain", b"taken\n" if good else b"no such order\n")
 
         def _knows(self) -> bool:
             return hmac.compare_digest(self.headers.get("X-Token", "").encode(), view.token.encode())
-
-        def _reply(self, code: int, kind: str, body: bytes) -> None:
-            self.send_response(code)
-            headers = {"Content-Type": kind, "Content-Length": str(len(body)), "Cache-Control": "no-store",
-                       "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}  # fmt: skip
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *arguments: Any) -> None:
-            pass
 
     return Handler

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from string import Template
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from vlrl.http_server import HttpHandler, HttpServer
 from vlrl.report.folders import watched
 from vlrl.report.frame import frame, text
 from vlrl.report.page import CARDS, CURVES
@@ -35,10 +34,9 @@ class Viewer:
     def __init__(self, folders: Sequence[Path], port: int = 0):
         self.runs = watched(list(folders))
         try:
-            self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
+            self._server = HttpServer("127.0.0.1", port, _handler(self))
         except (OSError, OverflowError) as error:
             raise UserError(f"--port {port}: {getattr(error, 'strerror', error)}; another number, or 0") from None
-        self._server.daemon_threads = True
         self.port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}/"
 
@@ -93,41 +91,19 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def _handler(viewer: Viewer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = 30
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
+def _handler(viewer: Viewer) -> type[HttpHandler]:
+    class Handler(HttpHandler):
+        def handle_get(self) -> None:
             asked = urlsplit(self.path)
-            etag = self.headers.get("If-None-Match", "")
             try:
-                found = viewer.answer(asked.path, asked.query, etag) if self._here() else None
+                found = viewer.answer(asked.path, asked.query, self.headers.get("If-None-Match", ""))
             except OSError:  # a file that was there has gone
                 found = None
             if found is None:
-                return self._reply(404, "", ("text/plain", b"not here\n"))
-            return self._reply(200 if found[1] else 304, *found)
-
-        def _here(self) -> bool:
-            """Not asked under another name, which a foreign site may have given this address."""
-            return self.headers.get("Host", "") in (f"127.0.0.1:{viewer.port}", f"localhost:{viewer.port}")
-
-        def _reply(self, code: int, etag: str, content: Answer | None) -> None:
-            kind, body = content or ("", b"")
-            self.send_response(code)
-            headers = {"Content-Type": kind, "Content-Length": str(len(body)) if content else "", "ETag": etag,
-                       "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
-                       "Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin"}  # fmt: skip
-            for name, value in headers.items():
-                if value:
-                    self.send_header(name, value)
-            with contextlib.suppress(ConnectionError):  # the reader has gone on
-                self.end_headers()
-                self.wfile.write(body)
-
-        def log_message(self, *arguments: Any) -> None:
-            pass
+                return self.send(404, "text/plain", b"not here\n")
+            etag, content = found
+            kind, body = content or ("", None)
+            return self.send(200 if content else 304, kind, body, {"ETag": etag} if etag else {})
 
     return Handler
 

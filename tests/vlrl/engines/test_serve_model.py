@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import math
+import re
+import socket
 import threading
 import urllib.request
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +17,7 @@ from safetensors.torch import save_file
 
 from vlrl.engines.base import Asked, Options
 from vlrl.engines.dialects import DIALECTS
-from vlrl.engines.hosting.http import HttpServer, Service
+from vlrl.engines.hosting.http import ModelServer, Service
 from vlrl.engines.published import learned_weights
 from vlrl.engines.wire import Caller, RefusedError
 from vlrl.types import UserError
@@ -146,6 +152,70 @@ def test_what_cannot_be_done_is_refused(server, change, words) -> None:
         server.caller.post("/v1/completions", body, SECONDS)
 
 
+EPS = "data:image/png;base64," + base64.b64encode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n").decode()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"temperature": 1e300}, "temperature"), ({"temperature": 1e-300}, "temperature"),
+        ({"temperature": math.nan}, "no JSON"), ({"temperature": math.inf}, "no JSON"),
+        ({"top_p": math.nan}, "no JSON"),
+        ({"n": 10**9}, "n:"), ({"n": 10**4000}, "n:"), ({"n": True}, "n:"), ({"max_tokens": -5}, "max_tokens"),
+        ({"max_tokens": 10**30}, "max_tokens"), ({"prompt": [10**30]}, "prompt"), ({"prompt": [-1]}, "prompt"),
+        ({"prompt": [5] * (2**20 + 1)}, "prompt"), ({"prompt": "a" * (2**20 + 1)}, "prompt"),
+        ({"stop": ["a"] * 65}, "stop"), ({"stop": "a" * 1025}, "stop"),
+        ({"images": ["data:image/png,"] * 257}, "images"),
+        ({"images": [EPS]}, "not one of PNG"), ({"seed": 0.5}, "seed"),
+    ],
+)  # fmt: skip
+def test_absurd_values_are_refused(server, change, words) -> None:
+    """They gave HTTP 500 without a reason, or could take the server's memory."""
+    body = {"prompt": "Click.", "max_tokens": 4, "temperature": 1.0} | change
+    with pytest.raises(RefusedError, match=f"HTTP 400: .*{words}"):
+        server.caller.post("/v1/completions", body, SECONDS)
+
+
+def raw(server, text: str) -> bytes:
+    with socket.create_connection(("127.0.0.1", int(server.port)), timeout=SECONDS) as connection:
+        connection.sendall(text.encode())
+        return connection.recv(4096)
+
+
+def test_600_idle_connections_keep_nobody_out(server) -> None:
+    """A broken client, or a stranger, could stop a training run by opening connections and saying nothing."""
+    idle = [socket.create_connection(("127.0.0.1", int(server.port)), timeout=SECONDS) for _ in range(600)]
+    assert server.caller.get("/health", SECONDS)["status"] == "ok"
+    body = {"prompt": "Click.", "max_tokens": 2, "n": 2}
+    assert len(server.caller.post("/v1/completions", body, SECONDS)["choices"]) == 2
+    threads = int(re.search(r"Threads:\s+(\d+)", Path(f"/proc/{server.process.pid}/status").read_text())[1])
+    assert threads < 400
+    [each.close() for each in idle]
+
+
+@pytest.mark.parametrize("header", ["Host: evil.example", "Host: localhost\r\nOrigin: http://evil.example",
+                                    "Host: localhost\r\nSec-Fetch-Site: cross-site"])  # fmt: skip
+def test_web_sites_cannot_use_the_model(server, header) -> None:
+    """A page in a browser on this machine could have the model write, or put weights into it."""
+    for route in ("GET /v1/models", "GET /health", "POST /v1/completions", "POST /v1/weights"):
+        assert raw(server, f"{route} HTTP/1.1\r\n{header}\r\nContent-Length: 0\r\n\r\n").startswith(b"HTTP/1.1 403")
+
+
+def test_slow_headers_end(server) -> None:
+    """Clients that send a byte now and then would hold their connections for ever."""
+    with socket.create_connection(("127.0.0.1", int(server.port)), timeout=SECONDS) as connection:
+        with contextlib.suppress(ConnectionError):
+            for _ in range(600):
+                connection.send(b"G")
+                connection.settimeout(0.2)
+                with contextlib.suppress(TimeoutError):
+                    assert connection.recv(1) == b""
+                    return
+        with contextlib.suppress(ConnectionError):
+            connection.settimeout(SECONDS)
+            assert connection.recv(1) == b""
+
+
 def test_seeds_repeat_and_stops_end(server) -> None:
     """Clients without the trainer's numbers could repeat nothing; stop texts would run on."""
     body = {"prompt": "Click the red square.", "max_tokens": 12, "n": 3, "seed": 5, "logprobs": 0}
@@ -174,7 +244,7 @@ def test_the_token_opens() -> None:
     class Nothing:
         version, queue = "start", 0
 
-    served = HttpServer("127.0.0.1", 0, Service(Nothing(), None, "m", 8, None, 100, "s3cret"))
+    served = ModelServer("127.0.0.1", 0, Service(Nothing(), None, "m", 8, None, 100, "s3cret"))
     threading.Thread(target=served.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{served.server_address[1]}"
     assert Caller(url, {"Authorization": "Bearer s3cret"}).get("/v1/models", SECONDS)["data"][0]["id"] == "m"

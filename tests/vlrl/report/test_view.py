@@ -174,7 +174,7 @@ def test_nothing_but_the_runs_images_is_served(serve, runs, path):
 def test_other_sites_and_machines_are_refused(serve, runs):
     """A web site open in another tab could read the runs under a name of its own."""
     viewer = serve(*runs)
-    assert asked(viewer, "/", Host="runs.example.com")[0] == 404
+    assert asked(viewer, "/", Host="runs.example.com")[0] == 403
     assert asked(viewer, "/", Host=f"localhost:{viewer.port}")[0] == 200
     elsewhere = ("/runs/7/curves", "/runs/-1/curves", "/runs/0/else", "/etc")
     assert [asked(viewer, path)[0] for path in elsewhere] == [404] * 4

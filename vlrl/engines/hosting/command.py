@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import os
 import signal
 import threading
@@ -12,7 +11,8 @@ from typing import Any
 
 from vlrl.config import PolicySection
 from vlrl.engines.hosting.batching import Writer
-from vlrl.engines.hosting.http import HttpServer, Service
+from vlrl.engines.hosting.http import ModelServer, Service
+from vlrl.http_server import is_loopback
 from vlrl.policies.load import load
 from vlrl.types import UserError
 
@@ -45,15 +45,16 @@ def main(options: argparse.Namespace) -> int:
     name = options.name or options.model
     service = Service(writer, policy.codec, name, options.max_tokens, folder, size, token)
     try:
-        server = HttpServer(options.host, options.port, service)
-    except OSError as error:
-        raise UserError(f"serve-model: cannot listen on {options.host}:{options.port}: {error.strerror}") from None
+        server = ModelServer(options.host, options.port, service)
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"serve-model: cannot listen on {options.host}:{options.port}: {reason}") from None
     _until_told(server)
     writer.close()
     return 0
 
 
-def _until_told(server: HttpServer) -> None:
+def _until_told(server: ModelServer) -> None:
     stop = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda number, frame: stop.set())
@@ -72,13 +73,6 @@ def _token(options: argparse.Namespace) -> str | None:
         if not os.environ.get(options.token_env):
             raise UserError(f"--token-env: the environment variable {options.token_env} is not set")
         return os.environ[options.token_env]
-    if not _loopback(options.host):
+    if not is_loopback(options.host):
         raise UserError(f"--host {options.host}: others could change the model: give --token-env, or stay on 127.0.0.1")
     return None
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import hmac
 import json
 import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,9 @@ from vlrl.engines.hosting.batching import Writer
 from vlrl.engines.hosting.replies import reply
 from vlrl.engines.hosting.requests import Chat, Completions, RequestError, read
 from vlrl.engines.hosting.weights import confined
+from vlrl.http_server import LIMITS, HttpError, HttpHandler, HttpLimits, HttpServer
 
 LARGEST = 2**28  # bytes of a request's JSON
-CHUNK = 2**20
 
 
 @dataclass(frozen=True)
@@ -39,39 +37,26 @@ class Service:
     token: str | None
 
 
-class HttpServer(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 256
-
-    def __init__(self, host: str, port: int, service: Service):
+class ModelServer(HttpServer):
+    def __init__(self, host: str, port: int, service: Service, limits: HttpLimits = LIMITS):
         self.service = service
-        super().__init__((host, port), Handler)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hung up is no error of ours."""
-        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
-            super().handle_error(request, client_address)
+        super().__init__(host, port, Handler, limits)
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(HttpHandler):
     """One connection."""
 
-    protocol_version = "HTTP/1.1"
-    timeout = 600  # seconds that a connection may be silent
-    server: HttpServer
+    server: ModelServer
 
-    def do_GET(self) -> None:
+    def handle_get(self) -> None:
         self._answer({"/health": self._health, "/v1/models": self._models})
 
-    def do_POST(self) -> None:
+    def handle_post(self) -> None:
         self._answer({
             "/v1/completions": lambda: self._completed(Completions),
             "/v1/chat/completions": lambda: self._completed(Chat),
             "/v1/weights": self._weights,
         })  # fmt: skip
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: what clients send is theirs."""
 
     # -- routes --------------------------------------------------------------------------------------------------
 
@@ -95,15 +80,15 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get_content_type() == "application/json":
             asked = self._json()
             path, version = asked.get("path"), asked.get("version")
-            if not isinstance(path, str) or not isinstance(version, str) or not version:
-                raise RequestError("path and version are required, both text")
+            if not isinstance(path, str) or not isinstance(version, str) or not 0 < len(version) <= 256:
+                raise RequestError("path and version are required, both text, of a version at most 256 characters")
             count = service.writer.take(confined(service.weights, path), version)
             return {"weights_version": version, "tensors": count}
         version = self.headers.get("X-Weights-Version", "")
         if not version:
             raise RequestError("the header X-Weights-Version is required")
         with tempfile.NamedTemporaryFile(suffix=".safetensors") as file:
-            self._receive(file.write, service.size)
+            self.read_body(file.write, service.size)
             file.flush()
             return {"weights_version": version, "tensors": service.writer.take(Path(file.name), version)}
 
@@ -118,9 +103,9 @@ class Handler(BaseHTTPRequestHandler):
                 self._send(401, _error("this server wants its token: Authorization: Bearer TOKEN"))
             else:
                 self._send(200, routes[path]())
-        except RequestError as error:
-            self._send(400, _error(str(error)))
-        except ConnectionError:
+        except HttpError as error:
+            self._send(error.status, _error(str(error)))
+        except (ConnectionError, TimeoutError):
             self.close_connection = True
         except Exception as error:  # the next request may go well
             print(f"vlrl: {path}: {type(error).__name__}: {error}", file=sys.stderr)
@@ -136,41 +121,22 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get_content_type() != "application/json":  # others a web page may send unasked
             raise RequestError("Content-Type has to be application/json")
         parts: list[bytes] = []
-        self._receive(parts.append, LARGEST)
+        self.read_body(parts.append, LARGEST)
         try:
-            body = json.loads(b"".join(parts))
+            body = json.loads(b"".join(parts), parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict):
             raise RequestError("the body is no JSON object")
         return body
 
-    def _receive(self, put: Callable[[bytes], Any], most: int) -> None:
-        """The body, piece by piece."""
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > most:
-            raise RequestError(f"Content-Length is required, at most {most}")
-        left = int(length)
-        while left:
-            piece = self.rfile.read(min(left, CHUNK))
-            if not piece:
-                raise ConnectionResetError("the client hung up")
-            put(piece)
-            left -= len(piece)
-
     def _send(self, status: int, body: dict[str, Any]) -> None:
-        text = json.dumps(body).encode()
-        if status != 200:
-            self.close_connection = True  # what is left of the request is not read
-        with contextlib.suppress(ConnectionError):
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            if self.close_connection:
-                self.send_header("Connection", "close")
-            self.end_headers()
-            self.wfile.write(text)
+        self.send(status, "application/json", json.dumps(body).encode())
 
 
 def _error(message: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": "invalid_request_error"}}
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")

@@ -12,13 +12,22 @@ from PIL.Image import Image
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vlrl.engines.base import Options
+from vlrl.http_server import HttpError
 from vlrl.media import MediaError, load_image
+from vlrl.types import MAX_PIXELS
 
 PREFIX = "data:image/"
+COLDEST = 1e-4  # of temperatures above 0: logits are divided by it
+TOTAL_PIXELS = 4 * MAX_PIXELS  # of all images of a request
+LONGEST = 2**20  # characters or tokens of a prompt; how many fit is the model's matter
+Text = Annotated[str, Field(max_length=LONGEST)]
+Token = Annotated[int, Field(ge=0, lt=2**31)]
+Stop = Annotated[str, Field(max_length=1024)]
+Images = Annotated[list[str], Field(max_length=256)]
 
 
-class RequestError(Exception):
-    """The client's mistake, in its words: HTTP 400."""
+class RequestError(HttpError):
+    """A request that asks for what is not done here: HTTP 400."""
 
 
 class _Common(BaseModel):
@@ -29,16 +38,16 @@ class _Common(BaseModel):
     model: str | None = None
     n: Annotated[int, Field(ge=1, le=1024)] = 1
     seed: int | None = None
-    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    temperature: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = 1.0
     top_p: float | None = 1.0
-    stop: str | list[str] | None = None
+    stop: Stop | Annotated[list[Stop], Field(max_length=64)] | None = None
     return_token_ids: bool = False
     uniform: str | None = None  # base64 of float32 [n, max_tokens] in [0, 1), which the tokens are drawn by
 
 
 class Completions(_Common):
-    prompt: str | Annotated[list[int], Field(min_length=1)]
-    images: list[str] = []  # data URLs, in the order of their placeholders among the prompt's ids
+    prompt: Text | Annotated[list[Token], Field(min_length=1, max_length=LONGEST)]
+    images: Images = []  # data URLs, in the order of their placeholders among the prompt's ids
     max_tokens: Annotated[int, Field(ge=1)] = 16
     logprobs: Annotated[int, Field(ge=0)] | None = None
 
@@ -49,17 +58,17 @@ class Url(BaseModel):
 
 class Part(BaseModel):
     type: Literal["text", "image_url"]
-    text: str | None = None
+    text: Text | None = None
     image_url: Url | None = None
 
 
 class Message(BaseModel):
     role: Literal["system", "user", "assistant"]
-    content: str | list[Part]
+    content: Text | Annotated[list[Part], Field(max_length=1024)]
 
 
 class Chat(_Common):
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1, max_length=1024)]
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool = False
@@ -100,6 +109,8 @@ def read[M: _Common](kind: type[M], body: Any, most: int) -> Wish:
     for name, value in (asked.__pydantic_extra__ or {}).items():
         if name in REFUSED and value is not None and value not in REFUSED[name]:
             raise RequestError(f"{name}: not supported here")
+    if 0 < asked.temperature < COLDEST:
+        raise RequestError(f"temperature: 0, or at least {COLDEST}")
     if asked.top_p not in (None, 1.0):
         raise RequestError("top_p: only 1: log-probabilities are those of the whole law")
     chat = isinstance(asked, Chat)
@@ -108,14 +119,14 @@ def read[M: _Common](kind: type[M], body: Any, most: int) -> Wish:
         raise RequestError(f"max_tokens: at most {most}")
     stop = (asked.stop,) if isinstance(asked.stop, str) else tuple(asked.stop or ())
     options = Options(room, asked.temperature, tuple(filter(None, stop)))
-    prompt, images = _messages(asked.messages) if chat else (asked.prompt, [picture(url) for url in asked.images])
+    prompt, images = _messages(asked.messages) if chat else (asked.prompt, _pictures(asked.images))
     logprobs = asked.logprobs is True if chat else asked.logprobs is not None
     return Wish(options, asked.n, _drawn(asked, options), tuple(images), prompt, logprobs, asked.return_token_ids)
 
 
 def _messages(messages: list[Message]) -> tuple[list[dict[str, Any]], list[Image]]:
     """Turns for the chat template, and their images in order."""
-    turns, images = [], []
+    turns, urls = [], []
     for message in messages:
         parts = [Part(type="text", text=message.content)] if isinstance(message.content, str) else message.content
         content = []
@@ -123,10 +134,20 @@ def _messages(messages: list[Message]) -> tuple[list[dict[str, Any]], list[Image
             if part.type == "image_url":
                 if part.image_url is None:
                     raise RequestError("messages: an image_url without its url")
-                images.append(picture(part.image_url.url))
+                urls.append(part.image_url.url)
             content.append({"type": "image"} if part.type == "image_url" else {"type": "text", "text": part.text or ""})
         turns.append({"role": message.role, "content": content})
-    return turns, images
+    return turns, _pictures(urls)
+
+
+def _pictures(urls: list[str]) -> list[Image]:
+    images, room = [], TOTAL_PIXELS
+    for url in urls:
+        images.append(picture(url))
+        room -= images[-1].width * images[-1].height
+        if room < 0:
+            raise RequestError(f"images: at most {TOTAL_PIXELS / 1e6:.0f} megapixels in all")
+    return images
 
 
 def picture(url: str) -> Image:
