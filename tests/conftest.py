@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+import leftovers
 
 # read when torch and huggingface_hub are first imported, so they are set before any test module is
 os.environ.setdefault("OMP_NUM_THREADS", "2")  # tiny models: more threads only wait for one another
@@ -18,6 +23,24 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 settings.register_profile("calm", deadline=None)  # a busy machine is no fault of the code
 settings.load_profile("calm")
+
+os.environ[leftovers.OWNER] = str(os.getpid())
+
+
+def pytest_addoption(parser):
+    parser.addoption("--leftovers", action="store_true", help="a test file that leaves processes behind fails")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _leave_nothing(request):
+    """Browsers and simulators that stay open slow all files after them, and a leak of the product looks the same."""
+    if not request.config.getoption("--leftovers"):
+        yield
+        return
+    before = leftovers.find_leftovers()
+    yield
+    if left := leftovers.wait_for_ends(before):
+        pytest.fail(f"{request.path} leaves behind: " + "; ".join(left), pytrace=False)
 
 
 @pytest.fixture
