@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import numpy as np
 
 from robot.demo_play import Demo, Moment
 from robot.robot import Robot
+from vlrl.locks import make_folder
 from vlrl.types import Observation, UserError
 
 Features = dict[str, dict[str, Any]]
@@ -103,13 +102,9 @@ def frame(moment: Moment, scene: int) -> Mapping[str, Any]:
 @contextlib.contextmanager
 def unfinished(out: Path) -> Iterator[Path]:
     """A folder to be made, that takes the name `out` at the end and is removed where it does not come to that."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    room = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-    try:
-        yield room / out.name
-        (room / out.name).rename(out)
-    finally:
-        shutil.rmtree(room, ignore_errors=True)
+    with make_folder(out) as folder:
+        folder.rmdir()  # lerobot creates it
+        yield folder
 
 
 def _vector(size: int, names: Any) -> dict[str, Any]:

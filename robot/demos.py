@@ -16,6 +16,7 @@ from robot.demo_writer import LerobotWriter, unfinished
 from robot.robot import Robot
 from robot.scenes import SEEDS, Part, checksum_of, seeds
 from robot.worker import find
+from vlrl.locks import check_free
 from vlrl.types import Observation, UserError
 
 HOPELESS = 50  # episodes in a row that were left out: the next ones would be too
@@ -96,8 +97,7 @@ def _made(robot: str, options: Mapping[str, Any]) -> Robot:
 
 
 def _check(out: Path, episodes: int, noise: float, part: Part) -> None:
-    if out.exists():
-        raise UserError(f"--out {out}: is there already; name a new folder")
+    check_free(out)
     if not 0 <= noise < float("inf"):
         raise UserError(f"--noise {noise:g}: at least 0, in halves of the limits' width")
     seeds(part, episodes)  # or says that there are not so many

@@ -20,13 +20,23 @@ LAYERS = {
     **dict.fromkeys(("vlrl.types", "vlrl.spelling"), ()),
     **{name: (name,) for name in ("vlrl.system", "vlrl.http_server")},
     **dict.fromkeys(("vlrl.credentials", "vlrl.leases", "vlrl.media"), ("vlrl.types",)),
+    "vlrl.locks": ("vlrl.leases", "vlrl.types"),
     "vlrl.bundled": ("vlrl.spelling",),
     "vlrl.strict": ("vlrl.bundled", "vlrl.credentials", "vlrl.types", "vlrl.spelling"),
     **dict.fromkeys(("vlrl.serve", "vlrl.serving", "vlrl.reward_model"), ("vlrl", "robot.serving")),  # policies, served
     "vlrl": ("vlrl",),
     "rewards": ("rewards",),
-    "robot": ("robot", "vlrl.http_server", "vlrl.leases", "vlrl.media", "vlrl.types", "vlrl.strict", "vlrl.system"),
-    "tasks": ("tasks", "rewards", "robot", "vlrl.media", "vlrl.types", "vlrl.system"),
+    "robot": (
+        "robot",
+        "vlrl.http_server",
+        "vlrl.leases",
+        "vlrl.locks",
+        "vlrl.media",
+        "vlrl.types",
+        "vlrl.strict",
+        "vlrl.system",
+    ),
+    "tasks": ("tasks", "rewards", "robot", "vlrl.locks", "vlrl.media", "vlrl.types", "vlrl.system"),
 }
 FINDERS = ("vlrl.commands", "vlrl.registry")  # they look up tasks and robots by name while running
 MAX_DEPTH = 5

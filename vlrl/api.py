@@ -94,17 +94,25 @@ def load_policy(config: Config) -> Policy:
     return load(config.policy, shared_prefix=config.train.shared_prefix, seed=config.seed)
 
 
-def train(config: Config, *, resume: bool = False) -> Run:
+def train(config: Config, *, resume: bool = False, allow_changes: bool = False) -> Run:
     """Trains to the last step, with `resume` from the newest checkpoint in `config.out`.
+
+    Args:
+        allow_changes: a resumed run may have another seed, task, data or group size, which its metrics then say.
 
     Raises:
         UserError: something the user can mend; StoppedError, which is one, where the run ended before its last step.
     """
     quiet()
-    from vlrl.trainer import Trainer
+    from vlrl.parallel.start import hold_run
+    from vlrl.paths import check_paths
 
-    with exhausted.told():
-        trainer = Trainer(config, resume)
+    check_paths(config)
+
+    with exhausted.told(), hold_run(Path(config.out)):
+        from vlrl.trainer import Trainer
+
+        trainer = Trainer(config, resume, allow_changes)
         try:
             trainer.run()
         finally:
@@ -112,8 +120,8 @@ def train(config: Config, *, resume: bool = False) -> Run:
     return Run(Path(config.out))
 
 
-def resume(folder: str | Path) -> Run:
-    """Goes on with a run from its newest checkpoint, by the configuration that it keeps.
+def resume(folder: str | Path, *changes: Change, allow_changes: bool = False) -> Run:
+    """Goes on with a run from its newest checkpoint, by the configuration that it keeps, with changes as `load_config`.
 
     Raises:
         UserError: as `train`; the folder holds no run.
@@ -121,7 +129,7 @@ def resume(folder: str | Path) -> Run:
     path = Path(folder) / "config.yaml"
     if not path.is_file():
         raise UserError(f"{folder} is no run folder: it holds no config.yaml")
-    return train(load_config(path), resume=True)
+    return train(load_config(path, {"out": str(folder)}, *changes), resume=True, allow_changes=allow_changes)
 
 
 def evaluate_policy(config: Config) -> Result:
@@ -134,6 +142,9 @@ def evaluate_policy(config: Config) -> Result:
 def evaluated(config: Config) -> tuple[Result, Policy, Any]:
     """As `evaluate_policy`, with the policy and the task."""
     quiet()
+    from vlrl.paths import check_paths
+
+    check_paths(config)
     from vlrl import registry
     from vlrl.evaluate import evaluate
 

@@ -22,6 +22,7 @@ from vlrl.learning import cloning
 from vlrl.learning.cloning import Recordings
 from vlrl.learning.examples import Example
 from vlrl.learning.imitate import drawn, imitate
+from vlrl.locks import hold_folder
 from vlrl.policies.actor_network import ActorShape
 from vlrl.policies.control import ControlPolicy, Network, Shape
 from vlrl.policies.flow import FlowPolicy, load_flow, made
@@ -146,10 +147,11 @@ def main(path: str, changes: Sequence[str]) -> int:
     """`vlrl clone CONFIG`: makes a policy that imitates, saves it, and prints its held-out success where it can."""
     config = load_as(CloneConfig, path, changes)
     torch.set_num_threads(config.threads)
-    task, start = registry.make_task(config) if config.task else None, time.perf_counter()
-    policy, tally = clone(task, config)
-    folder = Path(config.out)
-    policy.save(folder, torch.float16)
+    folder, start = Path(config.out), time.perf_counter()
+    with hold_folder(folder):
+        task = registry.make_task(config) if config.task else None
+        policy, tally = clone(task, config)
+        policy.save(folder, torch.float16)
     policy.load_weights(folder)
     told = f"{tally['episodes']} demonstrations, {tally['decisions']} decisions, loss {tally['loss']:.3f}; "
     if task:

@@ -9,6 +9,7 @@ from typing import Any
 
 from vlrl import checksums, log
 from vlrl.parallel import by_main
+from vlrl.paths import find_data
 from vlrl.types import UserError
 
 NAME = "data.json"
@@ -20,7 +21,7 @@ def told(config: Any) -> dict[str, dict[str, Any]]:
     Of a folder: of the names and sizes of the files in it.
     """
     found: dict[str, dict[str, Any]] = {}
-    for key, path in _named(config.model_dump()):
+    for key, path in find_data(config.model_dump()):
         try:
             found[key] = {"path": path} | (_folder(Path(path)) if Path(path).is_dir() else checksums.of(Path(path)))
         except OSError:  # the task says what is wrong with it
@@ -51,16 +52,6 @@ def check(out: Path, config: Any) -> None:
                 f"{key}: {noted['path']} was changed since this run began ({noted['bytes']} bytes then, "
                 f"{now[key]['bytes']} now): put it back, or remove {file} to go on with what it is now"
             )
-
-
-def _named(settings: Any, path: str = "") -> list[tuple[str, str]]:
-    """Every `data.train` and `data.test` of a configuration, those of a mixture's parts too."""
-    if not isinstance(settings, dict):
-        return []
-    own = settings.get("data")
-    own = own if isinstance(own, dict) else {}
-    named = [(f"{path}data.{split}", own[split]) for split in ("train", "test") if isinstance(own.get(split), str)]
-    return named + [pair for key, value in settings.items() if key != "data" for pair in _named(value, f"{path}{key}.")]
 
 
 def _folder(folder: Path) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def hold(file: Path, what: str, remedy: str) -> Iterator[int]:
         sign(descriptor)
         yield descriptor
     except BlockingIOError:
-        raise UserError(f"{what} is in use by {_holder(descriptor)}: {remedy}") from None
+        raise UserError(f"{what} is in use by {describe_holder(descriptor)}: {remedy}") from None
     finally:
         os.close(descriptor)
 
@@ -66,7 +66,8 @@ def _open(file: Path) -> int:
     return descriptor
 
 
-def _holder(descriptor: int) -> str:
+def describe_holder(descriptor: int) -> str:
+    """Who signed a lease that another process holds."""
     try:
         holder = json.loads(os.pread(descriptor, 4096, 0))
         named = "process {pid} on {host} ({command}), since {since}".format(**holder)

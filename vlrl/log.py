@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from vlrl.parallel import by_main
+from vlrl import locks
+from vlrl.parallel import by_main, here
+from vlrl.run_rows import NAMES, RunRows
 from vlrl.strips import strip
 from vlrl.types import Episode, UserError, plain
 
@@ -88,10 +90,27 @@ def cut_after(path: Path, step: int) -> None:
     write_text(path, "".join(line + "\n" for line in kept))
 
 
+def forget_after(out: Path, step: int, saved: Mapping[str, Any] | None = None) -> RunRows:
+    """Makes the run folder what it was when the checkpoint of this step was written (-1: before anything).
+
+    Args:
+        saved: what the checkpoint keeps of the rows; None: an older one, which keeps nothing.
+
+    Raises:
+        UserError: in every process, where the rows are not what the run wrote.
+    """
+    rows = RunRows(out)
+    if problem := here().gather(rows.problem(saved or {}) if here().main else None)[0]:
+        raise UserError(problem)
+    _forget_after(out, step, rows, saved)
+    return rows
+
+
 @by_main
-def forget_after(out: Path, step: int) -> None:
-    """Makes the run folder what it was when the checkpoint of this step was written (-1: before anything)."""
-    for name in ("metrics.jsonl", "timings.jsonl"):
+def _forget_after(out: Path, step: int, rows: RunRows, saved: Mapping[str, Any] | None) -> None:
+    if saved is not None:
+        rows.restore(saved)
+    for name in () if saved is not None else NAMES:
         cut_after(out / name, step)
     for file in (out / "rollouts").glob("step_*.jsonl"):
         if int(file.stem.removeprefix("step_")) > step:
@@ -99,13 +118,25 @@ def forget_after(out: Path, step: int) -> None:
 
 
 @by_main
+def note_changes(out: Path, step: int, changes: Mapping[str, Sequence[Any]]) -> None:
+    """A row of metrics for what a resumed run's configuration has changed: key -> old and new value."""
+    if changes:
+        append_row(out / "metrics.jsonl", {"step": step, "changes": dict(changes)})
+        say(f"resumed at step {step} with " + ", ".join(f"{key} {old} -> {new}" for key, (old, new) in changes.items()))
+
+
+@by_main
 def set_aside(out: Path) -> None:
-    """Renames an earlier run's folder to `out.1`, `out.2`, ...: a new run neither mixes with it nor destroys it."""
+    """Renames an earlier run's folder to `out.1`, `out.2`, ...: a new run neither mixes with it nor destroys it.
+
+    Raises:
+        HeldError: another process holds it.
+    """
     if not (out / "config.yaml").exists():
         return
     number = next(i for i in itertools.count(1) if not out.with_name(f"{out.name}.{i}").exists())
     older = out.with_name(f"{out.name}.{number}")
-    out.rename(older)
+    locks.rename_folder(out, older)
     print(f"the earlier run in {out} is now in {older}", file=sys.stderr)
 
 

@@ -23,7 +23,7 @@ class Processes:
     when this process is killed.
 
     Args:
-        holding: file descriptors that they inherit: a folder's lock (`vlrl.locks.alone`) outlives a killed parent.
+        holding: file descriptors that they inherit: a folder's lock (`vlrl.locks`) outlives a killed parent.
     """
 
     def __init__(self, holding: Sequence[int] = ()):

@@ -12,9 +12,10 @@ import numpy as np
 
 from vlrl import registry
 from vlrl.config import Config
+from vlrl.locks import check_free
 from vlrl.policies.load import load
 from vlrl.progress import Progress
-from vlrl.recorded import check_free, write
+from vlrl.recorded import write
 from vlrl.rollout import collect
 from vlrl.samplers.shuffled import Shuffled
 from vlrl.types import Decision, Environment, Episode, Observation, Policy, Sample, Split, Turn, UserError

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +13,7 @@ import numpy as np
 from PIL import Image
 from pydantic import Field, ValidationError
 
+from vlrl.locks import make_folder
 from vlrl.media import MediaError, load_image
 from vlrl.strict import Count, Section, explain
 from vlrl.types import Decision, Episode, Frame, Observation, Sample, Score, Step, Turn, UserError, Video
@@ -83,28 +82,21 @@ def write(folder: str | Path, episodes: Iterable[Episode]) -> int:
     Raises:
         UserError: the folder is not free; an episode is a robot's.
     """
-    folder = Path(folder)
-    check_free(folder)
-    part, count = folder.with_name(f".{folder.name}.part"), 0
-    shutil.rmtree(part, ignore_errors=True)
-    (part / IMAGES).mkdir(parents=True)
-    try:
+    count, ended = 0, None
+    with make_folder(Path(folder)) as part:
+        (part / IMAGES).mkdir()
         with (part / FILE).open("w", encoding="utf-8") as file:
-            for episode in episodes:
-                file.write(json.dumps(row_of(episode, partial(_saved, part / IMAGES))) + "\n")
-                count += 1
-    finally:
-        if count:
-            os.replace(part, folder)
-        else:
-            shutil.rmtree(part, ignore_errors=True)
+            try:
+                for episode in episodes:
+                    file.write(json.dumps(row_of(episode, partial(_saved, part / IMAGES))) + "\n")
+                    count += 1
+            except BaseException as error:
+                if not count:
+                    raise
+                ended = error
+    if ended:
+        raise ended
     return count
-
-
-def check_free(folder: Path) -> None:
-    """UserError where something is in the way, so that no recorded episodes are overwritten."""
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UserError(f"{folder} exists already: name another folder, or remove it")
 
 
 def row_of(episode: Episode, save: Callable[[Image.Image], str]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 from vlrl import log, registry, selection
 from vlrl.config import Config
 from vlrl.histogram import histogram
+from vlrl.locks import hold_folder
 from vlrl.policies.load import load
 from vlrl.progress import Progress
 from vlrl.rollout import collect
@@ -42,15 +43,16 @@ def select(
     """
     file = new_file(out)
     config = config.model_copy(update={"policy": config.policy.model_copy(update={"temperature": 1.0})})
-    task = registry.make_task(config)
-    pool = task.samples("train")
-    positions = Shuffled(len(pool), config.seed).draw(min(samples or len(pool), len(pool)))
     part = file.with_name(f".{file.name}.measured")
-    rows = selection.chosen(_measured(config, task, pool, positions, repeats, part), keep=keep,
-                            least_variance=least_variance)  # fmt: skip
-    rows.sort(key=lambda row: row.position)
-    total = written(file, rows, [row.variance for row in rows], "variance of a sample's rewards")
-    part.unlink()
+    with hold_folder(file.with_name(f".{file.name}.lock")):
+        task = registry.make_task(config)
+        pool = task.samples("train")
+        positions = Shuffled(len(pool), config.seed).draw(min(samples or len(pool), len(pool)))
+        rows = selection.chosen(_measured(config, task, pool, positions, repeats, part), keep=keep,
+                                least_variance=least_variance)  # fmt: skip
+        rows.sort(key=lambda row: row.position)
+        total = written(file, rows, [row.variance for row in rows], "variance of a sample's rewards")
+        part.unlink()
     if not total.kept:
         raise UserError(f"{total}: no sample's rewards disagree enough; {file} keeps none")
     return total

@@ -16,6 +16,7 @@ from vlrl.batch import columns, decisions_of, estimate, last_features, lessons_o
 from vlrl.clock import Clock
 from vlrl.collector import Collector
 from vlrl.config import Config
+from vlrl.earlier import check_changes, find_changes
 from vlrl.evaluate import Result, evaluate
 from vlrl.notices import Notices
 from vlrl.parallel import by_main, here
@@ -27,9 +28,10 @@ from vlrl.policies.load import load as load_policy
 from vlrl.progress import Progress, StoppedError, Stopper
 from vlrl.report import write_report
 from vlrl.rollout import collect
+from vlrl.run_rows import RunRows
 from vlrl.teacher import Teacher
 from vlrl.told import describe, mean_advantage, spread
-from vlrl.types import Decision, Episode, Rollouts
+from vlrl.types import Decision, Episode, Rollouts, UserError
 from vlrl.update import Totals
 from vlrl.updating import rate, updater
 from vlrl.work import mfu
@@ -38,7 +40,7 @@ from vlrl.work import mfu
 class Trainer:
     """One run. Made from a configuration alone; `resume` continues from the run folder's newest checkpoint."""
 
-    def __init__(self, config: Config, resume: bool = False):
+    def __init__(self, config: Config, resume: bool = False, allow_changes: bool = False):
         self.config, self.out = config, Path(config.out)
         train = config.train
         self.accelerator = launched(self.out, config.log.trackers)
@@ -73,6 +75,9 @@ class Trainer:
             self.rollouts.pool = Pool(self.samples, self.sampler.positions)
         self.collector = Collector(config, self.sampler, Player(self.policy, self.task, self.rollouts, self.samples))
         saved = checkpoint.newest_whole(self.out / "checkpoints") if resume else None
+        state = checkpoint.load_state(saved) if saved else {}
+        self.changes = find_changes(state.get("config", {}), config) if "config" in state else {}
+        check_changes(self.changes, allow_changes)
         self.updater = updater(config, self.policy, saved)
         self.optimizer = self.updater.optimizer
         self.hooks = [
@@ -85,8 +90,9 @@ class Trainer:
         self.clock = Clock(self.collector)
         self.results: dict[str, dict[str, float]] = {}  # before, best, after
         self.resumed = saved is not None
+        self.rows = RunRows(self.out)
         if saved:
-            self._restore(saved)
+            self._restore(saved, state)
         here().wait()  # all have read what is set aside now
         if resume and not self.resumed:  # killed before its first checkpoint
             log.forget_after(self.out, -1)
@@ -100,7 +106,7 @@ class Trainer:
         train, every = self.config.train, self.config.eval.every
         self._open_folder()
         notices = Notices(by_advantage=all(each.name != "silent" for each in self.config.advantages))
-        shown = Progress(train.steps, self.step, notices=notices)
+        shown = Progress(train.steps, notices=notices, eval_every=every)
         with Stopper() as stopper, shown as progress, self.clock, self.collector:
             if not self.resumed:
                 self._evaluate("before", progress)
@@ -278,12 +284,13 @@ class Trainer:
         return of_key
 
     def _evaluate(self, when: str, progress: Progress) -> Result:
-        settings = self.config.eval
+        settings, start = self.config.eval, time.perf_counter()
         self.collector.first.tell(self.step)
         result = evaluate(
             self.policy, self.task, samples=settings.samples, batch=settings.batch,
             progress=lambda done, n: progress.note(f"evaluation {done}/{n}"),
         )  # fmt: skip
+        progress.evaluated(time.perf_counter() - start)
         self._log({"step": self.step, **result.row()}, None)
         shown = to_show(self.policy, result.episodes[: self.config.log.rollouts])
         log.save_rollouts(self.out, self.step, shown, None, split="eval")
@@ -314,7 +321,8 @@ class Trainer:
         from vlrl.config import dump
 
         head = "\n".join(log.provenance(self.config.seed))
-        log.open_folder(self.out, None if self.resumed else f"{head}\n{dump(self.config)}")
+        log.open_folder(self.out, None if self.resumed and not self.changes else f"{head}\n{dump(self.config)}")
+        log.note_changes(self.out, self.step, self.changes)
         datafiles.note(self.out, self.config)
         if self.config.log.trackers:
             self.accelerator.init_trackers("vlrl")
@@ -330,6 +338,7 @@ class Trainer:
         parts, shared = {"policy": self.policy, "sampler": self.sampler}, self.updater.shared
         state = {
             "step": self.step, "counts": self.counts, "results": self.results, "clock": self.clock.now(),
+            "config": self.config.model_dump(mode="json"), "rows": self.rows.snapshot() if here().main else {},
             "optimizer": shared.state(self.optimizer), "random": checkpoint.random_state(),
             **{name: part.state_dict() for name, part in parts.items()},
             "estimators": [e.state_dict() for e in self._stateful()], "collector": self.collector.state_dict(),
@@ -344,9 +353,10 @@ class Trainer:
         kept = f"step_{best['step']:06d}" if best else None
         checkpoint.prune(self.out / "checkpoints", self.config.log.keep, kept)
 
-    def _restore(self, folder: Path) -> None:
+    def _restore(self, folder: Path, state: dict[str, Any]) -> None:
         """Everything from a checkpoint."""
-        state = checkpoint.load_state(folder)
+        if len(state["estimators"]) != len(self._stateful()):
+            raise UserError(f"{folder} keeps the state of other methods than the config names: put them back")
         self.updater.shared.load(self.policy, folder)
         self.updater.shared.restore(self.optimizer, state["optimizer"])
         self.policy.load_state_dict(state["policy"])
@@ -357,7 +367,7 @@ class Trainer:
         self.clock.spent = state["clock"]
         self.collector.load_state_dict(state.get("collector", {"pending": []}))  # older ones have none
         checkpoint.restore_random_state(state["random"])
-        log.forget_after(self.out, self.step)
+        self.rows = log.forget_after(self.out, self.step, state.get("rows"))
         self._prune()  # a run may have been killed between a save and this
 
     def _stateful(self) -> list[Any]:

@@ -15,6 +15,7 @@ import torch
 from vlrl import embedded, optimizers, recorded, registry
 from vlrl.config import PolicySection
 from vlrl.evaluate import evaluate
+from vlrl.locks import hold_folder
 from vlrl.policies.codecs import Prompt
 from vlrl.policies.load import load as load_policy
 from vlrl.policies.vlm import VLM, Reply
@@ -132,13 +133,13 @@ def main(path: str, changes: Sequence[str]) -> int:
     """`vlrl warmstart CONFIG`: starts a tiny model, teaches it, saves it in float16, prints its held-out accuracy."""
     config = load_as(WarmstartConfig, path, changes)
     torch.set_num_threads(config.threads)
-    tasks = [_lesson(lesson, f"lessons.{i}.task") for i, lesson in enumerate(config.lessons)]
-    policy = _start(config, tasks)
-    train(policy, tasks, config)
     folder = Path(config.out)
-    folder.mkdir(parents=True, exist_ok=True)
-    policy.model.half().save_pretrained(folder)
-    policy.processor.save_pretrained(folder)
+    with hold_folder(folder):
+        tasks = [_lesson(lesson, f"lessons.{i}.task") for i, lesson in enumerate(config.lessons)]
+        policy = _start(config, tasks)
+        train(policy, tasks, config)
+        policy.model.half().save_pretrained(folder)
+        policy.processor.save_pretrained(folder)
     policy = load_policy(PolicySection(model=str(folder), max_tokens=ANSWER))
     for lesson, task in zip(config.lessons, tasks, strict=True):
         if lesson.task is None:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-
-from vlrl.types import UserError
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -38,20 +33,3 @@ def read_lines(path: Path) -> list[str]:
 
 def _whole(data: bytes) -> bytes:
     return data[: data.rfind(b"\n") + 1]
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Nobody else is at work in this folder. The lock goes with the process, however it ends.
-
-    Raises:
-        UserError: somebody is.
-    """
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise UserError(f"{folder}: another process is at work on this trial: end it first") from None
-    finally:
-        os.close(descriptor)

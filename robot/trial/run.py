@@ -7,13 +7,13 @@ from typing import Any
 
 from robot.trial import plan as plans
 from robot.trial.config import Trial
-from robot.trial.files import alone
 from robot.trial.journal import Journal, State, Verdict
 from robot.trial.plan import Plan
 from robot.trial.play import Play
 from robot.trial.report import write
 from robot.trial.standing import over
 from robot.trial.verdict import Desk
+from vlrl.locks import hold_folder
 from vlrl.types import UserError
 
 
@@ -41,7 +41,7 @@ def run(folder: Path, play: Play, desk: Desk) -> dict[str, Any] | None:
     Raises:
         UserError: the files are not as the trial left them, or another process is at work on it.
     """
-    with alone(folder):
+    with hold_folder(folder):
         plan = plans.read(folder)
         journal = Journal(folder, plan)
         desk.say(f"Plan {plan.checksum[:16]}, at most {len(plan.order)} episodes. Stay blind: do not open {folder}.")

@@ -10,9 +10,7 @@ import base64
 import hashlib
 import json
 import re
-import shutil
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -24,6 +22,7 @@ import numpy as np
 
 from tasks.web import browser, elements
 from tasks.web.page_list import Page, pages
+from vlrl.locks import make_folder
 from vlrl.types import Split, UserError
 
 if TYPE_CHECKING:
@@ -80,24 +79,13 @@ def capture(plan: Plan, out: Path) -> Made:
 
     Raises UserError when the folder is there already, a page does not open, or the pages give a split no row.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} is there already: name another --out, or delete it")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    except OSError as error:
-        raise UserError(f"{out}: cannot be written ({error.strerror})") from error
-    try:
+    with make_folder(out) as part:
         (part / "images").mkdir()
         made = _fill(plan, part)
         for split, rows in made.rows.items():
             lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows[: plan.rows[split]])
             (part / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
-        part.chmod(0o755)
-        part.replace(out)
-        return made
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+    return made
 
 
 def _fill(plan: Plan, part: Path) -> Made:

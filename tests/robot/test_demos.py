@@ -159,7 +159,7 @@ def test_a_taken_folder_is_left_alone(tmp_path):
     """An hour's recording would be overwritten."""
     (tmp_path / "demos").mkdir()
     (tmp_path / "demos" / "mine").write_text("kept")
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="exists already"):
         recorded(tmp_path)
     assert (tmp_path / "demos" / "mine").read_text() == "kept"
 

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from vlrl.progress import Progress, Stopper
+from vlrl.progress import Progress, Stopper, count_evaluations, estimate_left
 
 ROW = {"reward": 0.5, "accuracy": 0.25, "seconds": 1.0}
 
@@ -53,3 +53,22 @@ def test_the_first_signal_asks_and_the_second_ends(number, capsys):
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
     assert signal.getsignal(number) is before
+
+
+def test_the_time_left_counts_steps_and_evaluations_by_their_own_times():
+    """The first step of a run said 32 minutes for 3.7: it counted the evaluation before it, and loading, as a step."""
+    steps, evaluations = [3.0, 0.9, 1.0, 1.1], [20.0]  # recorded: the first step compiles
+    assert estimate_left(steps, 196, evaluations, 5) == pytest.approx(196 * 1.05 + 5 * 20)
+    assert estimate_left([1.0], 199, [20.0], 1) == 219
+    assert estimate_left([1.0], 10, [], 2) == 10  # a resumed run has not evaluated yet
+    stream = io.StringIO()
+    with Progress(200, stream=stream) as progress:
+        progress.evaluated(1900.0)
+        progress.show(1, ROW)
+    assert stream.getvalue().endswith("00:34:59 left\n")
+
+
+@pytest.mark.parametrize(("step", "every", "ahead"), [(1, None, 1), (1, 5, 3), (5, 5, 3), (6, 5, 2), (12, 5, 1)])
+def test_evaluations_that_are_still_due(step, every, ahead):
+    """Of 12 steps: each fifth and the last. The time left would jump at each of them."""
+    assert count_evaluations(step, 12, every) == ahead

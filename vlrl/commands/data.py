@@ -69,6 +69,7 @@ def add(commands: Commands) -> None:
 
 def _record(options: argparse.Namespace) -> int:
     from vlrl import config as configs
+    from vlrl.paths import check_paths
 
     config = configs.load(options.config, options.changes)
     if options.episodes < 1:
@@ -78,6 +79,7 @@ def _record(options: argparse.Namespace) -> int:
     if options.noise and options.by != "gold":
         raise UserError("--noise goes with --by gold: the policy's own episodes are its own in every turn")
     quiet()
+    check_paths(config)
     from vlrl.record import record
 
     wanted = {"by": options.by, "noise": options.noise, "split": options.split}
@@ -88,6 +90,7 @@ def _record(options: argparse.Namespace) -> int:
 
 def _select(options: argparse.Namespace) -> int:
     from vlrl import config as configs
+    from vlrl.paths import check_paths
 
     if Path(options.config).is_dir():
         return _select_learned(options)
@@ -104,6 +107,7 @@ def _select(options: argparse.Namespace) -> int:
     if options.least_variance is not None and not options.least_variance >= 0:
         raise UserError(f"--least-variance {options.least_variance:g}: at least 0")
     quiet()
+    check_paths(config)
     from vlrl.select import select
 
     wanted = {"samples": options.samples, "repeats": options.repeats, "keep": options.keep}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from vlrl.commands.base import Commands, quiet, takes_changes
+from vlrl.commands.base import Commands, find_first_change, quiet, takes_changes, takes_resume
+from vlrl.strict import Change
 from vlrl.types import UserError
 
 
@@ -13,25 +14,26 @@ def add(commands: Commands) -> None:
     learn = commands.add_parser("offpolicy", help="learn a robot's task from what was given and played (RLPD, SAC)")
     learn.add_argument("config", nargs="?", help="a YAML file, for example configs/offpolicy_push.yaml")
     takes_changes(learn)
-    learn.add_argument("--resume", metavar="RUN", help="go on with a run folder from its newest checkpoint")
+    takes_resume(learn)
     learn.set_defaults(run=_offpolicy)
 
 
 def _offpolicy(options: argparse.Namespace) -> int:
     from vlrl.offpolicy import config as configs
 
-    if options.resume and options.config:
-        raise UserError("--resume takes the run's own config: name no other")
+    own: list[Change] = [{"out": options.resume}, *find_first_change(options)] if options.resume else []
     path = Path(options.resume) / "config.yaml" if options.resume else options.config
     if path is None:
         raise UserError("name a config, for example: vlrl offpolicy configs/offpolicy_push.yaml")
     if options.resume and not path.is_file():
         raise UserError(f"{options.resume} is no run folder: it holds no config.yaml")
-    config = configs.load(path, options.changes)
+    config = configs.load(path, [*own, *options.changes])
     quiet()
+    from vlrl.locks import hold_folder
     from vlrl.offpolicy.trainer import OffPolicyTrainer
 
-    summary = OffPolicyTrainer(config, bool(options.resume)).run()
+    with hold_folder(Path(config.out)):
+        summary = OffPolicyTrainer(config, bool(options.resume), options.allow_changes).run()
     before, after = summary["before"], summary["after"]
     print(
         f"{summary['metric']} {before['value']:.3f} [{before['low']:.3f}, {before['high']:.3f}] -> "

@@ -31,21 +31,24 @@ def _residual(options: argparse.Namespace) -> int:
     import torch
 
     from vlrl.config import PolicySection
+    from vlrl.locks import hold_folder
     from vlrl.policies.control import ControlPolicy
     from vlrl.policies.load import load
     from vlrl.policies.residual import ResidualPolicy
     from vlrl.policies.residual_network import Size
 
-    base = load(PolicySection(model=options.base), device="cpu")
-    if not isinstance(base, ControlPolicy):
-        raise UserError(f"{options.base}: is no policy of the kind that `vlrl clone` makes")
-    torch.manual_seed(options.seed)
-    try:
-        size = Size(options.scale, options.log_std, options.ticks, options.hidden, options.layers)
-    except ValueError as error:
-        raise UserError(f"residual: {error}") from None
-    policy = ResidualPolicy(base, size)
-    policy.save(Path(options.out))
+    out = Path(options.out)
+    with hold_folder(out):
+        base = load(PolicySection(model=options.base), device="cpu")
+        if not isinstance(base, ControlPolicy):
+            raise UserError(f"{options.base}: is no policy of the kind that `vlrl clone` makes")
+        torch.manual_seed(options.seed)
+        try:
+            size = Size(options.scale, options.log_std, options.ticks, options.hidden, options.layers)
+        except ValueError as error:
+            raise UserError(f"residual: {error}") from None
+        policy = ResidualPolicy(base, size)
+        policy.save(out)
     count = sum(weight.numel() for weight in policy.model.parameters())
-    print(f"{count:,} weights that correct {options.base} by {size.scale:g} every {size.ticks} ticks; {options.out}")
+    print(f"{count:,} weights that correct {options.base} by {size.scale:g} every {size.ticks} ticks; {out}")
     return 0

@@ -48,9 +48,13 @@ def _form(command: argparse.ArgumentParser) -> None:
 
 def _average(options: argparse.Namespace) -> int:
     quiet()
+    from contextlib import ExitStack
+
     from vlrl.interop import average, export
 
-    average.average([export.located(model) for model in options.models], Path(options.out), options.shares)
+    with ExitStack() as opened:
+        models = [opened.enter_context(export.open_source(model)) for model in options.models]
+        average.average(models, Path(options.out), options.shares)
     print(options.out)
     return 0
 
@@ -58,8 +62,8 @@ def _average(options: argparse.Namespace) -> int:
 def _card(options: argparse.Namespace) -> int:
     from vlrl.interop import card, export
 
-    source = export.located(options.source)
-    print(card.write(source, source.folder, licence=options.license))
+    with export.open_source(options.source) as source:
+        print(card.write(source, source.folder, licence=options.license))
     return 0
 
 
@@ -67,9 +71,10 @@ def _export(options: argparse.Namespace) -> int:
     quiet()
     from vlrl.interop import card, export
 
-    source, out = export.located(options.source), Path(options.out)
-    export.export(source, out, merged=options.merged, dtype=options.dtype)
-    card.write(source, out, licence=options.license)
+    out = Path(options.out)
+    with export.open_source(options.source) as source:
+        export.export(source, out, merged=options.merged, dtype=options.dtype)
+        card.write(source, out, licence=options.license)
     print(out)
     return 0
 
@@ -79,7 +84,7 @@ def _push(options: argparse.Namespace) -> int:
     from vlrl.interop import export
     from vlrl.interop.push import push
 
-    source = export.located(options.source)
     form = {"merged": options.merged, "dtype": options.dtype, "licence": options.license}
-    print(push(source, options.to, private=options.private, **form))
+    with export.open_source(options.source) as source:
+        print(push(source, options.to, private=options.private, **form))
     return 0

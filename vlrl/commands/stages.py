@@ -56,6 +56,7 @@ def _only(changes: list[str]) -> tuple[list[str], list[str]]:
 
 def _best_of(options: argparse.Namespace) -> int:
     from vlrl import config as configs
+    from vlrl.paths import check_paths
 
     for name in ("samples", "tries"):
         if (given := getattr(options, name)) is not None and given < 1:
@@ -63,6 +64,7 @@ def _best_of(options: argparse.Namespace) -> int:
     changes = [*options.changes, *([f"policy.model={options.model}"] if options.model else [])]
     config = configs.load(options.config, changes)
     quiet()
+    check_paths(config)
     from vlrl.stages.best_of import best_of
 
     wanted = {"samples": options.samples, "tries": options.tries, "keep": options.keep}

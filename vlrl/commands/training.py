@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vlrl import api
 from vlrl.bundled import CONFIGS
-from vlrl.commands.base import Commands, quiet, takes_changes
+from vlrl.commands.base import Commands, find_first_change, quiet, takes_changes, takes_resume
 from vlrl.parallel import here
 from vlrl.types import UserError
 
@@ -23,7 +23,7 @@ def add(commands: Commands) -> None:
         "config", nargs="?", help="a YAML file, or a name of `vlrl list configs`, for example gui_grounding"
     )
     takes_changes(train)
-    train.add_argument("--resume", metavar="RUN", help="go on with a run folder from its newest checkpoint")
+    takes_resume(train)
     train.set_defaults(run=_train)
 
     evaluate = commands.add_parser("eval", help="greedy accuracy of a model on a config's held-out samples")
@@ -57,9 +57,10 @@ def add(commands: Commands) -> None:
 
 def _train(options: argparse.Namespace) -> int:
     if options.resume:
-        if options.config:
-            raise UserError("--resume takes the run's own config: name no other")
-        return _told(lambda: api.resume(options.resume))
+        changes = [*find_first_change(options), *options.changes]
+        return _told(lambda: api.resume(options.resume, *changes, allow_changes=options.allow_changes))
+    if options.allow_changes:
+        raise UserError("--allow-changes goes with --resume")
     if not options.config:
         raise UserError("name a config, for example: vlrl train configs/gui_grounding.yaml")
     return _run(api.load_config(options.config, *options.changes))
@@ -69,9 +70,11 @@ def _eval(options: argparse.Namespace) -> int:
     changes = [*options.changes, *([f"policy.model={options.model}"] if options.model else [])]
     config = api.load_config(options.config, *changes)
     here().join()
-    from vlrl.report.evaluation import target, write_evaluation
+    page = None
+    if options.report:
+        from vlrl.report.evaluation import target, write_evaluation
 
-    page = options.report and target(options.report)  # a mistake in it is said before the work
+        page = target(options.report)  # a mistake in it is said before the work
     result, policy, task = api.evaluated(config)
     measured = vars(result.accuracy)
     if page:

@@ -13,8 +13,9 @@ from vlrl.compare.plan import Plan
 from vlrl.compare.result import result_of
 from vlrl.compare.runs import Crew, run_of, sampled
 from vlrl.config import dump
-from vlrl.locks import alone
+from vlrl.locks import hold_folder
 from vlrl.log import write_text
+from vlrl.processes import Processes
 
 
 def compare(plan: Plan) -> dict[str, Any]:
@@ -25,27 +26,27 @@ def compare(plan: Plan) -> dict[str, Any]:
     Raises:
         UserError: a run failed, earlier runs in `out` were made with other settings, or another comparison is there.
     """
-    with alone(Path(plan.comparison.out), "comparison"):
-        return _compare(plan)
+    with hold_folder(Path(plan.comparison.out)) as held:
+        return _compare(plan, Processes([held]))
 
 
-def _compare(plan: Plan) -> dict[str, Any]:
+def _compare(plan: Plan, processes: Processes) -> dict[str, Any]:
     seeds = plan.comparison.seeds
     test = AdaStop(plan.comparison.compared, seeds.each, seeds.looks, seeds.level)
     counts, result = {arm.name: 0 for arm in plan.arms}, {}
     wanted = list(counts)
     while wanted:
         counts |= {name: counts[name] + seeds.each for name in wanted}
-        result = _look(plan, test, counts)
+        result = _look(plan, processes, test, counts)
         wanted = test.arms
     print(f"\n{text.text(result)}\n\n{Path(plan.comparison.out) / 'report.html'}")
     return result
 
 
-def _look(plan: Plan, test: AdaStop, counts: dict[str, int]) -> dict[str, Any]:
+def _look(plan: Plan, processes: Processes, test: AdaStop, counts: dict[str, int]) -> dict[str, Any]:
     """Trains so many seeds of each arm as `counts` says, looks at them, reports."""
     out = Path(plan.comparison.out)
-    crew = Crew(plan.comparison.jobs, plan.comparison.pass_at.samples, _tell)
+    crew = Crew(plan.comparison.jobs, plan.comparison.pass_at.samples, processes, _tell)
     runs = [run_of(arm, seed, out) for seed in range(max(counts.values())) for arm in plan.arms
             if seed < counts[arm.name]]  # fmt: skip
     crew.finish(runs)

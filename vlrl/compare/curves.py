@@ -39,7 +39,7 @@ def read(run: Run) -> Curves:
     """
     metrics, timings = (rows(run.folder / name) for name in ("metrics.jsonl", "timings.jsonl"))
     summary = json.loads((run.folder / "summary.json").read_text())
-    trained = [row for row in metrics if "eval/accuracy" not in row]
+    trained = [row for row in metrics if "entropy" in row]
     looked = {row["step"]: row["eval/accuracy"] for row in metrics if "eval/accuracy" in row}
     x = _axes(run, trained, timings)
     at = sorted(looked)

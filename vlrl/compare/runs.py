@@ -49,9 +49,9 @@ def check(run: Run) -> None:
 class Crew:
     """Trains runs, `jobs` at a time. Ctrl-C lets every run save; the same command then goes on."""
 
-    def __init__(self, jobs: int, samples: int, tell: Callable[[str], None]):
+    def __init__(self, jobs: int, samples: int, processes: Processes, tell: Callable[[str], None]):
         self.jobs, self.samples, self.tell = jobs, samples, tell
-        self._processes = Processes()
+        self._processes = processes
 
     def finish(self, runs: Sequence[Run]) -> None:
         """All runs trained and sampled from.

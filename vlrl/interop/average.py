@@ -11,7 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vlrl.interop.export import Source, made_of, new_folder, read
+from vlrl.interop.export import Source, made_of, read
+from vlrl.locks import make_folder
 from vlrl.types import UserError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def average(models: Sequence[Source], out: Path, shares: Sequence[float] | None 
     _check(models, shares)
     from safetensors.torch import save_file
 
-    with new_folder(out) as made, ExitStack() as opened:
+    with make_folder(out) as made, ExitStack() as opened:
         held = [_opened(model.folder, opened) for model in models]
         for model, tensors in zip(models[1:], held[1:], strict=True):
             _same_tensors(models[0], held[0], model, tensors)

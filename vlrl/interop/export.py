@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from vlrl import checksums
+from vlrl.locks import make_folder, read_folder
 from vlrl.types import UserError
 
 OWN = ("trainer.json", "trainer.safetensors", checksums.LIST)  # to go on with a run, and no model's
@@ -41,6 +41,23 @@ class Source:
         """`model_type` of ours and of transformers, `type` of lerobot's; '' of an adapter."""
         about = read(self.folder / "config.json")
         return str(about.get("model_type") or about.get("type") or "")
+
+
+@contextmanager
+def open_source(source: str | Path) -> Iterator[Source]:
+    """A model to read. A run folder, which stands for its newest checkpoint, is held: no run may prune that meanwhile.
+
+    Raises:
+        HeldError: the run is still being trained.
+        UserError: neither a run nor a model's folder.
+    """
+    located(source)
+    with read_folder(Path(source)) if is_run(source) else nullcontext():
+        yield located(source)
+
+
+def is_run(source: str | Path) -> bool:
+    return any((Path(source) / "checkpoints").glob("step_*"))
 
 
 def located(source: str | Path) -> Source:
@@ -73,30 +90,13 @@ def export(source: Source, out: Path, *, merged: bool = False, dtype: Width | No
         raise UserError(f"{source.folder}: holds no adapter, so there is nothing to merge: leave --merged out")
     if dtype and source.adapter and not merged:
         raise UserError("--dtype goes with --merged: an adapter is small, and is trained in float32")
-    with new_folder(out) as made:
+    with make_folder(out) as made:
         if merged or dtype:
             _loaded(source, made, dtype)
         else:
             for file in made_of(source.folder):
                 shutil.copyfile(file, made / file.name)
         older_readers(made)
-
-
-@contextmanager
-def new_folder(out: Path) -> Iterator[Path]:
-    """A folder to write into, which gets its name when all is in it.
-
-    Raises:
-        UserError: the name is taken.
-    """
-    if out.exists():
-        raise UserError(f"{out}: is there already: name a new folder")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
-        made = Path(temporary) / "model"
-        made.mkdir()
-        yield made
-        made.rename(out)
 
 
 def made_of(folder: Path) -> list[Path]:

@@ -9,7 +9,7 @@ import torch
 
 from vlrl.learning.config import LearnConfig
 from vlrl.learning.learner import Learner, run
-from vlrl.locks import alone
+from vlrl.locks import hold_folder
 from vlrl.progress import Stopper
 from vlrl.strict import load_as
 
@@ -18,7 +18,7 @@ def main(path: str, changes: Sequence[str]) -> int:
     """`vlrl learn CONFIG`: watches, learns, writes checkpoints, until it is stopped. The same command goes on."""
     config = load_as(LearnConfig, path, changes)
     torch.set_num_threads(config.threads)
-    with alone(Path(config.out), "learner"), Stopper() as stopper:
+    with hold_folder(Path(config.out)), Stopper() as stopper:
         learner = Learner(config)
         where = f"goes on after round {learner.round}" if learner.round else f"starts from {config.start}"
         print(

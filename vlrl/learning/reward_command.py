@@ -17,6 +17,7 @@ from vlrl.learning.labels import split
 from vlrl.learning.reward_config import RewardConfig
 from vlrl.learning.reward_report import measured, text, threshold_for
 from vlrl.learning.reward_training import Frames, frames_of, train
+from vlrl.locks import hold_folder
 from vlrl.policies.reward_network import RewardNetwork, RewardShape
 from vlrl.reward_model import RewardModel
 from vlrl.strict import load_as, suggest
@@ -57,9 +58,10 @@ def main(path: str | None, changes: Sequence[str], data: Sequence[str] = (), out
     config = load_as(RewardConfig, path, changes) if path else RewardConfig(**values)
     torch.set_num_threads(config.threads)
     begun, folder = time.monotonic(), Path(config.out)
-    model, told = made(config)
-    model.save(folder)
-    (folder / "report.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    with hold_folder(folder):
+        model, told = made(config)
+        model.save(folder)
+        (folder / "report.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     print(f"{told['episodes']} episodes, {told['failures']} of them failures; {text(told)}; "
           f"{time.monotonic() - begun:.0f} s; {folder}")  # fmt: skip
     if not told["failures"]:

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from vlrl import registry
 from vlrl.config import DataSection
-from vlrl.strict import Component, Count, Plugin, Rate, Section, check_options, load_as
+from vlrl.strict import Change, Component, Count, Plugin, Rate, Section, check_options, load_as
 from vlrl.types import UserError
 
 Weight = Annotated[float, Field(allow_inf_nan=False)]
@@ -66,7 +66,7 @@ class OffPolicyConfig(Section):
     log: LogSection = LogSection()
 
 
-def load(path: str | Path, changes: Sequence[str] = ()) -> OffPolicyConfig:
+def load(path: str | Path, changes: Sequence[Change] = ()) -> OffPolicyConfig:
     """A YAML file and changes to it -> the checked configuration.
 
     Raises:

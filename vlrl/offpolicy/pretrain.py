@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from vlrl import log, registry
-from vlrl.locks import alone
+from vlrl.locks import hold_folder
 from vlrl.offpolicy import icvf, trunk
 from vlrl.offpolicy.given import check_task, statistics
 from vlrl.offpolicy.passive import read, sequences
@@ -32,7 +32,7 @@ def run(config: PretrainConfig) -> dict[str, Any]:
     """
     torch.set_num_threads(config.threads)
     out = Path(config.out)
-    with alone(out, "vlrl pretrain"):
+    with hold_folder(out):
         task = registry.make_task(config)
         check_task(task, config.task.name)
         given = read(task, config.offline, config.seed)

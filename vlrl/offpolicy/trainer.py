@@ -12,6 +12,7 @@ import torch
 
 from vlrl import checkpoint, datafiles, log, registry
 from vlrl.clock import Clock
+from vlrl.earlier import check_changes, find_changes
 from vlrl.evaluate import evaluate
 from vlrl.offpolicy import protocol
 from vlrl.offpolicy.config import OffPolicyConfig, dump
@@ -21,12 +22,13 @@ from vlrl.offpolicy.play import Acting
 from vlrl.offpolicy.told import outcome, summary
 from vlrl.progress import Progress, StoppedError, Stopper
 from vlrl.report import write_report
+from vlrl.run_rows import RunRows
 
 
 class OffPolicyTrainer:
     """One run. Made from a configuration alone; `resume` continues from the run folder's newest checkpoint."""
 
-    def __init__(self, config: OffPolicyConfig, resume: bool = False):
+    def __init__(self, config: OffPolicyConfig, resume: bool = False, allow_changes: bool = False):
         torch.set_num_threads(config.threads)
         torch.manual_seed(config.seed)
         self.config, self.out = config, Path(config.out)
@@ -37,7 +39,8 @@ class OffPolicyTrainer:
         self.learner = Learner(config, self.task)
         self.clock = Clock(self.task)
         self.results: dict[str, dict[str, float]] = {}  # before, best, after
-        self.resumed = resume and self._restore()
+        self.rows, self.changes = RunRows(self.out), {}
+        self.resumed = resume and self._restore(allow_changes)
         if resume and not self.resumed:  # killed before its first checkpoint
             log.forget_after(self.out, -1)
         elif not resume:
@@ -47,7 +50,7 @@ class OffPolicyTrainer:
         """Learns to the end and returns the summary. Ctrl-C or SIGTERM finishes the round, saves and stops."""
         total = self.config.updates + self.config.ticks
         self._open_folder()
-        with Stopper() as stopper, Progress(total, self.learner.step) as progress, self.clock:
+        with Stopper() as stopper, Progress(total) as progress, self.clock:
             if not self.resumed:
                 progress.note("reading what is given")
                 self.learner.begin()
@@ -126,30 +129,34 @@ class OffPolicyTrainer:
 
     def _open_folder(self) -> None:
         (self.out / "rollouts" / "images").mkdir(parents=True, exist_ok=True)
-        if not self.resumed:
+        if self.changes or not self.resumed:
             head = "\n".join(log.provenance(self.config.seed))
             log.write_text(self.out / "config.yaml", f"{head}\n{dump(self.config)}")
+        log.note_changes(self.out, self.learner.step, self.changes)
         datafiles.note(self.out, self.config)
 
     def _save(self) -> None:
         state = {
             "learner": self.learner.state_dict(), "results": self.results, "clock": self.clock.now(),
-            "random": checkpoint.random_state(),
+            "random": checkpoint.random_state(), "config": self.config.model_dump(mode="json"),
+            "rows": self.rows.snapshot(),
         }  # fmt: skip
         folder, best = self.out / "checkpoints", self.results.get("best")
         checkpoint.save(folder / _name(self.learner.step), state, self.learner.save)
         checkpoint.prune(folder, self.config.log.keep, _name(best["step"]) if best else None)
 
-    def _restore(self) -> bool:
+    def _restore(self, allow_changes: bool) -> bool:
         """Everything from the newest checkpoint; False when there is none yet and the run starts anew."""
         folder = checkpoint.newest_whole(self.out / "checkpoints")
         if folder is None:
             return False
         state = checkpoint.load_state(folder)
+        self.changes = find_changes(state["config"], self.config) if "config" in state else {}
+        check_changes(self.changes, allow_changes)
         self.learner.load(folder, state["learner"])
         self.results, self.clock.spent = state["results"], state["clock"]
         checkpoint.restore_random_state(state["random"])
-        log.forget_after(self.out, self.learner.step)
+        self.rows = log.forget_after(self.out, self.learner.step, state.get("rows"))
         return True
 
     def _finish(self) -> dict[str, Any]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vlrl.locks import HeldError, hold_folder
 from vlrl.parallel.world import here, on_cpu, patience
+from vlrl.types import UserError
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -37,10 +40,40 @@ def launched(out: Path, trackers: Sequence[str]) -> Accelerator:
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
     place = ProjectConfiguration(project_dir=str(out), logging_dir=str(out / "tensorboard"))
     several: list[Any] | None = [InitProcessGroupKwargs(timeout=patience())] if here().size > 1 else None
+    with _without_deepspeed():
+        return Accelerator(cpu=on_cpu(), log_with=list(trackers) or None, project_config=place, kwargs_handlers=several)
+
+
+@contextmanager
+def hold_run(out: Path) -> Iterator[None]:
+    """The first process holds the run folder (`vlrl.locks`) for all.
+
+    Raises:
+        HeldError: in every process, where somebody else holds it.
+    """
+    world, problem = here(), None
+    if world.size > 1:
+        with _without_deepspeed():
+            world.join()
+    with ExitStack() as held:
+        if world.main:
+            try:
+                held.enter_context(hold_folder(out))
+            except UserError as error:
+                problem = str(error)
+        if problem := world.gather(problem)[0]:
+            raise HeldError(problem)
+        yield
+
+
+@contextmanager
+def _without_deepspeed() -> Iterator[None]:
+    """Keeps accelerate from wrapping the model in DeepSpeed, where the launcher asks for that."""
     if on_cpu():  # accelerate imports DeepSpeed where it is installed, which else warns that there is no GPU
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    deepspeed = os.environ.pop("ACCELERATE_USE_DEEPSPEED", None)  # which accelerate would let wrap the model
-    made = Accelerator(cpu=on_cpu(), log_with=list(trackers) or None, project_config=place, kwargs_handlers=several)
-    if deepspeed:
-        os.environ["ACCELERATE_USE_DEEPSPEED"] = deepspeed
-    return made
+    asked_for = os.environ.pop("ACCELERATE_USE_DEEPSPEED", None)
+    try:
+        yield
+    finally:
+        if asked_for:
+            os.environ["ACCELERATE_USE_DEEPSPEED"] = asked_for

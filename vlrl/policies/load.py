@@ -10,8 +10,8 @@ from safetensors import SafetensorError
 from torch import nn
 
 from vlrl import engines
-from vlrl.bundled import maker
 from vlrl.config import PolicySection
+from vlrl.paths import check_model
 from vlrl.policies import actor, arsq, control, corrected, flow, lerobot_files, residual, steered
 from vlrl.policies.codecs import CODECS
 from vlrl.policies.sampling import Nucleus
@@ -133,12 +133,8 @@ def _pretrained(source: str) -> tuple[nn.Module, object]:
 def check_architecture(source: str) -> None:
     """UserError unless a local folder holds a model of a known family; hub names are checked when they are loaded."""
     folder = Path(source)
+    check_model(source)
     if not folder.exists():
-        # `runs/nope`, or `models/nope` beside a folder `models`, is a mistyped folder, not a name on the hub
-        if source.startswith((".", "/", "~", "runs/")) or source.count("/") != 1 or folder.parent.is_dir():
-            raise UserError(
-                f"policy.model: there is no folder {source!r}, and it is no hub name (owner/name){maker(source)}"
-            )
         return
     file = folder / "config.json"
     if not file.is_file():

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from vlrl import log, registry
-from vlrl.locks import alone
+from vlrl.locks import hold_folder
 from vlrl.offpolicy.given import check_task
 from vlrl.offpolicy.passive import read
 from vlrl.preferences.album import Album, Watched
@@ -36,7 +36,7 @@ def run(config: PreferencesConfig) -> dict[str, Any]:
     """
     torch.set_num_threads(config.threads)
     out, total = Path(config.out), config.pairs
-    with alone(out, "vlrl preferences"), Progress(total) as progress:
+    with hold_folder(out), Progress(total) as progress:
         task = registry.make_task(config)
         check_task(task, config.task.name)
         names = _names(task, config)

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from vlrl.report.frame import fact_list, note_lines
-from vlrl.report.read import RunFiles
+from vlrl.report.read import Row, RunFiles
 
 TASK = re.compile(r"^task:[ \t]*(?:\{.*?\bname:[ \t]*|\n(?:[ \t]+.*\n)*?[ \t]+name:[ \t]*)?[\"']?([\w.:-]+)", re.M)
 FACTS = {  # summary key -> label, in this order; other scalars follow under their own names
@@ -104,10 +104,18 @@ def facts(files: RunFiles) -> str:
 
 
 def notes(files: RunFiles) -> str:
-    """What was left out of the page, if anything."""
+    """What was left out of the page, and what a resumed run changed, if anything."""
     return note_lines([
-        f"{name}: {count} unreadable line{'s' * (count > 1)} left out." for name, count in files.unreadable.items()
+        *(f"{name}: {count} unreadable line{'s' * (count > 1)} left out." for name, count in files.unreadable.items()),
+        *(f"From step {row.get('step')} on, {text}." for row in files.metrics if (text := _changes(row))),
     ])  # fmt: skip
+
+
+def _changes(row: Row) -> str:
+    """What a resumed run's configuration changed."""
+    changes = row.get("changes")
+    pairs = changes.items() if isinstance(changes, dict) else ()
+    return ", ".join(f"{key} {' -> '.join(map(str, pair))}" for key, pair in pairs if isinstance(pair, list))
 
 
 def say(key: str, value: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from vlrl import registry
 from vlrl.config import Config
+from vlrl.locks import hold_folder
 from vlrl.log import write_text
 from vlrl.progress import Progress
 from vlrl.simulation.arms import Arm, arms_of
@@ -67,7 +68,7 @@ def simulate(config: Config, plan: Plan) -> dict[str, Any]:
         arms = arms_of(config, task, plan.policy, plan.against)
         for option, folder in (("--out", plan.out), ("--video", plan.video)):
             _make(option, folder)
-        with tempfile.TemporaryDirectory(prefix=".films-", dir=plan.out) as films:
+        with hold_folder(plan.out), tempfile.TemporaryDirectory(prefix=".films-", dir=plan.out) as films:
             stage = _play(task, arms, samples, plan, Path(films))
             result = result_of(config, task, stage.played)
             result |= {"notes": [*result["notes"], *stage.notes], "videos": [str(each.path) for each in stage.kept]}

@@ -19,6 +19,7 @@ from PIL import Image
 
 from vlrl import log, recorded, registry
 from vlrl.config import Config
+from vlrl.locks import make_folder
 from vlrl.policies.load import load
 from vlrl.progress import Progress
 from vlrl.rollout import collect
@@ -66,11 +67,20 @@ def best_of(config: Config, *, out: str, samples: int | None = None, tries: int 
     Raises:
         UserError: the folder is not free; the config's task or model is not as it should be; no answer was right.
     """
-    recorded.check_free(Path(out))
+    with make_folder(Path(out), resumable=True) as part:
+        total = _fill(config, part, samples, tries, keep)
+        if not total.rows:
+            shutil.rmtree(part)
+            raise UserError(f"{total}: nothing to learn from: train first, or ask more often (--tries)")
+        log.write_text(part / SUMMARY, json.dumps(asdict(total)) + "\n")
+    return total
+
+
+def _fill(config: Config, part: Path, samples: int | None, tries: int, keep: Keep) -> Tally:
+    """Answers the samples that an earlier call with the same settings has not."""
     task = registry.make_task(config)
     pool = task.samples("train")
     positions = Shuffled(len(pool), config.seed).draw(min(samples or len(pool), len(pool)))
-    part = Path(out).with_name(f".{Path(out).name}.part")
     total = _begun(part, {"config": config.model_dump(mode="json"), "tries": tries, "keep": keep, "samples": samples})
     policy = load(config.policy, shared_prefix=config.train.shared_prefix, seed=config.seed)
     if not hasattr(policy, "codec"):
@@ -83,11 +93,6 @@ def best_of(config: Config, *, out: str, samples: int | None = None, tries: int 
             total += _kept(part, collect(policy, task, asked, tries), tries, keep)
             log.append_row(part / COURSE, asdict(total))
             progress.note(f"sample {total.samples}/{len(positions)}  {total}")
-    if not total.rows:
-        shutil.rmtree(part)
-        raise UserError(f"{total}: nothing to learn from: train first, or ask more often (--tries)")
-    log.write_text(part / SUMMARY, json.dumps(asdict(total)) + "\n")
-    os.replace(part, out)
     return total
 
 

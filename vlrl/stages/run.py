@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from vlrl.earlier import check_same
-from vlrl.locks import alone
+from vlrl.locks import hold_folder
 from vlrl.log import write_text
 from vlrl.processes import Processes
 from vlrl.stages.held_out import Calls, answered, read
@@ -40,7 +40,7 @@ def run(plan: Plan, only: Sequence[str] = (), calls: Callable[[int], Calls] | No
         UserError: a stage failed; earlier ones in `out` were made with other settings; one that is needed is not there.
     """
     steps = chosen(plan, only)
-    with alone(plan.out, "vlrl stages") as held, _stoppable():
+    with hold_folder(plan.out) as held, _stoppable():
         at_work = calls(held) if calls else Processes((held,))
         for step in plan.steps:
             _check(step)

@@ -12,10 +12,10 @@ import pytest
 from small_trials import NAMES, Operator, by_chance, trial
 
 from robot.trial import plan as plans
-from robot.trial.files import alone
 from robot.trial.journal import NAME, Journal
 from robot.trial.play import Outcome, by_hand
 from robot.trial.run import begin, run
+from vlrl.locks import hold_folder
 from vlrl.types import UserError
 
 RATES = dict(zip((f"ws://{name}.local:8765" for name in NAMES), (0.95, 0.2), strict=True))
@@ -141,7 +141,7 @@ def test_a_folder_that_holds_something_is_not_overwritten(tmp_path):
     folder = begin(trial(tmp_path / "t"), manual=True)
     with pytest.raises(UserError, match=r"go on with --resume"):
         begin(trial(tmp_path / "t"), manual=True)
-    with alone(folder), pytest.raises(UserError, match="another process"):
+    with hold_folder(folder), pytest.raises(UserError, match="is in use by"):
         run(folder, by_hand, Operator().desk)
 
 

@@ -238,7 +238,7 @@ def test_mistakes_are_answered_in_one_line(tmp_path: Path, capsys, arguments: li
 def test_a_data_set_that_is_there_is_not_overwritten(tmp_path: Path, capsys) -> None:
     (tmp_path / "train.jsonl").write_text("mine")
     assert run("mail", "--out", tmp_path) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     assert (tmp_path / "train.jsonl").read_text() == "mine"
 
 

@@ -57,7 +57,7 @@ def compared(tmp_path_factory):
     second = call(folder)
     running.send_signal(signal.SIGCONT)
     # they would train over each other
-    assert second.returncode == 2 and "another comparison is at work" in second.stderr
+    assert second.returncode == 2 and "out is in use by" in second.stderr
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=PATIENCE)
     assert running.returncode == 130

@@ -40,8 +40,14 @@ Train = Callable[..., Run]
 
 
 @pytest.fixture(scope="session")
-def train() -> Iterator[Train]:
-    """`train(folder, "config.yaml", ...)`: the command in a forked process, which spares it the seconds of importing.
+def train(command: Train) -> Train:
+    """`train(folder, "config.yaml", ...)`: as `command(folder, "train", "config.yaml", ...)`."""
+    return lambda folder, *arguments, **options: command(folder, "train", *arguments, **options)
+
+
+@pytest.fixture(scope="session")
+def command() -> Iterator[Train]:
+    """`command(folder, "train", ...)`: the command in a forked process, which spares it the seconds of importing.
 
     name: of its output, where several write into one folder; further words are variables of its environment.
     """
@@ -52,7 +58,7 @@ def train() -> Iterator[Train]:
 
         def start(folder: Path, *arguments: str, name: str = "", **environment: str) -> Run:
             request = {
-                "arguments": ["train", *arguments], "folder": str(folder), "largest_file": None,
+                "arguments": list(arguments), "folder": str(folder), "largest_file": None,
                 "output": [str(folder / f"{name}{kind}") for kind in ("out", "err")], "environment": environment,
             }  # fmt: skip
             process = context.Process(target=runpy.run_path, args=(str(HELPER), {"REQUEST": request}, "__main__"))

@@ -76,7 +76,7 @@ def test_from_the_command_line(models, tmp_path, capsys):
     assert main(["average", *(str(model.run) for model in models), "--out", str(out)]) == 0
     assert capsys.readouterr().out.strip() == str(out) and weights(out)
     assert main(["average", *(str(model.run) for model in models), "--out", str(out)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 def test_what_has_no_mean_is_refused(models, trained, tmp_path):

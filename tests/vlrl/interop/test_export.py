@@ -162,7 +162,8 @@ def test_mistakes_are_told_in_a_line(trained, tmp_path, changes, form, told):
     with pytest.raises(UserError, match=told):
         export(located(trained(*changes)), tmp_path / "out", **form)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(UserError, match="is there already"):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="exists already"):
         export(located(trained()), tmp_path)
     with pytest.raises(UserError, match="neither a run"):
         located(tmp_path)

@@ -60,11 +60,13 @@ def test_an_interrupted_call_ends_with_the_same_folder(config, tmp_path, monkeyp
         patch.setattr(module, "collect", until)
         with pytest.raises(KeyboardInterrupt):
             best_of(config, out=str(broken), samples=24, tries=4)
-    part = tmp_path / ".broken.part"
+    part = tmp_path / ".broken.part" / "broken"
     with (part / "episodes.jsonl").open("a") as file:  # a batch that was being written
         file.write('{"sample": "half')
     assert not broken.exists() and best_of(config, out=str(broken), samples=24, tries=4) == total
-    assert (broken / "episodes.jsonl").read_bytes() == (whole / "episodes.jsonl").read_bytes() and not part.exists()
+    assert (broken / "episodes.jsonl").read_bytes() == (
+        whole / "episodes.jsonl"
+    ).read_bytes() and not part.parent.exists()
     with pytest.raises(UserError, match="exists already"):
         best_of(config, out=str(whole), samples=24)
 
