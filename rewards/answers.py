@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from rewards.alignment import common
 from rewards.text import MAX_EDITED
+from rewards.total import total
 
 MAX_ANSWER = 2_000  # characters; longer ones are no short answers
 # each takes linear time: a match starts at a fixed place and nothing can be split in two ways
@@ -22,27 +23,32 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,2})
 _THOUSANDS = re.compile(r"[+-]?[0-9]{1,3}(?:,[0-9]{3}){1,5}")
 
 
+@total()
 def all_match(predicted: str, truth: str) -> float:
     """0 or 1: the same text; neither case, line breaks, outer spaces nor final dots count."""
     return float(_plain(predicted) == _plain(truth) != "")
 
 
+@total()
 def multiple_choice(predicted: str, truth: str) -> float:
     """0 or 1: the same letter, alone or before the option's text: `B`, `b.`, `B. cat`, `The answer is B`."""
     return float(choice(truth) is not None and choice(predicted) == choice(truth))
 
 
+@total()
 def yes_no(predicted: str, truth: str) -> float:
     """0 or 1: both begin with the same one of the words yes and no, and do not hold the other."""
     return float(_verdict(truth) is not None and _verdict(predicted) == _verdict(truth))
 
 
+@total()
 def numeric(predicted: str, truth: str) -> float:
     """0 or 1: the same decimal number, and nothing but it (`3`, `3.0`, `1e3`)."""
     right = _number(truth)
     return float(right is not None and _number(predicted) == right)
 
 
+@total()
 def default(predicted: str, truth: str) -> float:
     """The same number or letter where the truth is one, else how similar the texts are, in [0, 1].
 

@@ -8,12 +8,14 @@ import numpy as np
 
 from rewards.boxes import Object
 from rewards.matching import ious
+from rewards.total import total
 
 COCO = tuple(np.linspace(0.5, 0.95, 10).tolist())  # IoUs from which on a box counts as found
 MOST = 100  # boxes of a label that count
 RECALLS = np.linspace(0.0, 1.0, 101)  # at which the precision is read off
 
 
+@total()
 def average_precision(
     predicted: Sequence[Object], truths: Sequence[Object], thresholds: Sequence[float] = COCO
 ) -> float:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rewards.total import total
+
 Box = tuple[float, float, float, float]
 
 
@@ -17,6 +19,7 @@ class Object:
     box: Box
 
 
+@total(first=4, second=4)
 def iou(first: Sequence[float], second: Sequence[float], least: float = 0.0) -> float:
     """Intersection over union, in [0, 1]; 0 unless both boxes have an area and overlap by more than `least` each way.
 
@@ -34,6 +37,7 @@ def iou(first: Sequence[float], second: Sequence[float], least: float = 0.0) -> 
     return min(shared / union, 1.0) if math.isfinite(union) and union > 0 else 0.0
 
 
+@total(box=4, truth=4, size=2)
 def edges(box: Sequence[float], truth: Sequence[float], size: Sequence[float]) -> float:
     """How near the four edges lie: the harmonic mean of 1 - |distance| / (width or height of the image), in [0, 1].
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from rewards.texts import normal
+from rewards.total import total
 
 MAX_CHOICE = 500  # characters
 # each takes linear time: it starts at a fixed place and nothing can be split in two ways
@@ -14,6 +15,7 @@ _LETTER = re.compile(r"\(?([A-Za-z])\)?[.:]?")
 _BOTH = re.compile(r"(?:\(([A-Z])\)|([A-Z])[.:)]) ?(.+)")
 
 
+@total()
 def chosen(predicted: str, truth: str, options: Sequence[str] = ()) -> float:
     """0 or 1: both choose the same option. A truth that chooses none is worth 0 to all. Never raises."""
     right = place(truth, options)

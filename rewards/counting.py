@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from rewards.total import total
 
+
+@total()
 def exact(predicted: int, truth: int) -> float:
     """0 or 1: the right number. Never raises."""
     return float(predicted == truth)
 
 
+@total()
 def closeness(predicted: int, truth: int) -> float:
     """1 - |predicted - truth| / truth, in [0, 1]: off by the truth itself or more is worth 0. Never raises.
 

@@ -13,11 +13,13 @@ from typing import Literal
 
 from rewards import boxes, parse
 from rewards.points import in_box
+from rewards.total import total
 
 Notation = Literal["any", "python"]
 IOU_WEIGHT, EDGE_WEIGHT = 0.25, 0.125
 
 
+@total(box=4)
 def hit(completion: str, box: Sequence[float], notation: Notation = "any") -> float:
     """0 or 1: the predicted box's centre lies in `box`, borders included."""
     parsed = read(completion, notation)
@@ -27,12 +29,14 @@ def hit(completion: str, box: Sequence[float], notation: Notation = "any") -> fl
     return in_box(((x1 + x2) / 2, (y1 + y2) / 2), box)
 
 
+@total(box=4)
 def iou(completion: str, box: Sequence[float], notation: Notation = "any") -> float:
     """A quarter of the IoU, in [0, 0.25]; as in the paper 0 where the boxes overlap by one pixel or less."""
     parsed = read(completion, notation)
     return 0.0 if parsed.reason else IOU_WEIGHT * boxes.iou(parsed.value, box, least=1.0)
 
 
+@total(box=4, image_size=2)
 def edges(completion: str, box: Sequence[float], image_size: Sequence[float], notation: Notation = "any") -> float:
     """An eighth of `boxes.edges`, in [0, 0.125]. `image_size` is (width, height)."""
     parsed = read(completion, notation)

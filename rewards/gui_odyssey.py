@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rewards import parse, points, text
+from rewards.total import total
 
 SIZE = (1000.0, 1000.0)
 
 
+@total(point=2, target=2)
 def click(point: Sequence[float], target: Sequence[float], box: Sequence[float] = ()) -> float:
     """0 or 1: the point is in the target's `box` where one is given, or at most 14 % of the screen from its point."""
     return max(points.in_box(point, box) if len(box) == 4 else 0.0, points.near(point, target, SIZE))
 
 
+@total()
 def step(
     kind: str,
     argument: str | Sequence[float] | None,

@@ -12,11 +12,13 @@ from functools import partial
 from rewards import actions, parse
 from rewards.actions import PLACED, Action, Notation
 from rewards.points import in_box, near
+from rewards.total import total
 
 RADIUS = 140.0  # pixels around a target that is given as a point
 COMPARED = ("type", "select", "scroll")  # kinds whose truth always has a text
 
 
+@total()
 def accuracy(
     completion: str,
     action: str,
@@ -51,6 +53,7 @@ def _there(point: tuple[float, float] | None, place: Sequence[float]) -> float:
     return near(point, place, radius=RADIUS, border=False) if len(place) == 2 else 0.0
 
 
+@total()
 def format(completion: str, thinking: bool = True, notation: Notation = "any") -> float:
     """0 or 1: the tags are right, and inside is one action with `action`, `point` and `input_text`.
 
@@ -65,6 +68,7 @@ def format(completion: str, thinking: bool = True, notation: Notation = "any") -
     return float(actions.has_argument(parsed.value))
 
 
+@total()
 def overall(
     completion: str,
     action: str,

@@ -9,15 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from rewards.total import total
+
 Interval = tuple[float, float]
 LONGEST = 1e300  # seconds; larger numbers could not be added
 
 
+@total()
 def tiou(predicted: Sequence[float], truth: Sequence[float]) -> float:
     """Temporal intersection over union, in [0, 1]."""
     return set_iou([predicted], [truth])
 
 
+@total()
 def iop(predicted: Sequence[float], truth: Sequence[float]) -> float:
     """Intersection over the predicted length, in [0, 1] (NExT-GQA, 2309.01327). To report, not to train on.
 
@@ -28,6 +32,7 @@ def iop(predicted: Sequence[float], truth: Sequence[float]) -> float:
     return _share(_shared([predicted], [truth]), _length([predicted]))
 
 
+@total()
 def set_iou(predicted: Sequence[Sequence[float]], truths: Sequence[Sequence[float]]) -> float:
     """IoU of the times that two lists of spans cover, in [0, 1]; overlapping ones count once (VideoChat-R1).
 

@@ -12,12 +12,14 @@ import numpy as np
 
 from rewards import boxes
 from rewards.boxes import Object
+from rewards.total import total
 
 THRESHOLDS = (0.5, 0.95)  # COCO's lowest and highest IoU
 Boxes = Sequence[Sequence[float]] | np.ndarray  # [N, 4]
 FEW = 9  # pairs up to which a loop is faster than arrays
 
 
+@total()
 def f1(predicted: Sequence[Object], truths: Sequence[Object], thresholds: Sequence[float] = THRESHOLDS) -> float:
     """Twice the credit of the best one-to-one matching, over the number of all boxes, in [0, 1].
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from rewards import numbers
 from rewards.parse import Parsed
+from rewards.total import total
 
 MAX_FORMULA = 200  # characters
 MAX_POWERS = 8
@@ -33,6 +34,7 @@ _FAMILIES = (",", "=", "<", ">", "\\le", "\\ge", "\\ne", "\\pm", "\\cup", "\\cap
 Same = Callable[[str, str], bool]
 
 
+@total()
 def equal(predicted: str, truth: str, same: Same | None = None) -> float:
     """0 or 1: the same number where the truth is one, else the same formula.
 

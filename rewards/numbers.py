@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from rewards.parse import Parsed
+from rewards.total import total
 
 MAX_NUMBER = 100  # characters
 YEARS = (1500, 2100)  # whole numbers that are years where they are written with four digits and no unit
@@ -52,6 +53,7 @@ class Number:
         return not self.unit and self.value.denominator == 1 and YEARS[0] <= self.value <= YEARS[1]
 
 
+@total()
 def equal(predicted: str, truth: str, absolute: float = 0.0, relative: float = 0.0) -> float:
     """0 or 1: the same number, off by `absolute` or by `relative` times the truth at most, ends included.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rewards import parse
 from rewards.parse import MAX_CHARS, Parsed
+from rewards.total import total
 
 OPEN, CLOSE = "<observe>", "</observe>"
 
@@ -28,6 +29,7 @@ def answer_text(completion: str) -> Parsed:
     return parse.answer_text(before + after, thinking=True)
 
 
+@total()
 def format(completion: str) -> float:
     """0 or 1: the tags are right and the answer is not empty. Never raises."""
     read = answer_text(completion)

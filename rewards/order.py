@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rewards import parse
+from rewards.total import total
 
 
 def named(text: str, names: Sequence[str]) -> parse.Parsed:
@@ -25,6 +26,7 @@ def named(text: str, names: Sequence[str]) -> parse.Parsed:
     return parse.Parsed(found) if all(found) else parse.Parsed(reason="unknown_place")
 
 
+@total()
 def index_accuracy(predicted: Sequence[int], truth: Sequence[int]) -> float:
     """Share of right indices, in [0, 1]; 0 when the lengths differ. Never raises.
 
@@ -35,6 +37,7 @@ def index_accuracy(predicted: Sequence[int], truth: Sequence[int]) -> float:
     return sum(p == t for p, t in zip(predicted, truth, strict=True)) / len(truth)
 
 
+@total()
 def permutation_accuracy(predicted: Sequence[int], truth: Sequence[int]) -> float:
     """`index_accuracy` of a prediction that names every index once, in [0, 1]; else 0. Never raises.
 
@@ -54,18 +57,20 @@ def inverse(places: Sequence[int]) -> list[int]:
     return [where[i] for i in range(1, len(places) + 1)] if where.keys() == {*range(1, len(places) + 1)} else []
 
 
+@total()
 def exact(predicted: Sequence[int], truth: Sequence[int]) -> float:
     """0 or 1: every index is right. Never raises."""
     return float(len(truth) > 0 and list(predicted) == list(truth))
 
 
+@total()
 def adjacencies(predicted: Sequence[int], truth: Sequence[int], rows: int, columns: int) -> float:
     """Share of the truth's neighbouring pairs (side by side, one above the other) that the prediction holds too.
 
     In [0, 1]: right pairs / (2mn - m - n); 0 when a length is not rows * columns. Never raises. A shifted order earns
     credit here without a single right index (4 x 1: 2/3), so it complements `index_accuracy`, not replaces it.
     """
-    if not len(predicted) == len(truth) == rows * columns or rows * columns < 2:
+    if min(rows, columns) < 1 or not len(predicted) == len(truth) == rows * columns or rows * columns < 2:
         return 0.0
     right = _neighbours(predicted, rows, columns) & _neighbours(truth, rows, columns)
     return len(right) / (2 * rows * columns - rows - columns)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from rewards.total import total
 
+
+@total(point=2, box=4)
 def in_box(point: Sequence[float], box: Sequence[float], borders: bool = True) -> float:
     """0 or 1: the point (x, y) lies in the box (x1, y1, x2, y2); `borders` count, as ScreenSpot has it, or do not.
 
@@ -18,6 +21,7 @@ def in_box(point: Sequence[float], box: Sequence[float], borders: bool = True) -
     return float(x1 <= x <= x2 and y1 <= y <= y2 if borders else x1 < x < x2 and y1 < y < y2)
 
 
+@total(point=2, target=2, size=2)
 def near(
     point: Sequence[float],
     target: Sequence[float],

@@ -7,14 +7,17 @@ Source: github.com/TencentARC/SEED-Bench-R1, grpo.py; differences in docs/reward
 from __future__ import annotations
 
 from rewards import answers, parse
+from rewards.total import total
 
 
+@total()
 def accuracy(completion: str, truth: str, thinking: bool = True) -> float:
     """0 or 1: the answer inside the tags is the right `option`."""
     read = parse.answer_text(completion, thinking)
     return 0.0 if read.reason else option(read.value, truth)
 
 
+@total()
 def option(predicted: str, truth: str) -> float:
     """0 or 1: both begin with the same capital letter, alone or before the option's text: `B`, `B.`, `B. cat`."""
     first = truth.strip()[:1]

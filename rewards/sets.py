@@ -9,12 +9,14 @@ from fractions import Fraction
 from rewards import numbers, parse
 from rewards.parse import MAX_LITERAL_CHARS
 from rewards.texts import normal
+from rewards.total import total
 
 MAX_ITEMS = 100
 _BETWEEN = re.compile(r"[;\n]|,(?![0-9]{3}(?![0-9]))|\band\b")  # a comma before three digits marks thousands
 Item = str | tuple[Fraction, str]
 
 
+@total()
 def f1(predicted: str, truth: str) -> float:
     """F1 of two lists of items, in [0, 1]: twice those in common over all that both name.
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 import numpy as np
 from scipy.ndimage import correlate1d
 
+from rewards.total import total
+
 WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)  # of the scales, finest first
 C1, C2 = 0.01**2, 0.03**2
 WINDOW, SIGMA = 11, 1.5  # pixels
 LEAST = WINDOW * 2 ** (len(WEIGHTS) - 1)  # pixels of the shorter side: 176
 
 
+@total()
 def ms_ssim(first: np.ndarray, second: np.ndarray) -> float:
     """How alike two pictures of one size are, in [0, 1]; 1 for equal ones. Never raises.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from rewards.total import total
 
+
+@total()
 def advances(value: float, next_value: float, reward: float, returned: float, cost: float = 0.05) -> float:
     """0 or 1: the step gained more than its `cost`: V(next) - V(now) - cost + reward + Monte Carlo return > 0.
 

@@ -16,6 +16,7 @@ import numpy as np
 from rewards import tabular
 from rewards.table import Table
 from rewards.text_distances import normalised
+from rewards.total import total
 from rewards.tree import distance
 
 
@@ -52,16 +53,19 @@ def _f1(predicted: Table, truth: Table) -> float:
     return 2 * (ours & theirs).total() / (ours.total() + theirs.total())
 
 
+@total()
 def structure(predicted: str, truth: str) -> float:
     """TEDS-Structure of two LaTeX tables, in [0, 1]; 0 where one cannot be read (`rewards.tabular`). Never raises."""
     return _read(predicted, truth).structure
 
 
+@total()
 def content(predicted: str, truth: str) -> float:
     """TEDS of two LaTeX tables, in [0, 1]; 0 where either cannot be read (`rewards.tabular`). Never raises."""
     return _read(predicted, truth).content
 
 
+@total()
 def cells(predicted: str, truth: str) -> float:
     """F1 of the cells with the same place, spans and text, in [0, 1]; 0 where a table cannot be read. Never raises."""
     return _read(predicted, truth).cells

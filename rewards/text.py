@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 from rewards.alignment import edits
+from rewards.total import total
 
 DIRECTIONS = ("up", "down", "left", "right")
 MAX_EDITED = 500  # characters; the edit distance takes time in the product of the lengths
 
 
+@total()
 def token_f1(predicted: str, truth: str) -> float:
     """F1 of the words of two texts, in [0, 1]; neither case nor order counts; 0 when either has no word.
 
@@ -24,11 +26,13 @@ def token_f1(predicted: str, truth: str) -> float:
     return 2 * min(as_sets, as_written)
 
 
+@total()
 def direction(predicted: str, truth: str) -> float:
     """0 or 1: both are the same one of up, down, left, right; case does not count. Never raises."""
     return float(predicted.lower() == truth.lower() and truth.lower() in DIRECTIONS)
 
 
+@total()
 def similar(predicted: str, truth: str) -> float:
     """0 or 1: at least half of the longer text need not be edited (Levenshtein); case counts.
 
@@ -41,6 +45,7 @@ def similar(predicted: str, truth: str) -> float:
     return float(1 - edits(predicted, truth) / longest >= 0.5)
 
 
+@total()
 def verdict(reply: str) -> float:
     """0 or 1: a judge's reply ends in its only `Status:`, followed by the one word `success`. Never raises.
 

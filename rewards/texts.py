@@ -12,6 +12,7 @@ from collections import Counter
 
 from rewards.alignment import common, edits
 from rewards.text import MAX_EDITED
+from rewards.total import total
 from rewards.words import MAX_WORDS
 
 MAX_TEXT = 4_000  # characters
@@ -19,11 +20,13 @@ _OPENING, _CLOSING = "\"'([{“‘«`*", "\"')]}”’»`*.,;:!?…"
 _ARTICLES = ("a", "an", "the")
 
 
+@total()
 def exact(predicted: str, truth: str) -> float:
     """0 or 1: the same words in the same order."""
     return float(_told(predicted) == _told(truth) != [])
 
 
+@total()
 def token_f1(predicted: str, truth: str) -> float:
     """F1 of the words as often as they are written, in [0, 1]; their order does not count.
 
@@ -35,6 +38,7 @@ def token_f1(predicted: str, truth: str) -> float:
     return 2 * (Counter(found) & Counter(right)).total() / (len(found) + len(right))
 
 
+@total()
 def rouge_l(predicted: str, truth: str) -> float:
     """F1 of the longest common subsequence of words, in [0, 1]; any script, no stems.
 
@@ -44,12 +48,14 @@ def rouge_l(predicted: str, truth: str) -> float:
     return 2 * common(found, right) / (len(found) + len(right)) if found and right else 0.0
 
 
+@total()
 def word_accuracy(predicted: str, truth: str) -> float:
     """1 - word error rate (edits of words / words of the truth), in [0, 1]."""
     found, right = _told(predicted), _told(truth)
     return max(0.0, 1.0 - edits(found, right) / len(right)) if right else 0.0
 
 
+@total()
 def anls(predicted: str, truth: str) -> float:
     """1 - edits of characters / length of the longer text, in [0.5, 1], else 0.
 

@@ -10,8 +10,10 @@ from functools import partial
 
 from rewards import parse, times
 from rewards.intervals import tiou
+from rewards.total import total
 
 
+@total()
 def discounted(
     completion: str, truth: Sequence[float], duration: float, thinking: bool = True, notation: times.Notation = "any"
 ) -> float:

@@ -13,14 +13,17 @@ from functools import partial
 from rewards import actions, parse
 from rewards.actions import Notation
 from rewards.points import in_box
+from rewards.total import total
 
 
+@total()
 def action(completion: str, action: str, thinking: bool = True, notation: Notation = "any") -> float:
     """0 or 1: the completion's one action is of the right kind; case counts."""
     parsed = _read(completion, thinking, notation)
     return float(parsed.reason is None and parsed.value.kind == action)
 
 
+@total(scale=2)
 def coordinate(
     completion: str,
     action: str,
@@ -50,6 +53,7 @@ def coordinate(
     return max(in_box(scaled, box), in_box([math.floor(value) for value in scaled], box))
 
 
+@total()
 def format(completion: str, thinking: bool = True, notation: Notation = "any") -> float:
     """0 or 1: the tags are right, and inside is one action; a click has a coordinate. `notation` other than `any`
     also refuses white space around."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 
 from rewards import parse, words
+from rewards.total import total
 
 # a number as written; thousands may be marked by commas
 _NUMBER = re.compile(
@@ -20,6 +21,7 @@ BONUS, LENGTH_BONUS = 0.3, 0.2
 CORRECT = 0.1  # accuracy above which a rollout counts as right
 
 
+@total()
 def accuracy(completion: str, truth: str, problem_type: str, thinking: bool = True) -> float:
     """The answer inside the tags against the truth, in [0, 1]; 0 for an empty truth or an unknown type.
 
@@ -30,11 +32,13 @@ def accuracy(completion: str, truth: str, problem_type: str, thinking: bool = Tr
     return 0.0 if read.reason or reward is None or not truth.strip() else reward(read.value, truth)
 
 
+@total()
 def exact(predicted: str, truth: str) -> float:
     """0 or 1: the same text but for outer spaces; case counts. An empty truth is worth 0."""
     return float(predicted.strip() == truth.strip() != "")
 
 
+@total()
 def numerical(predicted: str, truth: str) -> float:
     """0 or 1: the same number after rounding to two decimals, both with a `.` or `,` in them or both without."""
     first, second = _number(predicted), _number(truth)
@@ -44,12 +48,14 @@ def numerical(predicted: str, truth: str) -> float:
     return float(marked[0] == marked[1] and round(first, 2) == round(second, 2))
 
 
+@total()
 def regression(predicted: str, truth: str) -> float:
     """1 - |predicted - truth| / |truth|, in [0, 1]. A truth of 0 is worth 0 to all, as published."""
     error = _relative_error(predicted, truth)
     return 0.0 if error is None else 1.0 - min(error, 1.0)
 
 
+@total()
 def relative_accuracy(predicted: str, truth: str) -> float:
     """Share of the thresholds 0.5, 0.45, ... 0.05 that the relative error is below, in [0, 1]. A truth of 0: 0.
 

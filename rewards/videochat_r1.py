@@ -14,6 +14,7 @@ from typing import Literal
 
 from rewards import answers, boxes, parse, times
 from rewards.intervals import set_iou
+from rewards.total import total
 
 # How the spans are written. any: pairs in a list; tuples: as the paper's pattern reads them, `[(6.0, 12), (20, 25)]`
 Notation = Literal["any", "tuples"]
@@ -45,6 +46,7 @@ def grounded(completion: str, thinking: bool = True, notation: Notation = "any")
     return read if read.reason else parse.Parsed((text.value, read.value))
 
 
+@total()
 def glue_iou(
     completion: str, truths: Sequence[Sequence[float]], thinking: bool = True, notation: Notation = "any"
 ) -> float:
@@ -53,11 +55,13 @@ def glue_iou(
     return 0.0 if read.reason else set_iou(read.value[1], truths)
 
 
+@total()
 def glue_format(completion: str, thinking: bool = True, notation: Notation = "any") -> float:
     """0 or 1: the tags are right, and the spans can be read."""
     return float(grounded(completion, thinking, notation).reason is None)
 
 
+@total()
 def answer(completion: str, truth: str, thinking: bool = True) -> float:
     """0 or 1: the right option (`answers.multiple_choice`) in a grounded answer."""
     read = grounded(completion, thinking)
@@ -76,6 +80,7 @@ def tracks(text: str, count: int = TRACKED) -> parse.Parsed:
     return parse.Parsed(reason=reason) if reason else parse.Parsed(tuple(each.value for each in found))
 
 
+@total()
 def tracking_iou(completion: str, truths: Sequence[Sequence[float]], thinking: bool = True) -> float:
     """Mean IoU over the frames of the answer's boxes with the true ones, in [0, 1]; one box for each true one."""
     read = parse.answer(completion, thinking, lambda text: tracks(text, len(truths)))
@@ -84,6 +89,7 @@ def tracking_iou(completion: str, truths: Sequence[Sequence[float]], thinking: b
     return math.fsum(boxes.iou(box, truth) for box, truth in zip(read.value, truths, strict=True)) / len(truths)
 
 
+@total()
 def tracking_format(completion: str, thinking: bool = True) -> float:
     """0 or 1: the tags are right, and inside are 8 boxes."""
     return float(parse.answer(completion, thinking, tracks).reason is None)

@@ -17,6 +17,7 @@ import numpy as np
 from rewards import parse
 from rewards.boxes import Object
 from rewards.matching import assign, gious, normal
+from rewards.total import total
 
 Band = tuple[float, float]
 
@@ -43,12 +44,14 @@ def stage(step: int | None, schedule: Mapping[int, Stage] = SCHEDULE) -> Stage:
     return schedule[max(begun)] if begun else STATIC
 
 
+@total()
 def dual_format(completion: str, instances: int) -> float:
     """0 or 1: the completion is a list of labelled boxes; where there are no `instances`, an empty list or None."""
     read = parse.objects(completion)
     return float(read.reason is None and (instances > 0 or not read.value))
 
 
+@total()
 def recall(
     predicted: Sequence[Object], truths: Sequence[Object], hit: float = 0.5, band: Sequence[float] | None = None
 ) -> float:
@@ -61,6 +64,7 @@ def recall(
     return _banded(sum(_banded(value, (hit, hit)) for value in pairs(predicted, truths)) / len(truths), band)
 
 
+@total()
 def precision(predicted: Sequence[Object], truths: Sequence[Object], band: Sequence[float] | None = None) -> float:
     """Mean over the predicted boxes of their pairs' GIoUs, in [0, 1], each put through the band; 0 without a pair.
 

@@ -18,6 +18,7 @@ from rewards.average_precision import average_precision
 from rewards.boxes import Object
 from rewards.format import tagged
 from rewards.matching import ious
+from rewards.total import total
 
 # How the one box of a referring answer is written.
 #   any: four numbers in a list, perhaps as `bbox_2d` of an object, which may be alone in a list, or in a ``` fence
@@ -29,6 +30,7 @@ FOUND = 0.5  # the IoU of a pair in `weighted_sum`
 _BOX = re.compile(r"\[(\d+),\s*(\d+),\s*(\d+),\s*(\d+)\]")
 
 
+@total(scale=2)
 def iou(
     completion: str,
     box: Sequence[float],
@@ -47,6 +49,7 @@ def iou(
     return boxes.iou([side * scale[i % 2] for i, side in enumerate(parsed.value)], box, least)
 
 
+@total()
 def format(completion: str, thinking: bool = True, notation: Notation = "any") -> float:
     """0 or 1: the tags are right, and inside is one box."""
     return tagged(completion, thinking, partial(one_box, notation=notation))
@@ -71,16 +74,19 @@ def one_box(written: str, notation: Notation = "any") -> parse.Parsed:
 _REFUSED = parse.Parsed(reason="not_in_notation")
 
 
+@total()
 def od_length(predicted: Sequence[Object], truths: Sequence[Object]) -> float:
     """Average precision over IoUs from 0.5 to 0.95, x truths / predicted boxes where that is below 1; in [0, 1]."""
     return average_precision(predicted, truths) * _restraint(predicted, truths)
 
 
+@total()
 def od_ap(predicted: Sequence[Object], truths: Sequence[Object]) -> float:
     """The same as `od_length`: the paper's `od_ap` lets surplus boxes and unknown labels go free, here nothing does."""
     return od_length(predicted, truths)
 
 
+@total()
 def od_ap50(predicted: Sequence[Object], truths: Sequence[Object]) -> float:
     """Average precision at an IoU of 0.5, x truths / predicted boxes where that is below 1; in [0, 1]."""
     return average_precision(predicted, truths, (0.5,)) * _restraint(predicted, truths)
@@ -90,6 +96,7 @@ def _restraint(predicted: Sequence[Object], truths: Sequence[Object]) -> float:
     return min(1.0, len(truths) / len(predicted)) if predicted else 1.0
 
 
+@total()
 def weighted_sum(predicted: Sequence[Object], truths: Sequence[Object]) -> float:
     """0.7 position + 0.3 completeness, in [0, 1]. Two empty lists are worth 1, one is worth 0.
 
@@ -123,11 +130,13 @@ def _greedy(predicted: Sequence[Object], truths: Sequence[Object]) -> list[float
     return paired
 
 
+@total()
 def repetition(predicted: Sequence[Object]) -> float:
     """Minus the share of objects that are written again, box and label, in [-1, 0]."""
     return _repeated([(each.label, each.box) for each in predicted])
 
 
+@total()
 def phrases(completion: str, size: int = 6) -> float:
     """Minus the share of runs of `size` words that are written again, in [-1, 0]; case does not count."""
     words = completion.lower().split()
@@ -138,6 +147,7 @@ def _repeated(items: Sequence[tuple]) -> float:
     return len(set(items)) / len(items) - 1.0 if items else 0.0
 
 
+@total()
 def cosine(length: int, correct: float, longest: int = 1024) -> float:
     """For a right answer 1 down to 0.5 at `longest` tokens and beyond, along a cosine; for a wrong one 0. In [0, 1].
 

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 
 from rewards.alignment import common, edits
 from rewards.stemming import stem
+from rewards.total import total
 
 MAX_WORDS = 300
 MAX_WORD = 40  # characters of a word that is stemmed
 _WORD = re.compile(r"[a-z0-9]+")
 
 
+@total()
 def accuracy(predicted: str, truth: str) -> float:
     """1 - word error rate (edits of words / words of the truth), in [0, 1]; case and punctuation count.
 
@@ -28,6 +30,7 @@ def accuracy(predicted: str, truth: str) -> float:
     return max(0.0, 1.0 - edits(first, second) / len(second))
 
 
+@total()
 def rouge(predicted: str, truth: str) -> float:
     """Mean of the F1 of ROUGE-1, ROUGE-2 and ROUGE-L over Porter's stems, in [0, 1]; neither case nor punctuation.
 
