@@ -6,6 +6,7 @@ in Vision-R1. A returned text says why a pair cannot be compared.
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -76,7 +77,8 @@ def _repetition(inputs: Inputs) -> float:
     read = parse.literal(parse.answer_text(content, True).value or content, parse.MAX_LISTED_CHARS)
     items = [item for item in read.value if isinstance(item, dict)] if isinstance(read.value, list) else []
     objects = [Object(str(i["label"]), (str(i["bbox_2d"]),)) for i in items if {"label", "bbox_2d"} <= i.keys()]
-    return vlm_r1.repetition(objects) if objects else vlm_r1.phrases(content)
+    # its boxes are texts here, as the paper compares them, which the reward itself refuses
+    return inspect.unwrap(vlm_r1.repetition)(objects) if objects else vlm_r1.phrases(content)
 
 
 # short answers
