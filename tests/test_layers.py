@@ -17,17 +17,19 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("vlrl", "tasks", "rewards", "robot")
 # the packages and modules of ours that a layer may import; the first layer whose name fits a module counts
 LAYERS = {
-    **dict.fromkeys(("vlrl.types", "vlrl.spelling"), ()),
+    **dict.fromkeys(("vlrl.types", "vlrl.spelling", "vlrl.decoders"), ()),
     **{name: (name,) for name in ("vlrl.system", "vlrl.http_server")},
-    **dict.fromkeys(("vlrl.credentials", "vlrl.leases", "vlrl.media"), ("vlrl.types",)),
-    "vlrl.locks": ("vlrl.leases", "vlrl.types"),
+    **dict.fromkeys(("vlrl.credentials", "vlrl.media"), ("vlrl.types",)),
+    "vlrl.leases": ("vlrl.decoders", "vlrl.types"),
+    "vlrl.locks": ("vlrl.decoders", "vlrl.leases", "vlrl.types"),
     "vlrl.bundled": ("vlrl.spelling",),
-    "vlrl.strict": ("vlrl.bundled", "vlrl.credentials", "vlrl.types", "vlrl.spelling"),
+    "vlrl.strict": ("vlrl.decoders", "vlrl.bundled", "vlrl.credentials", "vlrl.types", "vlrl.spelling"),
     **dict.fromkeys(("vlrl.serve", "vlrl.serving", "vlrl.reward_model"), ("vlrl", "robot.serving")),  # policies, served
     "vlrl": ("vlrl",),
     "rewards": ("rewards",),
     "robot": (
         "robot",
+        "vlrl.decoders",
         "vlrl.http_server",
         "vlrl.leases",
         "vlrl.locks",
@@ -36,7 +38,7 @@ LAYERS = {
         "vlrl.strict",
         "vlrl.system",
     ),
-    "tasks": ("tasks", "rewards", "robot", "vlrl.locks", "vlrl.media", "vlrl.types", "vlrl.system"),
+    "tasks": ("tasks", "rewards", "robot", "vlrl.decoders", "vlrl.locks", "vlrl.media", "vlrl.types", "vlrl.system"),
 }
 FINDERS = ("vlrl.commands", "vlrl.registry")  # they look up tasks and robots by name while running
 MAX_DEPTH = 5

@@ -6,7 +6,6 @@ without torch; what a function needs is loaded when it is called.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vlrl import exhausted
 from vlrl.commands.base import quiet
+from vlrl.decoders import load_json
 from vlrl.types import UserError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Run:
     def summary(self) -> dict[str, Any]:
         """`before`, `after` and `best` accuracy with their intervals, counts, seconds; {} until the run has ended."""
         file = self.folder / "summary.json"
-        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        return load_json(file, finite=False) if file.is_file() else {}
 
     @property
     def metrics(self) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from vlrl import checksums
+from vlrl.decoders import load_json
 from vlrl.parallel import by_main, here
 from vlrl.types import UserError
 
@@ -120,7 +121,7 @@ def load_state(folder: Path) -> dict[str, Any]:
         UserError: the checkpoint is damaged.
     """
     try:
-        return unflatten(json.loads((folder / STATE).read_text()), load_file(folder / TENSORS))
+        return unflatten(load_json(folder / STATE, finite=False), load_file(folder / TENSORS))
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise UserError(
             f"the checkpoint {folder} is damaged ({error}): remove it to go on from an earlier one"

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from vlrl.decoders import load_json
+
 LIST = "files.json"
 
 
@@ -23,7 +25,7 @@ def problem(folder: Path) -> str | None:
         FileNotFoundError: the folder has no list.
     """
     try:
-        for name, noted in json.loads((folder / LIST).read_text()).items():
+        for name, noted in load_json(folder / LIST).items():
             if not (folder / name).is_file():
                 return f"{name} is missing"
             if (folder / name).stat().st_size != noted["bytes"] or of(folder / name) != noted:

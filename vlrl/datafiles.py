@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vlrl import checksums, log
+from vlrl.decoders import load_json
 from vlrl.parallel import by_main
 from vlrl.paths import find_data
 from vlrl.types import UserError
@@ -40,7 +41,7 @@ def check(out: Path, config: Any) -> None:
     """UserError naming the first data file that is not what the run began with; runs without a note are let be."""
     file = out / NAME
     try:
-        before = json.loads(file.read_text(encoding="utf-8"))
+        before = load_json(file)
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from vlrl.decoders import parse_json
 from vlrl.types import UserError
 
 COMMAND = 120  # characters of the holder's command line that are kept
@@ -69,7 +70,7 @@ def _open(file: Path) -> int:
 def describe_holder(descriptor: int) -> str:
     """Who signed a lease that another process holds."""
     try:
-        holder = json.loads(os.pread(descriptor, 4096, 0))
+        holder = parse_json(os.pread(descriptor, 4096, 0))
         named = "process {pid} on {host} ({command}), since {since}".format(**holder)
     except (ValueError, KeyError, TypeError):  # it has not signed yet
         return "another process"

@@ -21,6 +21,7 @@ import numpy as np
 from torch import Tensor
 
 from vlrl import locks
+from vlrl.decoders import parse_json
 from vlrl.parallel import by_main, here
 from vlrl.run_rows import NAMES, RunRows
 from vlrl.strips import strip
@@ -82,7 +83,7 @@ def cut_after(path: Path, step: int) -> None:
     kept = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
-            row = json.loads(line)
+            row = parse_json(line, finite=False)
         except ValueError:
             break
         if row["step"] <= step:
@@ -173,7 +174,7 @@ def save_rollouts(
             row["advantage"] = value
     file = folder / f"step_{step:06d}.jsonl"
     before = file.read_text(encoding="utf-8") if file.exists() else ""
-    kept = [line for line in before.splitlines() if json.loads(line)["split"] != split]
+    kept = [line for line in before.splitlines() if parse_json(line, finite=False)["split"] != split]
     write_text(file, "".join(line + "\n" for line in [*kept, *map(json.dumps, rows)]))
 
 

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from vlrl.decoders import load_yaml
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests" / "vlrl"
@@ -62,7 +62,7 @@ def exemptions() -> dict[str, dict[str, str]]:
 def _recipes() -> dict[str, dict[str, Any]]:
     """What each recipe says itself, without its base."""
     files = sorted((ROOT / "configs" / "recipes").glob("*.yaml"))
-    return {file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in files}
+    return {file.stem: load_yaml(file) for file in files}
 
 
 def recipes_with(kind: str, name: str) -> list[str]:

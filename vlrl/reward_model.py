@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from robot.serving.spec import Asked, Feature, Picture, Spec
+from vlrl.decoders import load_json
 from vlrl.policies.reward_network import RewardNetwork, RewardShape, factor_of
 from vlrl.types import UserError
 
@@ -69,7 +70,7 @@ def load(folder: str | Path) -> RewardModel:
     """
     folder = Path(folder)
     try:
-        about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        about = load_json(folder / "config.json", finite=False)
         if about.pop("model_type", None) != FAMILY:
             raise ValueError("another kind of model")
         threshold = float(about.pop("threshold"))

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from vlrl import registry
+from vlrl.decoders import parse_json
 from vlrl.scoring import one_line
 from vlrl.strict import Component, Section, check_options, explain, suggest
 from vlrl.types import Decision, Episode, Frame, Observation, Sample, Score, Step, Turn, UserError, plain
@@ -97,7 +98,7 @@ def _finite(row: dict[str, Any]) -> dict[str, Any]:
 
 def _decoded(line: bytes) -> Mapping[str, Any]:
     try:
-        row = json.loads(line)
+        row = parse_json(line, finite=False)
     except (ValueError, RecursionError) as error:
         raise UserError(f"not JSON: {error}") from None
     if not isinstance(row, dict):
@@ -118,7 +119,7 @@ def _scorer(name: str) -> Scorer:
 
     @lru_cache(maxsize=64)
     def task_with(options: str) -> Any:
-        return registry.make("task", Component(**json.loads(options), name=name), "task")
+        return registry.make("task", Component(**parse_json(options), name=name), "task")
 
     return partial(_task_row, task_with)
 

@@ -13,11 +13,11 @@ from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from vlrl import credentials
 from vlrl.bundled import config_file, nearest
+from vlrl.decoders import DecodeError, load_yaml, parse_yaml
 from vlrl.spelling import suggest
 from vlrl.types import UserError
 
@@ -45,24 +45,6 @@ Plugin = Annotated[Component, BeforeValidator(_named)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Change = str | Mapping[str, Any]  # `key.path=value`, a recipe's file or name; from Python also {key path: value}
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1 reads 1e-6 as text and lets the last of two equal keys win; people mean neither."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value]
-        for i, key in enumerate(keys):
-            if key in keys[:i]:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} stands twice", node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:\d[\d_]*\.?[\d_]*(?:[eE][-+]?\d+)|\d[\d_]*\.[\d_]*|\.\d+(?:[eE][-+]?\d+)?|\.(?:inf|nan))$"),
-    list("-+0123456789."),
-)
 
 
 def load_as[S: Section](model: type[S], path: str | Path, changes: Sequence[Change] = ()) -> S:
@@ -103,16 +85,16 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 def _read(path: Path, seen: tuple[Path, ...] = (), with_base: bool = True) -> dict[str, Any]:
     path = config_file(path)
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        values = load_yaml(path)
     except FileNotFoundError:
         raise UserError(f"there is no config {path}{nearest(path)}") from None
     except IsADirectoryError:
         hint = f", perhaps {path / 'config.yaml'}" if (path / "config.yaml").is_file() else ""
         raise UserError(f"cannot read the config {path}: it is a folder; name a YAML file{hint}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the config {path}: {getattr(error, 'strerror', None) or error}") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is no valid YAML: {credentials.hidden(' '.join(str(error).split()))}") from None
+    except OSError as error:
+        raise UserError(f"cannot read the config {path}: {error.strerror or error}") from None
+    except DecodeError as error:
+        raise UserError(credentials.hidden(str(error))) from None
     if not isinstance(values, dict):
         raise UserError(f"{path} holds no mapping of keys to values")
     bases = values.pop("base", [])
@@ -151,9 +133,10 @@ def _override(text: str) -> dict[str, Any]:
         told = "it is no file; write key.path=value, for example train.steps=10, or a recipe's YAML"
         raise UserError(f"override {credentials.hidden(text)!r}: {told}{'' if equals else nearest(text)}")
     try:
-        parsed: Any = yaml.load(value, _Loader)
-    except yaml.YAMLError:
-        raise UserError(f"override {credentials.hidden(text)!r}: the value is no valid YAML") from None
+        parsed = parse_yaml(value, "value")
+    except DecodeError as error:
+        problem = credentials.hidden(str(error).partition(": ")[2])
+        raise UserError(f"override {credentials.hidden(text)!r}: the value is {problem}") from None
     return _nested(key, parsed)
 
 

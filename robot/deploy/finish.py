@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from robot.deploy.frames import Grid, features, grid, load, units
+from vlrl.decoders import load_json
 from vlrl.leases import hold, sign
 from vlrl.system.realtime import forbid_realtime
 from vlrl.types import UserError
@@ -72,7 +73,7 @@ def restore(out: Path) -> None:
 def fits(out: Path, wanted: dict[str, dict[str, Any]], fps: int) -> str:
     """Why such frames cannot be appended to the data set `out`, or ''."""
     try:
-        info = json.loads((out / "meta" / "info.json").read_text(encoding="utf-8"))
+        info = load_json(out / "meta" / "info.json")
     except (OSError, ValueError):
         return f"{out} is there and is no LeRobotDataset" if out.exists() and any(out.iterdir()) else ""
     if info["fps"] != fps:
@@ -87,7 +88,7 @@ def fits(out: Path, wanted: dict[str, dict[str, Any]], fps: int) -> str:
 def _extend(out: Path, paths: Sequence[Path], pictures: str, stretches: Callable[[Grid], list[range]]) -> Counter[str]:
     """Appends what the data set does not have yet: to a copy, which then takes its place."""
     restore(out)
-    held = json.loads((out / TAKEN).read_text(encoding="utf-8")) if (out / TAKEN).is_file() else []
+    held = load_json(out / TAKEN) if (out / TAKEN).is_file() else []
     old, new = _beside(out)
     dataset, counts = None, Counter()
     for path in paths:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from vlrl.decoders import load_json
 from vlrl.types import UserError
 
 STATE, ACTION, SCENE = "observation.state", "action", "scene"
@@ -31,7 +31,7 @@ def load(folder: Path, episode: int) -> Recorded:
     from pyarrow import parquet
 
     try:
-        info = json.loads((folder / "meta" / "info.json").read_text(encoding="utf-8"))
+        info = load_json(folder / "meta" / "info.json")
         columns = [name for name in (STATE, ACTION, SCENE) if name in info["features"]]
         found = parquet.read_table(
             folder / "data", columns=[*columns, "frame_index"], filters=[("episode_index", "=", episode)]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from robot.emulator.control import Control, Listener
 from robot.emulator.machine import Machine, Setup
+from vlrl.decoders import parse_json
 from vlrl.types import UserError
 
 
@@ -31,7 +32,7 @@ def main() -> int:
 
 def _run(text: str) -> int:
     try:
-        given = json.loads(text)
+        given = parse_json(text)
         setup = Setup(**{**given, "folder": Path(given["folder"])})
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(f"setup: {error}") from None

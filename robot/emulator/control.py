@@ -16,6 +16,7 @@ from typing import Any
 from robot.emulator.kinds import KINDS
 from robot.emulator.machine import Machine
 from robot.so101_model import JOINTS
+from vlrl.decoders import parse_json
 from vlrl.types import UserError
 
 LONGEST = 1 << 20  # bytes of a request
@@ -119,7 +120,7 @@ class Listener:
 
     def _answer(self, line: bytes) -> dict[str, Any]:
         try:
-            return {"ok": self._control.do(json.loads(line))}
+            return {"ok": self._control.do(parse_json(line))}
         except UserError as error:
             return {"error": str(error)}
         except ValueError as error:

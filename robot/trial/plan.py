@@ -13,6 +13,7 @@ from typing import Any
 
 from robot.trial.config import Trial
 from robot.trial.files import write_whole
+from vlrl.decoders import load_json
 from vlrl.types import UserError
 
 LETTERS = "ABCDEFGH"
@@ -107,7 +108,7 @@ def read(folder: Path) -> Plan:
     """
     path = folder / "plan.json"
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
+        said = load_json(path)
         checksum = said.pop("checksum")
         plan = Plan(**{**said, "order": tuple(Assignment(**each) for each in said["order"])})
     except OSError as error:

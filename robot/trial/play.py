@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from robot.trial.config import Arm, Trial
+from vlrl.decoders import load_json
 from vlrl.system.children import end_with_owner
 from vlrl.types import UserError
 
@@ -90,7 +90,7 @@ def outcome(code: int, place: Path) -> Outcome:
     if code in STOPPED:
         return Outcome(None, said=STOPPED[code])
     try:
-        row = json.loads((place / "result.json").read_text(encoding="utf-8"))["episodes"][-1]
+        row = load_json(place / "result.json", finite=False)["episodes"][-1]
         if code == 0 and isinstance(row, Mapping):
             return _of(row)
     except (OSError, ValueError, KeyError, IndexError, TypeError):

@@ -6,7 +6,6 @@ Nothing is judged here.
 from __future__ import annotations
 
 import csv
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path, PurePath
@@ -15,6 +14,7 @@ from typing import Any
 from tasks.readers import lines
 from tasks.readers.row_groups import RowGroups
 from tasks.readers.told import tell
+from vlrl.decoders import parse_json
 from vlrl.types import UserError
 
 LARGE = 100_000  # rows that are held in memory; of more JSON lines or parquet rows each is read as it is drawn
@@ -25,7 +25,7 @@ PICKLES = (".p", ".pkl", ".pickle")
 
 
 def decoded(file: Path) -> list[Any] | lines.Lines | RowGroups | Mapping[str, Any]:
-    """All rows, None for a line of JSON lines that is not JSON; or the one object that a JSON file holds.
+    """All rows, a BrokenLine for a line of JSON lines that is not JSON; or the one object that a JSON file holds.
 
     More than LARGE JSON lines or parquet rows, or parquet of more than HEAVY bytes, are only counted.
     A csv file has a row of texts for each line, a text file a row {line}. A folder has a row {image, label} for each
@@ -55,7 +55,7 @@ def decoded(file: Path) -> list[Any] | lines.Lines | RowGroups | Mapping[str, An
     if file.suffix == ".jsonl":
         return [lines.decoded(line) for line in text.rstrip().split("\n")] if text.strip() else []
     try:
-        rows = json.loads(text)
+        rows = parse_json(text, finite=False)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{file}: not JSON ({error}); use .jsonl for one object a line") from error
     if not isinstance(rows, list | dict):

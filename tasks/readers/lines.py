@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from tasks.readers.unchanged import Unchanged
+from vlrl.decoders import DecodeError, parse_json
 
+LARGEST = 1 << 28  # bytes of a line
 BLOCK = 1 << 20  # bytes that are looked at together
 
 
+@dataclass(frozen=True)
+class BrokenLine:
+    """A line that is not JSON."""
+
+    reason: str = field(compare=False)  # its column counts bytes or characters of the line
+
+
 class Lines(Sequence[Any]):
-    """The rows of a file of JSON lines, None for one that is not JSON in UTF-8; 8 bytes of memory a row.
+    """The rows of a file of JSON lines, a BrokenLine for one that is not JSON in UTF-8; 8 bytes of memory a row.
 
     Blank lines at the end are none. The file is opened for each row, so that nothing stays open for days.
 
@@ -39,10 +48,7 @@ class Lines(Sequence[Any]):
         place = range(len(self._ends))[index]
         with self._unchanged.asserted(), self.file.open("rb", buffering=0) as opened:
             text = self._text(opened, place)
-        try:
-            return decoded(text.decode("utf-8"))
-        except UnicodeDecodeError:
-            return None
+        return decoded(text)
 
     def spread(self, begin: int, count: int) -> list[int]:
         """So many places from `begin` to the last, evenly."""
@@ -59,12 +65,12 @@ class Lines(Sequence[Any]):
         return opened.read(int(self._ends[place]) - begin)
 
 
-def decoded(line: str) -> Any:
-    """What a line says; None: it is not JSON."""
+def decoded(line: str | bytes) -> Any:
+    """What a line says, or why it is not read."""
     try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+        return parse_json(line, finite=False, max_size=LARGEST)
+    except DecodeError as error:
+        return BrokenLine(str(error))
 
 
 def _ends(opened: BinaryIO) -> np.ndarray:

@@ -6,7 +6,6 @@ ViRL39K (2504.08837), Geometry3K as EasyR1 reads it (hiyouga/geometry3k), LMM-R1
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from tasks.readers import fields
 from tasks.readers import video_fields as listed
 from tasks.readers.rows import BadRowError, Form, Place
 from tasks.readers.scene import identity
+from vlrl.decoders import parse_json
 
 MARK = "<image>"
 _LETTER = re.compile(r"\(?([A-J])[).]?")
@@ -107,7 +107,7 @@ def _lmm_r1(values: Mapping[str, Any], place: Place) -> Question:
     """`{message: a chat as JSON text, answer: $..$}`; of the chat, the user's texts and images, if any."""
     chat = values.get("message")
     try:
-        turns = json.loads(chat) if isinstance(chat, str) else chat
+        turns = parse_json(chat) if isinstance(chat, str) else chat
     except (ValueError, RecursionError) as error:
         raise BadRowError(f"message: not JSON ({error})") from None
     users = [turn for turn in turns if isinstance(turn, Mapping) and turn.get("role") == "user"] if isinstance(

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 from tasks.readers import files, hub, shared
 from tasks.readers.large import Large, Stored, sampled
+from tasks.readers.lines import BrokenLine
 from tasks.readers.pictures import BadRowError, Images
 from tasks.readers.videos import Videos
 from vlrl.types import BadRow, Data, Split, UserError
@@ -162,6 +163,8 @@ def _drained(decoded: list[Any]) -> Iterator[Any]:
 
 def _asked[R: Named](values: Any, form: Form[R], place: Place, check: Callable[[R], None] | None) -> list[R]:
     """What one row of the file asks."""
+    if isinstance(values, BrokenLine):
+        raise BadRowError(f"not a JSON object: {values.reason}")
     if not isinstance(values, Mapping):
         raise BadRowError("not a JSON object")
     rows = [form.read(each, place) for each in (form.each(values) if form.each else (values,))]

@@ -163,7 +163,7 @@ def test_lines_that_are_not_utf8_are_bad_rows(folder, small):
     file.write_bytes(file.read_bytes().replace(b"Press 9", b"Press \xff"))
     found, aside = readers.targets(Data(train=str(file), on_bad="skip"))
     assert found["train"][9].id == "rows/11"
-    assert aside[0].problem == "not a JSON object"
+    assert aside[0].problem == "not a JSON object: text that is no valid Unicode: not UTF-8"
 
 
 @BOTH

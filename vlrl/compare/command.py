@@ -13,6 +13,7 @@ from vlrl.compare.plan import Plan
 from vlrl.compare.result import result_of
 from vlrl.compare.runs import Crew, run_of, sampled
 from vlrl.config import dump
+from vlrl.decoders import load_json
 from vlrl.locks import hold_folder
 from vlrl.log import write_text
 from vlrl.processes import Processes
@@ -67,7 +68,7 @@ def _start(crew: Crew, plan: Plan, out: Path) -> dict[str, Any]:
     if not sampled(file, crew.samples):
         write_text(config, dump(first.model_copy(update={"out": str(out / "start")})))
         crew.sample(config, first.policy.model, 0, file, out / "start.log")
-    return json.loads(file.read_text(encoding="utf-8"))
+    return load_json(file, finite=False)
 
 
 def _tell(said: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from vlrl.compare.runs import PASS_AT, Run
+from vlrl.decoders import load_json, parse_json
 
 AXES = ("steps", "rollouts", "tokens", "cpu_s")
 COSTS = (*AXES, "forwarded")  # tokens through the language model, prompts and updates included
@@ -38,7 +38,7 @@ def read(run: Run) -> Curves:
     What evaluations take is left out of the CPU seconds: they are the comparison's cost and not the method's.
     """
     metrics, timings = (rows(run.folder / name) for name in ("metrics.jsonl", "timings.jsonl"))
-    summary = json.loads((run.folder / "summary.json").read_text())
+    summary = load_json(run.folder / "summary.json", finite=False)
     trained = [row for row in metrics if "entropy" in row]
     looked = {row["step"]: row["eval/accuracy"] for row in metrics if "eval/accuracy" in row}
     x = _axes(run, trained, timings)
@@ -47,7 +47,7 @@ def read(run: Run) -> Curves:
     return Curves(
         run.seed, {axis: values[at] for axis, values in x.items()}, np.array([looked[step] for step in at]),
         np.array([entropy[a:b].mean() for a, b in pairwise(at)]), summary,
-        json.loads((run.folder / PASS_AT).read_text()),
+        load_json(run.folder / PASS_AT, finite=False),
     )  # fmt: skip
 
 
@@ -73,4 +73,4 @@ def _summed(start: float, parts: np.ndarray) -> np.ndarray:
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [parse_json(line, finite=False) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from vlrl.compare.arms import Arm
 from vlrl.config import dump
+from vlrl.decoders import load_json, load_yaml
 from vlrl.earlier import check_same
 from vlrl.log import write_text
 from vlrl.processes import Processes
@@ -30,7 +28,7 @@ class Run:
 
 def sampled(file: Path, samples: int) -> bool:
     """Whether a file holds so many answers to each held-out sample."""
-    return file.is_file() and json.loads(file.read_text(encoding="utf-8"))["n"] == samples
+    return file.is_file() and load_json(file, finite=False)["n"] == samples
 
 
 def run_of(arm: Arm, seed: int, out: Path) -> Run:
@@ -42,7 +40,7 @@ def check(run: Run) -> None:
     file = run.folder / "config.yaml"
     if not file.is_file():
         return
-    there = yaml.safe_load(file.read_text(encoding="utf-8"))
+    there = load_yaml(file)
     check_same(run.folder, there, run.arm.config.model_dump(mode="json"), but=("out", "seed"))
 
 
@@ -93,6 +91,6 @@ class Crew:
 
 
 def _said(run: Run) -> str:
-    summary = json.loads((run.folder / "summary.json").read_text())
+    summary = load_json(run.folder / "summary.json", finite=False)
     before, after = summary["before"]["value"], summary["after"]["value"]
     return f"{run.arm.name} seed {run.seed}: {before:.3f} -> {after:.3f}, {summary['cpu_s']:.0f} CPU-s"

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from vlrl import credentials
+from vlrl.decoders import parse_json
 from vlrl.encoders.texts import MOST
 from vlrl.judges.crowd import concurrently
 from vlrl.judges.endpoint import AGAIN
@@ -91,7 +92,7 @@ def vectors(body: bytes, count: int) -> list[np.ndarray]:
     import numpy as np
 
     try:
-        rows = {row["index"]: row["embedding"] for row in json.loads(body)["data"]}
+        rows = {row["index"]: row["embedding"] for row in parse_json(body)["data"]}
         made = np.asarray([rows[i] for i in range(count)], np.float64)
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError("an answer that holds no embeddings") from None

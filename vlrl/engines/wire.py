@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from vlrl.decoders import parse_json
+
 MOST = 256 * 2**20  # bytes of an answer
 
 
@@ -78,7 +80,7 @@ class Caller:
 
 def _read(path: str, status: int, text: bytes) -> dict[str, Any]:
     try:
-        answer = json.loads(text) if text.strip() else {}
+        answer = parse_json(text) if text.strip() else {}
     except (ValueError, RecursionError):
         answer = None
     if status in (400, 401, 403, 404, 405, 413, 422):

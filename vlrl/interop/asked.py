@@ -13,6 +13,7 @@ from typing import Any
 
 from vlrl import registry
 from vlrl.config import DataSection
+from vlrl.decoders import parse_json
 from vlrl.score import of_text
 from vlrl.strict import Component
 from vlrl.types import Frame, Observation, Sample, Score, Split, UserError
@@ -99,8 +100,8 @@ def of_task(key: str) -> str:
 @lru_cache(maxsize=64)
 def made_task(name: str, options: str, data: str) -> Any:
     """The task; options and data as JSON."""
-    given = json.loads(options)
-    section = argparse.Namespace(task=Component(**{**given, "name": name}), data=DataSection(**json.loads(data)))
+    given = parse_json(options)
+    section = argparse.Namespace(task=Component(**{**given, "name": name}), data=DataSection(**parse_json(data)))
     made, one = registry.make_task(section), registry.find("task", "tasks.base:Task")
     if getattr(type(made), "environment", None) is not one.environment and given.get("turns") != 1:
         raise UserError(f"task: {name!r} takes several turns: other trainers' rewards see one completion")
@@ -118,7 +119,7 @@ def _known(key: str) -> tuple[Any, Sample, tuple[Frame, ...]]:
 
 def _read(key: str) -> dict[str, Any]:
     try:
-        about = json.loads(key)
+        about = parse_json(key)
         Key(**about)
     except (ValueError, TypeError):
         raise UserError(f"sample: {str(key)[:60]!r}: no key of vlrl's; make the rows with vlrl.interop") from None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from vlrl.decoders import parse_json
 
 
 def draw(run: Path, out: Path) -> bool:
@@ -41,7 +42,7 @@ def _rows(file: Path) -> list[Mapping[str, Any]]:
     found = []
     for line in lines:
         try:
-            row = json.loads(line)
+            row = parse_json(line, finite=False)
         except ValueError:
             continue
         found += [row] if isinstance(row, dict) and isinstance(row.get("step"), int) else []

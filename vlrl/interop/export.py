@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vlrl import checksums
+from vlrl.decoders import load_json
 from vlrl.locks import make_folder, read_folder
 from vlrl.types import UserError
 
@@ -153,7 +154,7 @@ def older_readers(folder: Path) -> None:
 def read(file: Path) -> dict[str, Any]:
     """A JSON object; {} where there is none to read."""
     try:
-        about = json.loads(file.read_text(encoding="utf-8"))
+        about = load_json(file, finite=False)
     except (OSError, ValueError):
         return {}
     return about if isinstance(about, dict) else {}

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from vlrl import credentials
+from vlrl.decoders import DecodeError, load_yaml, parse_yaml
 from vlrl.interop.export import ADAPTER, Source, read
 
 UNKNOWN = "not stated"
@@ -31,8 +30,8 @@ def config_of(source: Source) -> dict[str, Any]:
     if source.run is None:
         return {}
     try:
-        found = yaml.safe_load((source.run / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError):
+        found = load_yaml(source.run / "config.yaml")
+    except (OSError, DecodeError):
         return {}
     return shown(found) if isinstance(found, dict) else {}
 
@@ -96,7 +95,7 @@ def _licence(readme: Path | None) -> str:
     """What a README's first block says of the licence."""
     try:
         _, block, _ = readme.read_text(encoding="utf-8").split("---", 2)
-        about = yaml.safe_load(block)
+        about = parse_yaml(block, readme)
         return str(about.get("license_name") or about.get("license") or UNKNOWN)
-    except (AttributeError, OSError, ValueError, yaml.YAMLError):
+    except (AttributeError, OSError, ValueError):
         return UNKNOWN

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from vlrl import credentials
+from vlrl.decoders import parse_json
 from vlrl.judges import reply
 from vlrl.judges.base import Question, Verdict
 from vlrl.judges.crowd import Pace, concurrently
@@ -129,7 +130,7 @@ def written(body: bytes) -> str:
         ValueError: it is none, or was cut off.
     """
     try:
-        choice = json.loads(body)["choices"][0]
+        choice = parse_json(body)["choices"][0]
         text = choice["message"]["content"]
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):
         raise ValueError("an answer that is no chat completion") from None

@@ -6,6 +6,7 @@ import json
 import threading
 from pathlib import Path
 
+from vlrl.decoders import parse_json
 from vlrl.judges.base import Verdict
 from vlrl.types import UserError
 
@@ -49,7 +50,7 @@ class Memory:
 
 def _row(line: str) -> tuple[str, Verdict] | None:
     try:
-        row = json.loads(line)
+        row = parse_json(line)
         scores = tuple(float(score) for score in row["scores"])
         if not (isinstance(row["key"], str) and isinstance(row["said"], str) and all(0 <= s <= 1 for s in scores)):
             return None

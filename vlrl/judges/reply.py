@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from vlrl.decoders import parse_json
 from vlrl.judges.framing import TOP
 
 MOST = 200_000  # characters of a reply
@@ -39,22 +39,12 @@ def read(text: str, count: int) -> tuple[tuple[float, ...], str]:
     if body.startswith("```") and body.endswith("```"):
         body = body.removesuffix("```").partition("\n")[2]
     try:
-        reply = Reply.model_validate(json.loads(body, object_pairs_hook=_once, parse_constant=_no_number))
+        reply = Reply.model_validate(parse_json(body))
     except ValidationError as error:
         problem = error.errors()[0]
         raise ValueError(f"a reply whose {'.'.join(map(str, problem['loc'])) or 'JSON'} is wrong") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise ValueError("a reply that is no JSON object of critique and scores") from None
     if len(reply.scores) != count:
         raise ValueError(f"a reply with {len(reply.scores)} scores for {count} answers")
     return tuple(score / TOP for score in reply.scores), reply.critique
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(dict(pairs)) < len(pairs):
-        raise ValueError("a key twice")
-    return dict(pairs)
-
-
-def _no_number(text: str) -> NoReturn:
-    raise ValueError(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 
 from vlrl.config import PolicySection
+from vlrl.decoders import load_json
 from vlrl.learning.dataset import About, Recorded, about
 from vlrl.learning.examples import Example, check_fit, examples
 from vlrl.learning.reading import episodes
@@ -131,6 +131,6 @@ def _controls(sources: Sequence[Source]) -> Parts:
 def _told(path: Path) -> list[dict[str, Any]]:
     """The controls in meta/vlrl.json, which `vlrl demos` writes; [] without it."""
     try:
-        return list(json.loads((path / "meta" / "vlrl.json").read_text(encoding="utf-8"))["controls"])
+        return list(load_json(path / "meta" / "vlrl.json")["controls"])
     except (OSError, ValueError, KeyError):
         return []

@@ -6,7 +6,6 @@ Columns: `observation.state`, `observation.images.*` (PNG, or videos), `action`;
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from vlrl.decoders import load_json
 from vlrl.learning.pictures import Pictures
 from vlrl.types import Observation, UserError
 
@@ -72,7 +72,7 @@ def about(path: str | Path) -> About:
     """
     path = Path(path)
     try:
-        info = json.loads((path / "meta" / "info.json").read_text(encoding="utf-8"))
+        info = load_json(path / "meta" / "info.json")
         features, version = info["features"], str(info["codebase_version"])
         fps, count = float(info["fps"]), int(info["total_episodes"])
     except (OSError, ValueError, KeyError, TypeError):

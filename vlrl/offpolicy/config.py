@@ -14,6 +14,7 @@ from pydantic import Field
 
 from vlrl import registry
 from vlrl.config import DataSection
+from vlrl.decoders import DecodeError, load_yaml
 from vlrl.strict import Change, Component, Count, Plugin, Rate, Section, check_options, load_as
 from vlrl.types import UserError
 
@@ -107,7 +108,7 @@ def dump(config: OffPolicyConfig) -> str:
 def learned_off_policy(run: Path) -> bool:
     """Whether a run folder's config.yaml is one of these, and not of `vlrl train`."""
     try:
-        values = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        values = load_yaml(run / "config.yaml")
+    except (OSError, DecodeError):
         return False
     return isinstance(values, dict) and "agent" in values

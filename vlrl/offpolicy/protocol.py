@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from vlrl import log
+from vlrl.decoders import load_json
 from vlrl.offpolicy.config import OffPolicyConfig
 from vlrl.offpolicy.properties import Properties, properties
 from vlrl.offpolicy.transitions import Replay
@@ -74,7 +75,7 @@ def told(out: Path, results: Mapping[str, Mapping[str, float]]) -> dict[str, flo
     path = out / FILE
     if not path.is_file():
         return {}
-    kept = json.loads(path.read_text(encoding="utf-8"))
+    kept = load_json(path, finite=False)
     found, reached = kept["properties"], results["after"]["value"]
     said = {"given_episodes": found["episodes"], "behaviour_return": found["returns"],
             "state_coverage": found["coverage"], "action_entropy": found["entropy"]}  # fmt: skip

@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from vlrl.decoders import load_json
 from vlrl.offpolicy import icvf
 from vlrl.offpolicy.agent import About
 from vlrl.offpolicy.networks import Critics
@@ -49,7 +50,7 @@ def load(folder: str | Path, about: About) -> nn.Sequential:
     """
     folder = Path(folder)
     try:
-        told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        told = load_json(folder / "config.json", finite=False)
         if told.pop("model_type", None) != FAMILY:
             raise ValueError("another kind of model")
         shape = Shape(**told | {"names": tuple(told["names"])})

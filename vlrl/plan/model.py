@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vlrl.decoders import load_json
 from vlrl.plan.geometry import Geometry, from_config
 from vlrl.plan.published import MODELS
 from vlrl.types import UserError
@@ -74,7 +74,7 @@ def _pixels(folder: Path, geometry: Geometry) -> tuple[int, int]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        read = json.loads(file.read_text(encoding="utf-8"))
+        read = load_json(file, finite=False)
     except (OSError, ValueError) as error:
         raise UserError(f"policy.model: cannot read {file}: {error}") from None
     if not isinstance(read, dict):

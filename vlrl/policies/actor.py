@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from vlrl.decoders import load_json
 from vlrl.policies.actor_network import Actor, ActorShape
 from vlrl.types import Decision, Episode, Observation, Sample, UserError
 
@@ -96,7 +97,7 @@ def load_actor(folder: Path, *, seed: int, device: str = "cpu", key: str = "poli
         UserError: the folder holds something else.
     """
     try:
-        about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        about = load_json(folder / "config.json", finite=False)
         if about.pop("model_type") != FAMILY:
             raise ValueError("it is of another family")
         lists = {name: tuple(about.pop(name)) for name in ("controls", "low", "high", "names", "units")}

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from vlrl.decoders import load_json
 from vlrl.policies.actor_network import ActorShape
 from vlrl.types import Decision, Observation, UserError
 
@@ -59,7 +60,7 @@ def read(folder: Path, family: str, more: Sequence[str], key: str) -> tuple[Acto
         UserError: it tells of another family, or is no such description.
     """
     try:
-        about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        about = load_json(folder / "config.json", finite=False)
         if (found := about.pop("model_type")) != family:
             raise ValueError(f"it is of the family {found!r}")
         extra = {name: about.pop(name) for name in more}

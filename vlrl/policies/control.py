@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from vlrl.decoders import load_json
 from vlrl.policies.control_network import Network, Scorer, Shape
 from vlrl.policies.sampling import draw
 from vlrl.policies.streams import uniforms
@@ -191,7 +192,7 @@ def load_control(folder: Path, *, temperature: float, level: Level, seed: int, d
         UserError: the folder holds something else.
     """
     try:
-        about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        about = load_json(folder / "config.json", finite=False)
         about.pop("model_type")
         lists = {name: tuple(about.pop(name)) for name in ("controls", "low", "high")}
         lists |= {name: tuple(about.pop(name, ())) for name in ("names", "units", "pictures")}  # older ones have none

@@ -6,13 +6,13 @@ lerobot 0.6.1 imports and calls whatever class a checkpoint's processor files na
 
 from __future__ import annotations
 
-import json
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
 
+from vlrl.decoders import load_json
 from vlrl.types import UserError
 
 # Models whose chunk hangs on the observations of one call alone, and that run no code that comes with weights.
@@ -100,7 +100,7 @@ def _steps(about: dict[str, Any]) -> list[Any]:
 
 def _read(source: str, name: str) -> dict[str, Any]:
     try:
-        about = json.loads((Path(source) / name).read_text(encoding="utf-8"))
+        about = load_json(Path(source) / name, finite=False)
     except (OSError, ValueError) as error:
         raise UserError(
             f"policy.model: cannot read {name} of {source}, which lerobot's policies have: {str(error).splitlines()[0]}"

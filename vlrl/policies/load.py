@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import torch
@@ -11,6 +10,7 @@ from torch import nn
 
 from vlrl import engines
 from vlrl.config import PolicySection
+from vlrl.decoders import load_json
 from vlrl.paths import check_model
 from vlrl.policies import actor, arsq, control, corrected, flow, lerobot_files, residual, steered
 from vlrl.policies.codecs import CODECS
@@ -90,7 +90,7 @@ def bundled(model: str) -> str:
 def described(source: str) -> dict:
     """A local folder's config.json; {} for hub names, and where there is none to read."""
     try:
-        about = json.loads((Path(source) / "config.json").read_text(encoding="utf-8"))
+        about = load_json(Path(source) / "config.json", finite=False)
     except (OSError, ValueError):
         return {}
     return about if isinstance(about, dict) else {}
@@ -112,7 +112,7 @@ def _pretrained(source: str) -> tuple[nn.Module, object]:
 
         if not (folder / "adapter_model.safetensors").is_file():
             raise UserError(f"{source}: holds no adapter_model.safetensors; other forms of weights are not opened")
-        base = json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"]
+        base = load_json(folder / "adapter_config.json", finite=False)["base_model_name_or_path"]
         model, _ = _pretrained(base)
         return PeftModel.from_pretrained(model, source).merge_and_unload(), AutoProcessor.from_pretrained(source)
     check_architecture(source)
@@ -140,7 +140,7 @@ def check_architecture(source: str) -> None:
     if not file.is_file():
         raise UserError(f"policy.model: {source} holds no config.json: not a model in Hugging Face layout")
     try:
-        family = json.loads(file.read_text()).get("model_type")
+        family = load_json(file, finite=False).get("model_type")
     except (ValueError, AttributeError):
         raise UserError(f"policy.model: {file} is no JSON object") from None
     if family not in CODECS:

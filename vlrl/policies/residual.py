@@ -23,6 +23,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from vlrl.decoders import load_json
 from vlrl.policies.control import ControlPolicy, Level, load_control, weights_into
 from vlrl.policies.residual_base import OpenLoop, Plan
 from vlrl.policies.residual_network import Actor, Scorer, Size
@@ -172,7 +173,7 @@ def load_residual(folder: Path, *, temperature: float, level: Level, seed: int, 
     """
     base = load_control(folder / BASE, temperature=1.0, level=level, seed=seed, device=device)
     try:
-        about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        about = load_json(folder / "config.json", finite=False)
         about.pop("model_type")
         size = Size(**about)
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -5,7 +5,6 @@ A folder of one holds the network, and the flow's own folder as `base`.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vlrl.decoders import load_json
 from vlrl.policies import chunks as common
 from vlrl.policies.actor import ActorPolicy
 from vlrl.policies.actor_network import Actor, ActorShape
@@ -75,7 +75,7 @@ def load_steered(folder: Path, *, seed: int, device: str = "cpu") -> SteeredPoli
     """
     base = load_flow(folder / BASE, seed=seed, device=device)
     try:
-        about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        about = load_json(folder / "config.json", finite=False)
         bound, hidden, layers = float(about["bound"]), int(about["hidden"]), int(about["layers"])
         if not (0 < bound < math.inf and hidden > 0 and layers > 0):
             raise ValueError(f"bound {bound}, hidden {hidden}, layers {layers}: each must be above 0")

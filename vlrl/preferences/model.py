@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from vlrl import checkpoint, encoders
+from vlrl.decoders import load_json
 from vlrl.preferences.network import Ensemble, Shape
 from vlrl.types import Decision, Episode, Observation, Sample, Step, Turn, UserError
 
@@ -75,7 +76,7 @@ def load(folder: str | Path) -> PreferenceModel:
     """
     folder = Path(folder)
     try:
-        about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        about = load_json(folder / "config.json", finite=False)
         if about.pop("model_type", None) != FAMILY:
             raise ValueError("another kind of model")
         state, lists = about.pop("encoder_state"), {name: tuple(about.pop(name)) for name in ("names", "seen")}

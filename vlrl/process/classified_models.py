@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 from pathlib import Path
 from typing import Any
 
+from vlrl.decoders import load_json
 from vlrl.types import UserError
 
 PICTURES = "observation.images."
@@ -38,7 +38,7 @@ def load(model: str) -> tuple[Any, Sizes]:
 
 def _about(folder: Path) -> dict[str, Any]:
     try:
-        about = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        about = load_json(folder / "config.json", finite=False)
     except (OSError, ValueError) as error:
         raise UserError(f"process: classified: no reward model in {folder}: {error}") from None
     return about if isinstance(about, dict) else {}

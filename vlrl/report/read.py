@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vlrl.decoders import DecodeError, parse_json
 from vlrl.report.choose import choose, spread
 from vlrl.types import UserError
 
@@ -103,8 +103,8 @@ def read_object(path: Path, unreadable: dict[str, int]) -> Row:
 def parse_object(text: str) -> Row | None:
     """A JSON object with nan and infinities turned into None (browsers refuse them); None where it is not one."""
     try:
-        value = json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
+        value = parse_json(text, finite=False)
+    except DecodeError:
         return None
     return finite(value) if isinstance(value, dict) else None
 

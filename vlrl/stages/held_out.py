@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from vlrl.config import dump
+from vlrl.decoders import load_json
 from vlrl.log import write_text
 from vlrl.stages.plan import Plan
 from vlrl.stages.step import Step
@@ -37,4 +37,4 @@ def answered(plan: Plan, at_work: Calls, finished: Callable[[Step], bool]) -> di
 
 
 def read(file: Path) -> dict[str, Any]:
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return load_json(file, finite=False) if file.is_file() else {}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from vlrl.decoders import load_json
 from vlrl.earlier import check_same
 from vlrl.locks import hold_folder
 from vlrl.log import write_text
@@ -77,7 +78,7 @@ def _stoppable() -> Iterator[None]:
 
 def _state(step: Step) -> dict[str, Any]:
     file = step.beside(STATE)
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return load_json(file, finite=False) if file.is_file() else {}
 
 
 def _check(step: Step) -> None:

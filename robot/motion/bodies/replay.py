@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from robot.motion.body import Channel, Sensed
 from robot.robot import Signals
+from vlrl.decoders import load_json
 from vlrl.media import load_rgb
 from vlrl.system.clock import boottime
 from vlrl.types import UserError
@@ -84,7 +84,7 @@ class Replay:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
+        return dict(load_json(file))
     except (OSError, ValueError) as error:
         raise UserError(f"robot.data: {file} cannot be read ({error}): is it a LeRobotDataset v3?") from None
 

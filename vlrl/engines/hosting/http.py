@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vlrl.decoders import parse_json
 from vlrl.engines.hosting.batching import Writer
 from vlrl.engines.hosting.replies import reply
 from vlrl.engines.hosting.requests import Chat, Completions, RequestError, read
@@ -123,7 +124,7 @@ class Handler(HttpHandler):
         parts: list[bytes] = []
         self.read_body(parts.append, LARGEST)
         try:
-            body = json.loads(b"".join(parts), parse_constant=_refuse_constant)
+            body = parse_json(b"".join(parts))
         except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict):
@@ -136,7 +137,3 @@ class Handler(HttpHandler):
 
 def _error(message: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": "invalid_request_error"}}
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")

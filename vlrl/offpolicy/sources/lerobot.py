@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from vlrl.decoders import load_json
 from vlrl.methods import method
 from vlrl.offpolicy.recorded import Keep, OnBad, Recording, closed, gather, until
 from vlrl.offpolicy.transitions import Transitions
@@ -91,7 +91,7 @@ def _person(frames: Columns, count: int) -> np.ndarray | None:
 
 
 def _features(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "meta" / "info.json").read_text(encoding="utf-8"))["features"]
+    return load_json(folder / "meta" / "info.json")["features"]
 
 
 def _episodes(folder: Path, names: list[str], count: int) -> Iterator[tuple[int, Columns]]:

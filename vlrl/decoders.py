@@ -1,0 +1,193 @@
+"""JSON and YAML from outside: limits on size, depth and aliases, no key twice, every mistake in one line.
+
+Whatever the product reads that somebody else may have written (data rows, requests, answers of servers, configurations,
+run folders) is decoded here. `tests/vlrl/test_decoders.py` holds the sources to it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+MAX_DEPTH = 100  # of lists and mappings within each other
+MAX_JSON = 2**31  # bytes
+MAX_YAML = 2**18  # characters; pure Python reads about 100,000 a second
+MAX_NODES = 100_000  # of a YAML with its aliases written out
+BRACKETS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+OTHERS = bytes(set(range(256)) - set(BRACKETS))
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+FLOAT = re.compile(
+    r"^[-+]?(?:\d[\d_]*\.?[\d_]*(?:[eE][-+]?\d+)|\d[\d_]*\.[\d_]*|\.\d+(?:[eE][-+]?\d+)?|\.(?:inf|nan))$"
+)
+
+
+class DecodeError(ValueError):
+    """What is wrong with a text, in one line."""
+
+
+def parse_json(text: str | bytes, *, finite: bool = True, max_size: int = MAX_JSON) -> Any:
+    """The value of a JSON text in UTF-8.
+
+    Args:
+        finite: refuse NaN, Infinity and numbers too large for a float. False where what reads a number checks it,
+            and for our own logs, which may hold them.
+        max_size: bytes.
+
+    Raises:
+        DecodeError: it is no JSON, is too large or too deep, has a key twice, or text that is no valid Unicode.
+    """
+    try:
+        data = text.encode("utf-8") if isinstance(text, str) else bytes(text)
+        if len(data) > max_size:
+            raise DecodeError(f"{len(data):,} bytes: at most {max_size:,}")
+        decoded = text if isinstance(text, str) else data.decode("utf-8")
+        _check_depth(data)
+        constant, number = (_refuse_constant, _parse_finite) if finite else (None, None)
+        value = json.loads(decoded, object_pairs_hook=_unique, parse_constant=constant, parse_float=number)
+        if SURROGATE.search(decoded):
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeError as error:
+        problem = "half a surrogate pair" if isinstance(error, UnicodeEncodeError) else "not UTF-8"
+        raise DecodeError(f"text that is no valid Unicode: {problem}") from None
+    except ValueError as error:
+        raise DecodeError(str(error)) from None
+    return value
+
+
+def load_json(file: Path, *, finite: bool = True) -> Any:
+    """What a JSON file holds, as `parse_json`.
+
+    Raises:
+        OSError: it cannot be read.
+        DecodeError: as `parse_json`.
+    """
+    if (size := file.stat().st_size) > MAX_JSON:
+        raise DecodeError(f"{size:,} bytes: at most {MAX_JSON:,}")
+    return parse_json(file.read_bytes(), finite=finite)
+
+
+def parse_yaml(text: str, source: str | Path) -> Any:
+    """The value of a YAML text. Aliases count as what they stand for, and floats may be written as 1e-6.
+
+    Args:
+        source: what the text is called in an error, before the line's number.
+
+    Raises:
+        DecodeError: `source:line: ...`; it is no YAML, is too large or too deep, or has a key twice.
+    """
+    if len(text) > MAX_YAML:
+        raise DecodeError(f"{source}:1: no valid YAML: {len(text):,} characters: at most {MAX_YAML:,}")
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.reader.ReaderError as error:
+        line, problem = text.count("\n", 0, error.position) + 1, error.reason
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        problem = " ".join(filter(None, [error.context, error.problem]))
+    raise DecodeError(f"{source}:{line}: no valid YAML: {' '.join(problem.split())}")
+
+
+def load_yaml(file: Path) -> Any:
+    """What a YAML file holds, as `parse_yaml`.
+
+    Raises:
+        OSError: it cannot be read.
+        DecodeError: as `parse_yaml`; it is not UTF-8.
+    """
+    with file.open("rb") as opened:
+        data = opened.read(4 * MAX_YAML + 1)  # a character is at most four bytes
+    try:
+        return parse_yaml(data.decode("utf-8"), file)
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"{file}: not UTF-8: {error.reason}") from None
+
+
+def _check_depth(data: bytes) -> None:
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return
+    outside = b"".join(data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
+    if max(accumulate(map(BRACKETS.__getitem__, outside.translate(None, OTHERS))), default=0) > MAX_DEPTH:
+        raise DecodeError(f"more than {MAX_DEPTH} lists and objects within each other")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise DecodeError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
+    return made
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise DecodeError(f"{name} is no JSON number")
+
+
+def _parse_finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise DecodeError(f"{text[:20]} is too large for a number")
+    return number
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 reads 1e-6 as text and lets the last of two equal keys win; people mean neither."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            problem = f"more than {MAX_DEPTH} lists and mappings within each other"
+            raise yaml.composer.ComposerError(None, None, problem, self.peek_event().start_mark)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None:
+            _check_size(node, {})
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in keys:
+                    problem = f"the key {key.value!r} stands twice"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                keys.add(key.value)
+        return super().construct_mapping(node, deep)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError, TypeError) as error:  # a date 2026-99-99, `!!int x`
+            raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from None
+
+
+def _check_size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    """Nodes below a node, each alias counted as what it stands for; `sizes`: of nodes already counted, 0 while so."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) in sizes:
+        if not sizes[id(node)]:
+            raise yaml.composer.ComposerError(None, None, "an alias within what it stands for", node.start_mark)
+        return sizes[id(node)]
+    sizes[id(node)] = 0
+    inner = [each for pair in node.value for each in pair] if isinstance(node, yaml.MappingNode) else node.value
+    size = 1 + sum(_check_size(each, sizes) for each in inner)
+    if size > MAX_NODES:
+        problem = f"more than {MAX_NODES:,} values, aliases counted as what they stand for"
+        raise yaml.composer.ComposerError(None, None, problem, node.start_mark)
+    sizes[id(node)] = size
+    return size
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+0123456789."))
