@@ -114,7 +114,8 @@ def constant_accuracy(task: str) -> str:
     golds = [play(loaded, sample, None, SPACES[0])[1] for sample in spread(samples, CONSTANTS)]
     if not all(isinstance(gold, str) for gold in golds):
         return ""
-    return f"{max(mean(play(loaded, sample, gold, SPACES[0])[0].correct for sample in samples) for gold in set(golds)):.3f}"
+    best = max(mean(play(loaded, sample, gold, SPACES[0])[0].correct for sample in samples) for gold in set(golds))
+    return f"{best:.3f}"
 
 
 def format_interval(measured: dict) -> str:
