@@ -1,8 +1,8 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup system demo test lint docs lock wheel clean
+.PHONY: help setup system demo test test-slow lint docs lock wheel clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:  ## make .venv with the pinned packages; EXTRAS=test,robot,sim for more
 	@scripts/setup.sh
@@ -13,8 +13,11 @@ system:  ## install the Debian packages that optional parts use
 demo: setup  ## train a tiny model on this machine and report
 	.venv/bin/vlrl demo
 
-test: setup system  ## run the tests; ARGS="-k jigsaw" to choose
+test: setup system  ## run the quick tests; ARGS="-k jigsaw" to choose
 	@scripts/test.sh $(ARGS)
+
+test-slow: setup system  ## run the tests that take long or race a clock
+	@SLOW=1 scripts/test.sh $(ARGS)
 
 lint: setup  ## check style and types
 	.venv/bin/ruff check .

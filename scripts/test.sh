@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
-# The tests: first all that may run side by side, one process a core, then those that race a clock, by themselves.
-# Arguments go to pytest both times: scripts/test.sh -k jigsaw
+# The tests. By default those that are quick: side by side, one process a core. With SLOW=1 all others: the slow ones side
+# by side, then those that race a clock, by themselves. Arguments go to pytest: scripts/test.sh -k jigsaw
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" # the processes share the cores
 
-together=0 alone=0
-.venv/bin/python -m pytest -m "not alone" --numprocesses auto --dist loadfile "$@" || together=$?
-.venv/bin/python -m pytest -m alone "$@" || alone=$?
-case "$together $alone" in # 5: nothing was chosen
-"0 5" | "5 0") exit 0 ;;
-"0 "*) exit "$alone" ;;
-*) exit "$together" ;;
-esac
+codes=()
+run() { # a group of tests; 5: nothing was chosen
+    local code=0
+    .venv/bin/python -m pytest "$@" || code=$?
+    codes+=("$code")
+}
+if [ -z "${SLOW:-}" ]; then
+    run -m "not slow and not alone" --numprocesses auto --dist loadfile "$@"
+else
+    run -m "slow and not alone" --numprocesses auto --dist loadfile "$@"
+    run -m alone "$@"
+fi
+for code in "${codes[@]}"; do
+    if [ "$code" != 0 ] && [ "$code" != 5 ]; then exit "$code"; fi
+done

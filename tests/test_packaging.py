@@ -15,6 +15,8 @@ import pytest
 
 import vlrl
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 SMALL = ["train.steps=1", "train.prompts=2", "train.group_size=2", "eval.samples=4"]

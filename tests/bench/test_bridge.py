@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("lerobot")
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "bench"))  # scripts, not a package

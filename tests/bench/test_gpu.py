@@ -31,7 +31,7 @@ from vlrl.plan.geometry import from_config, parameters  # noqa: E402
 from vlrl.policies import graphs  # noqa: E402
 
 # peft asks transformers for what newer releases call otherwise
-pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.*:FutureWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.*:FutureWarning")]
 CPU = torch.device("cpu")
 
 

@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "bench"))  # scripts, not a package
 

@@ -17,6 +17,8 @@ from tasks.web.miniwob_gold import GOLD
 from vlrl.rollout import collect
 from vlrl.types import Decision, Episode, Frame, Turn, UserError
 
+pytestmark = pytest.mark.slow
+
 ONE_CLICK = ("click-test", "click-color", "focus-text")
 
 

@@ -16,6 +16,8 @@ import pytest
 
 from vlrl.parallel import World, here
 
+pytestmark = pytest.mark.slow
+
 _spec = importlib.util.spec_from_file_location("processes", Path(__file__).with_name("processes.py"))
 processes = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(processes)

@@ -27,7 +27,10 @@ tiny_steps = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(tiny_steps)
 Tiny = tiny_steps.Tiny
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")  # peft asks for it
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning"),
+]
 BF16 = torch.bfloat16
 
 

@@ -23,6 +23,8 @@ from vlrl.policies.streams import normals, uniforms
 from vlrl.policies.vlm import Reply
 from vlrl.types import Decision, Episode, Observation, Sample, Step, Turn, UserError
 
+pytestmark = pytest.mark.slow
+
 _spec = importlib.util.spec_from_file_location("processes", Path(__file__).with_name("processes.py"))
 processes = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(processes)

@@ -13,6 +13,8 @@ from vlrl.config import Config, load
 from vlrl.registry import find, options_of
 from vlrl.types import UserError
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 HELPER = Path(__file__).with_name("run_cli.py")
 APART = {

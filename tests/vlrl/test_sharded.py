@@ -18,6 +18,8 @@ from safetensors.torch import load_file
 from vlrl import config as configs
 from vlrl.types import UserError
 
+pytestmark = pytest.mark.slow
+
 _spec = importlib.util.spec_from_file_location("processes", Path(__file__).with_name("processes.py"))
 processes = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(processes)

@@ -15,6 +15,8 @@ from tasks.web import browser, capture, elements, page_list
 from vlrl import cli
 from vlrl.types import UserError
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 

@@ -11,6 +11,8 @@ import pytest
 
 from vlrl.engines import published
 
+pytestmark = pytest.mark.slow
+
 _spec = importlib.util.spec_from_file_location("processes", Path(__file__).parents[1] / "processes.py")
 processes = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(processes)

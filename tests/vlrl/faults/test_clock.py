@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 # An hour ahead or behind, another one with every look at it; monotonic clocks go on as they are.
 JUMPS = r"""

@@ -8,7 +8,11 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from vlrl import checkpoint
+
+pytestmark = pytest.mark.slow
 
 KILLS = 50
 CONFIG = {

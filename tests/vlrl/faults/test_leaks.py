@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import gc
 
+import pytest
+
 from tasks.gui_grounding import GuiGrounding
 from vlrl.config import PolicySection
 from vlrl.policies.load import load
 from vlrl.rollout import collect
+
+pytestmark = pytest.mark.slow
 
 
 def nodes() -> list:

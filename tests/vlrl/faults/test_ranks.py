@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 TRAIN = {"steps": 1000, "prompts": 2, "group_size": 2, "lr": 1e-6}
 
 

@@ -14,6 +14,8 @@ import pytest
 
 from vlrl import checkpoint
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 PATIENCE = 900  # seconds until a run counts as stuck, on a busy machine
 # What goes to files below SLOW_UNDER waits: 400 ms for a sync or a new name, 5 ms for a piece that is written.

@@ -19,7 +19,10 @@ from vlrl.interop.export import OWN, export, located
 from vlrl.policies.load import load
 from vlrl.types import Observation, UserError
 
-pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft asks for it
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
+]
 ELSEWHERE = Path(__file__).with_name("elsewhere.py")
 LORA = "policy.lora={rank: 2}"
 DTYPES = {"narrow": "bfloat16", "adapter": "float16", "adapter checkpoint": "float16"}  # an adapter's: as its base has

@@ -25,6 +25,8 @@ from vlrl.offpolicy.sac import Sac, Settings
 from vlrl.policies.load import load
 from vlrl.types import Episode, Observation, Sample, UserError
 
+pytestmark = pytest.mark.slow
+
 ROOT, HERE = Path(__file__).parents[3], Path(__file__).parent
 SMALL = Settings(hidden=8, cta_ratio=1, lr=0.01)
 
