@@ -189,8 +189,8 @@ class Link:
         return _closed(connection.protocol.close_exc)
 
     async def _watch(self, connection: ClientConnection, dialect: Dialect) -> str:
-        """Asks for a word, and sees whether any comes."""
-        while time.monotonic() - self._heard < self._silence:
+        """Asks for a word, and sees whether any comes. While this process stood still it could hear none."""
+        while (began := time.monotonic()) - self._heard < self._silence:
             with contextlib.suppress(TimeoutError):  # what is on its way fills the line
                 async with asyncio.timeout(self._silence / 4):
                     if said := dialect.ping():
@@ -198,6 +198,9 @@ class Link:
                     else:
                         (await connection.ping()).add_done_callback(self._ponged)
             await asyncio.sleep(self._silence / 4)
+            late = time.monotonic() - began - self._silence / 2  # the longest that a round takes
+            if late > 0:
+                self._heard = min(time.monotonic(), self._heard + late)
         connection.transport.abort()
         return f"not a word for {self._silence:g} s"
 

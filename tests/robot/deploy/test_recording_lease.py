@@ -86,6 +86,10 @@ def test_a_finisher_that_outlives_its_run_keeps_the_data_set_to_itself(recorded,
     """The out-of-memory killer takes the run alone: what comes after must not mix with the finisher or repeat it."""
     run = recorded(tmp_path)
     pid = child_finisher(run)
+    lease = tmp_path / ".data.lease"
+    while f'"pid": {pid},' not in lease.read_text():  # until then it is the run's, which the error names
+        assert run.process.poll() is None, "the finisher never signed the lease"
+        time.sleep(0.02)
     run.process.kill()
     run.process.wait()
     run.process.stdout.close()
