@@ -23,6 +23,7 @@ from robot.motion.line import Line
 from robot.motion.loop import LostError, told
 from robot.motion.messages import read
 from robot.motion.pictures import Pictures
+from robot.motion.scope import move_to_scope
 from robot.motion.service import Service
 from robot.motion.signals import ENDING, EndError, Signals
 from robot.motion.watch import prioritise
@@ -45,6 +46,7 @@ def main(line: Line, memory: Pictures) -> int:
         how = safety.at_fault or getattr(body, "at_fault", "hold")
         if not getattr(body, "simulated", False):
             guardian = Guardian(body, how, HANG_S, line.close)
+            print(f"guardian: {move_to_scope(guardian.pid)}", file=sys.stderr, flush=True)
         body.connect()
         Service(line, memory, body, safety, guardian, prioritise(body)).run(signals)
     except EndError as error:
