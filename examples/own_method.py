@@ -5,10 +5,12 @@ python examples/own_method.py
 
 import vlrl
 from vlrl.advantages import group_means
+from vlrl.methods import method
 
 SMALL = {"train.steps": 12, "train.prompts": 8, "eval.every": None, "eval.samples": 128}
 
 
+@method
 def hard_first(rollouts, advantage, *, hardness: float = 1.0):
     """The reward less its group's mean, counted the more the lower that mean is beside the step's best one. -> [B]"""
     means = group_means(rollouts.reward, rollouts.group)

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
+from vlrl.plugins import check_module
 from vlrl.types import UserError
 
 
@@ -67,6 +68,7 @@ def resolve(name: str) -> str:
     if not colon and name in _ROBOTS:
         return _ROBOTS[name].target
     if module and attribute.isidentifier():
+        check_module("robot", name, "robot")
         return name
     near = get_close_matches(name, _ROBOTS, 1)
     meant = f"did you mean {near[0]!r}?" if near else f"must be one of {', '.join(_ROBOTS)}, or my_module:MyRobot"

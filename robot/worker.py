@@ -5,7 +5,6 @@ Started as `python -m robot.worker PIPE MEMORY` with two inherited file descript
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import sys
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from robot.robot import Robot, Simulator, Snapshot
 from robot.shared import Shared
 from robot.video import Film
 from robot.wire import pack, unpack
+from vlrl.plugins import load_plugin
 from vlrl.types import UserError
 
 Arrays = Mapping[str, np.ndarray]
@@ -96,11 +96,7 @@ def find(name: str) -> type[Robot]:
     Raises:
         UserError: there is none.
     """
-    module, _, attribute = name.partition(":")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"robot: cannot find {name!r}: {error}") from None
+    return load_plugin("robot", name, "robot")
 
 
 def made(name: str, options: Mapping[str, Any]) -> Robot:

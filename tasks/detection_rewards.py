@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from importlib import import_module
 from itertools import pairwise
 
 from rewards import matching, vision_r1, vlm_r1
 from rewards.boxes import Object
 from tasks.base import check
-from vlrl.types import UserError
+from vlrl.plugins import load_plugin
 
 Objects = Sequence[Object]
 Thresholds = tuple[float, ...]
@@ -66,7 +65,4 @@ def find(name: str) -> Reward:
     check(bool(known), "reward", name, f"one of {', '.join(REWARDS)}, or my_module:function")
     if not colon:
         return REWARDS[name]
-    try:
-        return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"task.reward: cannot find {name!r}: {error}") from None
+    return load_plugin("detection reward", name, "task.reward")

@@ -19,7 +19,7 @@ PACKAGES = ("vlrl", "tasks", "rewards", "robot")
 LAYERS = {
     **dict.fromkeys(("vlrl.types", "vlrl.spelling", "vlrl.decoders"), ()),
     **{name: (name,) for name in ("vlrl.system", "vlrl.http_server")},
-    **dict.fromkeys(("vlrl.credentials", "vlrl.media"), ("vlrl.types",)),
+    **dict.fromkeys(("vlrl.credentials", "vlrl.media", "vlrl.plugins"), ("vlrl.types",)),
     "vlrl.leases": ("vlrl.decoders", "vlrl.types"),
     "vlrl.locks": ("vlrl.decoders", "vlrl.leases", "vlrl.types"),
     "vlrl.bundled": ("vlrl.spelling",),
@@ -34,11 +34,13 @@ LAYERS = {
         "vlrl.leases",
         "vlrl.locks",
         "vlrl.media",
+        "vlrl.plugins",
         "vlrl.types",
         "vlrl.strict",
         "vlrl.system",
     ),
-    "tasks": ("tasks", "rewards", "robot", "vlrl.decoders", "vlrl.locks", "vlrl.media", "vlrl.types", "vlrl.system"),
+    "tasks": ("tasks", "rewards", "robot", "vlrl.decoders", "vlrl.locks", "vlrl.media", "vlrl.plugins", "vlrl.types",
+              "vlrl.system"),
 }
 FINDERS = ("vlrl.commands", "vlrl.registry")  # they look up tasks and robots by name while running
 MAX_DEPTH = 5

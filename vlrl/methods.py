@@ -49,16 +49,24 @@ class Method:
 
 
 def method(
-    *, needs: tuple[Need, ...] = (), level: Level = "sequence", source: str = "", lacks: tuple[Need, ...] = (),
-    vanishes: bool = False, check: Callable[[Mapping[str, Any]], None] | None = None,
-) -> Callable[[T], T]:  # fmt: skip
-    """Marks a function or class as a plug-in and states its needs and its source (paper, equation or repository)."""
+    function: Callable | None = None, /, *, needs: tuple[Need, ...] = (), level: Level = "sequence", source: str = "",
+    lacks: tuple[Need, ...] = (), vanishes: bool = False, check: Callable[[Mapping[str, Any]], None] | None = None,
+) -> Callable:  # fmt: skip
+    """Marks a function or class as a plug-in and states its needs and its source (paper, equation or repository).
+
+    Written bare, `@method`, or with arguments, `@method(source="...")`.
+    """
 
     def mark(target: T) -> T:
         target.method = Method(needs, level, source, lacks, vanishes, check)
         return target
 
-    return mark
+    return mark if function is None else mark(function)
+
+
+def is_method(target: object) -> bool:
+    """Whether a function or class carries `@method`, its own or that of a class it extends."""
+    return isinstance(getattr(target, "method", None), Method)
 
 
 def of(target: object) -> Method:

@@ -10,7 +10,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from vlrl import interactions, methods, parts
+from vlrl import interactions, methods, parts, plugins
 from vlrl.config import Config, DataSection
 from vlrl.interactions import every
 from vlrl.strict import Component, check_options, suggest
@@ -46,7 +46,7 @@ def names(kind: str) -> dict[str, Any]:
         inner = [f"{home}.{part.name}" for part in pkgutil.iter_modules(getattr(whole, "__path__", ()))]
         for module in (whole, *map(importlib.import_module, inner)):
             own = vars(module).items()
-            found |= {n: v for n, v in own if isinstance(getattr(v, "method", None), methods.Method) and n.islower()}
+            found |= {n: v for n, v in own if methods.is_method(v) and n.islower()}
     return found
 
 
@@ -79,7 +79,7 @@ def find(kind: str, name: str, path: str = "") -> Any:
     """A plug-in by its name, or `my_module:thing` from anywhere on the Python path.
 
     Raises:
-        UserError: nothing of that name, with the nearest right one.
+        UserError: nothing of that name, with the nearest right one; an object of another shape than its kind's.
     """
     module_name, colon, attribute = (MIXTURES.get(name, name) if kind == "task" else name).partition(":")
     if kind == "task" and not colon:
@@ -92,10 +92,22 @@ def find(kind: str, name: str, path: str = "") -> Any:
         if name not in known:
             raise UserError(f"{path or kind}: unknown name {name!r}{suggest(name, list(known))}")
         return known[name]
-    try:
-        return getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:  # the last two: `:thing`, `..module:thing`
-        raise UserError(f"{path or kind}: cannot find {name!r}: {error}") from None
+    target_name = f"{module_name}:{attribute}"
+    if kind not in HOMES:
+        return plugins.load_plugin(kind, target_name, path or kind)
+    target = plugins.load_object(target_name, path or kind)
+    _check_method(kind, target, name, path or kind)
+    return target
+
+
+def _check_method(kind: str, target: Any, name: str, path: str) -> None:
+    """UserError where `target` carries no `@method`, or is a built-in method of another kind."""
+    if plugins.is_foreign(target) or not methods.is_method(target):
+        problem = plugins.describe_object(target, name)
+        raise UserError(f"{path}: {problem}: decorate a method with @vlrl.methods.method (docs/guides/own_method.md)")
+    for other, homes in HOMES.items():
+        if other != kind and any(f"{target.__module__}.".startswith(f"{home}.") for home in homes):
+            raise UserError(f"{path}: {name!r} is a method of the kind {other!r}, not {kind!r}: `vlrl list methods`")
 
 
 def options_of(target: Any) -> dict[str, tuple[Any, Any]]:

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from vlrl import registry
 from vlrl.decoders import parse_json
 from vlrl.scoring import one_line
+from vlrl.plugins import load_object, load_plugin
 from vlrl.strict import Component, Section, check_options, explain, suggest
 from vlrl.types import Decision, Episode, Frame, Observation, Sample, Score, Step, Turn, UserError, plain
 
@@ -113,9 +114,9 @@ def _scorer(name: str) -> Scorer:
         return partial(_reward_row, rewards[name])
     if ":" not in name and name not in tasks:
         raise UserError(f"unknown task or reward {name!r}{suggest(name, [*tasks, *rewards])}")
-    target = registry.find("task", name)
-    if not inspect.isclass(target):
-        return partial(_reward_row, target)
+    if ":" in name and not inspect.isclass(load_object(name, "task")):
+        return partial(_reward_row, load_plugin("reward", name, "reward"))
+    registry.find("task", name)
 
     @lru_cache(maxsize=64)
     def task_with(options: str) -> Any:

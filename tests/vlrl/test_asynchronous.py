@@ -24,6 +24,7 @@ MODULE = """
     import dataclasses, threading
     from tasks.base import SingleTurn
     from tasks.gui_grounding import GuiGrounding
+    from vlrl.methods import method
     from vlrl.rollout import collect
     from vlrl.samplers.shuffled import Shuffled
     from vlrl.types import Step
@@ -41,12 +42,14 @@ MODULE = """
         return float(sum(p.detach().double().sum() for p in policy.model.parameters()))
 
 
+    @method
     def watching(policy, task, samples, group_size, step, **act):
         weights[step] = sum_of(policy)
         assert task.stage == step
         return collect(policy, task, samples, group_size, **act)
 
 
+    @method
     def meeting(policy, task, samples, group_size, step, **act):
         flags(began, step).set()
         if step:
@@ -88,6 +91,7 @@ MODULE = """
             order.append("observe")
 
 
+    @method
     class Hook:
         def __init__(self, policy, task, updater, seed):
             self.policy = policy

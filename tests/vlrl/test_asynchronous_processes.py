@@ -26,6 +26,7 @@ launch, ended, rows = processes.launch, processes.ended, processes.rows
 MODULE = """
 import os, signal, time
 from pathlib import Path
+from vlrl.methods import method
 from vlrl.types import Step, UserError
 
 SECOND = os.environ.get("RANK") == "1"
@@ -71,6 +72,7 @@ class Stuck(Mixed):
         return Endless(sample) if SECOND and self.stage else TwoTurns(sample)
 
 
+@method
 class Killed:
     '''Kills every process after a step.'''
 

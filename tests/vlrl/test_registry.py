@@ -16,10 +16,14 @@ from vlrl.types import UserError
 
 KINDS = ["task", *registry.HOMES]
 OWN = """
+from vlrl.methods import method
+
+@method
 class Fancy:
     def __init__(self, n, seed, *, heat: float = 1.0):
         self.n, self.seed, self.heat = n, seed, heat
 
+@method(source="")
 def doubled(rollouts, advantage, *, factor: float):
     return factor * advantage
 """

@@ -112,7 +112,9 @@ def test_a_checkpoint_goes_on_in_parts_or_whole(before, after, finished, launch,
 
 NOT_FINITE = """
 import torch
+from vlrl.methods import method
 
+@method
 def broken(now, batch):
     \"\"\"Not finite where a completion of the second process is among the rows.\"\"\"
     from vlrl.parallel import here
@@ -133,7 +135,9 @@ def test_a_loss_that_is_not_finite_in_one_process_holds_up_none(kind, launch, tm
 
 HOLDS = """
 from pathlib import Path
+from vlrl.methods import method
 
+@method
 class Holds:
     \"\"\"Writes how many numbers of a moment this process has, behind each update.\"\"\"
 

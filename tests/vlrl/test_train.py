@@ -32,6 +32,7 @@ PATIENCE = 300  # seconds until a run counts as stuck, on a busy machine
 MODULE = '''
 import torch
 from tasks.gui_grounding import GuiGrounding
+from vlrl.methods import method
 from vlrl.types import Score
 
 
@@ -48,6 +49,7 @@ class Lengthy(GuiGrounding):
         return Score({"hit": hit * (1 - self.stage / 100), "format": len(episode.completion) / 10}, hit)
 
 
+@method
 def nan_loss(now, batch):
     return now.logprobs * float("nan")
 
@@ -55,6 +57,7 @@ def nan_loss(now, batch):
 steps = 0
 
 
+@method
 def nan_once(now, batch):
     global steps
     steps += 1

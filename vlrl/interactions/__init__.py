@@ -25,7 +25,7 @@ Find = Callable[[str, str], Any]
 
 def takes_turns(config: Config, find: Find) -> bool:
     """Whether the task's episodes may have several turns: it makes environments of its own, and not for one turn."""
-    one = find("task", "tasks.base:Task").environment
+    one = find("task base", "tasks.base:Task").environment
     return any(
         getattr(find("task", task.name), "environment", one) is not one and task.options.get("turns") != 1
         for _, task in tasks_of(config.task)

@@ -102,7 +102,7 @@ def made_task(name: str, options: str, data: str) -> Any:
     """The task; options and data as JSON."""
     given = parse_json(options)
     section = argparse.Namespace(task=Component(**{**given, "name": name}), data=DataSection(**parse_json(data)))
-    made, one = registry.make_task(section), registry.find("task", "tasks.base:Task")
+    made, one = registry.make_task(section), registry.find("task base", "tasks.base:Task")
     if getattr(type(made), "environment", None) is not one.environment and given.get("turns") != 1:
         raise UserError(f"task: {name!r} takes several turns: other trainers' rewards see one completion")
     return made

@@ -105,7 +105,7 @@ def found(name: str) -> Callable[..., Any]:
 
     if ":" not in name:
         raise UserError(f"process: trl: rewards: {name!r}: name a function as my_module:function")
-    function = registry.find("process", name, "process: trl: rewards")
+    function = registry.find("TRL reward", name, "process: trl: rewards")
     kinds = {each.kind for each in inspect.signature(function).parameters.values()} if callable(function) else set()
     if inspect.Parameter.VAR_KEYWORD not in kinds:
         raise UserError(f"process: trl: rewards: {name} takes no **columns, which TRL's reward functions do")

@@ -49,7 +49,7 @@ class TemporalContrast:
         if ":" not in bonus:
             raise UserError(f"rollouts.bonus: {bonus!r}: write module:function")
         self.seed, self.accuracy, self.options = seed, accuracy, {"bonus": amount, "ratio": ratio}
-        self.bonus: Callable[..., list[float]] = registry.find("rewards", bonus, "rollouts.bonus")
+        self.bonus: Callable[..., list[float]] = registry.find("bonus", bonus, "rollouts.bonus")
         self.metrics: dict[str, float] = {}
 
     def __call__(

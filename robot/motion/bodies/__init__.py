@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from robot.motion.body import Body
+from vlrl.plugins import load_plugin
 from vlrl.strict import suggest
 from vlrl.types import UserError
 
@@ -44,7 +44,4 @@ def _find(target: str) -> Any:
     module, colon, attribute = target.partition(":")
     if not (colon and module and attribute.isidentifier()):
         raise UserError(f"robot.name: unknown body {target!r}{suggest(target, [*BODIES, 'my_module:MyBody'])}")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"robot.name: cannot find {target!r}: {error}") from None
+    return load_plugin("body", target, "robot.name")

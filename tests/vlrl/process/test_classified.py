@@ -94,7 +94,7 @@ def test_other_pictures_are_refused(own, played, size):
 
 @pytest.mark.parametrize(
     ("model", "problem"),
-    [("nowhere", "no reward model in nowhere"), ("json:JSONDecoder", "without compute_reward"),
+    [("nowhere", "no reward model in nowhere"), ("json:JSONDecoder", "needs a class with the methods compute_reward"),
      ("json:nothing", "cannot find 'json:nothing'")],
 )  # fmt: skip
 def test_a_missing_model_is_named(model, problem):

@@ -1,0 +1,114 @@
+"""Imports what a user names as `module:name`, and checks that it has the shape which its kind is called with."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from vlrl.types import UserError
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A class with these methods; without methods, a function that takes `arguments` positional arguments."""
+
+    guide: str
+    methods: tuple[str, ...] = ()
+    arguments: int | None = None  # None: any
+
+    @property
+    def need(self) -> str:
+        """What to write, for a message."""
+        if self.methods:
+            return f"a class with the methods {', '.join(self.methods)} ({self.guide})"
+        count = "" if self.arguments is None else f" of {self.arguments} arguments"
+        return f"a Python function{count} ({self.guide})"
+
+
+SHAPES = {
+    "task": Shape("docs/guides/own_task.md", ("samples", "score", "gold")),
+    "task base": Shape("docs/guides/own_task.md", ("environment", "reward")),
+    "reward": Shape("docs/guides/own_reward.md"),
+    "bonus": Shape("docs/video.md", arguments=2),
+    "detection reward": Shape("docs/detection.md", arguments=3),
+    "TRL reward": Shape("docs/interop.md"),
+    "reward model": Shape("docs/methods.md", ("compute_reward",)),
+    "judges": Shape("docs/judges.md", ("ask",)),
+    "encoder": Shape("docs/methods.md", ("encode",)),
+    "embedder": Shape("docs/open_answer.md", ("embed",)),
+    "engine": Shape("docs/engines.md", ("generate", "publish", "close")),
+    "robot": Shape("docs/guides/own_robot.md", ("home", "observe", "move", "signals", "close")),
+    "body": Shape("docs/motion.md", ("connect", "begin", "sense", "send", "rest", "close")),
+}
+
+
+def load_object(name: str, path: str) -> Any:
+    """The object that `module:name` names.
+
+    Raises:
+        UserError: it cannot be imported.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError, TypeError) as error:  # the last two: `:thing`, `..module:thing`
+        raise UserError(f"{path}: cannot find {name!r}: {error}") from None
+
+
+def load_plugin(kind: str, name: str, path: str) -> Any:
+    """The object that `module:name` names, of the shape of its kind in SHAPES.
+
+    Raises:
+        UserError: it cannot be imported; it has another shape.
+    """
+    target = load_object(name, path)
+    check_shape(SHAPES[kind], target, name, path)
+    return target
+
+
+def check_shape(shape: Shape, target: Any, name: str, path: str) -> None:
+    """UserError where `target` is of another shape, or comes from the standard library."""
+    if is_foreign(target) or not _fits(shape, target):
+        raise UserError(f"{path}: {describe_object(target, name)}: needs {shape.need}")
+
+
+def check_module(kind: str, name: str, path: str) -> None:
+    """UserError where `module:name` is of the standard library; imports nothing, so no simulator."""
+    if _is_standard(name.partition(":")[0]):
+        raise UserError(f"{path}: {name!r} is of Python's standard library: needs {SHAPES[kind].need}")
+
+
+def is_foreign(target: Any) -> bool:
+    """Whether an object is one of the standard library's, or no function, class or callable object."""
+    return not callable(target) or _is_standard(_module_of(target))
+
+
+def describe_object(target: Any, name: str) -> str:
+    """Name, type and module of an object, for a message."""
+    return f"{name!r} is a {type(target).__name__} of the module {_module_of(target)}"
+
+
+def _is_standard(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names
+
+
+def _module_of(target: Any) -> str:
+    owner = target if inspect.isclass(target) or inspect.isroutine(target) else type(target)
+    return owner.__module__ or "builtins"
+
+
+def _fits(shape: Shape, target: Any) -> bool:
+    if shape.methods:
+        return inspect.isclass(target) and all(method in dir(target) for method in shape.methods)
+    if inspect.isclass(target):
+        return False
+    try:
+        signature = inspect.signature(target)
+        if shape.arguments is not None:
+            signature.bind(*[None] * shape.arguments)
+    except (TypeError, ValueError):
+        return False
+    return True
