@@ -39,8 +39,17 @@ LAYERS = {
         "vlrl.strict",
         "vlrl.system",
     ),
-    "tasks": ("tasks", "rewards", "robot", "vlrl.decoders", "vlrl.locks", "vlrl.media", "vlrl.plugins", "vlrl.types",
-              "vlrl.system"),
+    "tasks": (
+        "tasks",
+        "rewards",
+        "robot",
+        "vlrl.decoders",
+        "vlrl.locks",
+        "vlrl.media",
+        "vlrl.plugins",
+        "vlrl.types",
+        "vlrl.system",
+    ),
 }
 FINDERS = ("vlrl.commands", "vlrl.registry")  # they look up tasks and robots by name while running
 MAX_DEPTH = 5

@@ -18,6 +18,7 @@ class Shape:
     guide: str
     methods: tuple[str, ...] = ()
     arguments: int | None = None  # None: any
+    factory: bool = False  # a function that makes the object fits as well
 
     @property
     def need(self) -> str:
@@ -35,7 +36,7 @@ SHAPES = {
     "bonus": Shape("docs/video.md", arguments=2),
     "detection reward": Shape("docs/detection.md", arguments=3),
     "TRL reward": Shape("docs/interop.md"),
-    "reward model": Shape("docs/methods.md", ("compute_reward",)),
+    "reward model": Shape("docs/methods.md", ("compute_reward",), factory=True),
     "judges": Shape("docs/judges.md", ("ask",)),
     "encoder": Shape("docs/methods.md", ("encode",)),
     "embedder": Shape("docs/open_answer.md", ("embed",)),
@@ -77,7 +78,8 @@ def check_shape(shape: Shape, target: Any, name: str, path: str) -> None:
 
 def check_module(kind: str, name: str, path: str) -> None:
     """UserError where `module:name` is of the standard library; imports nothing, so no simulator."""
-    if _is_standard(name.partition(":")[0]):
+    module, _, attribute = name.partition(":")
+    if attribute.isidentifier() and _is_standard(module):
         raise UserError(f"{path}: {name!r} is of Python's standard library: needs {SHAPES[kind].need}")
 
 
@@ -101,7 +103,7 @@ def _module_of(target: Any) -> str:
 
 
 def _fits(shape: Shape, target: Any) -> bool:
-    if shape.methods:
+    if shape.methods and not (shape.factory and inspect.isroutine(target)):
         return inspect.isclass(target) and all(method in dir(target) for method in shape.methods)
     if inspect.isclass(target):
         return False

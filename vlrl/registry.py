@@ -32,6 +32,12 @@ HOMES = {
     "judge": ("vlrl.preferences.judges",),
 }
 
+# options of plug-ins that name an object as `module:name` -> its kind
+OPTION_KINDS = {
+    "robot": "robot", "reward": "detection reward", "rewards": "TRL reward", "bonus": "bonus", "model": "reward model",
+    "judge": "judges", "encoder": "encoder", "embedder": "embedder",
+}  # fmt: skip
+
 # tasks made of others
 MIXTURES = {parts.MIXTURE: "vlrl.mixture:Mixture"}
 
@@ -180,15 +186,15 @@ def check(config: Config, source: str) -> None:
         UserError: the key's path and the alternative.
     """
     try:
-        _check_options("task", config.task, "task")
+        check_component("task", config.task, "task")
         for path, task in parts.tasks_of(config.task):
-            _check_options("task", task, path)
-        _check_needs(config, _check_options("sampler", config.sampler, "sampler"), config.sampler, "sampler")
-        _check_needs(config, _check_options("rollouts", config.rollouts, "rollouts"), config.rollouts, "rollouts")
-        _check_options("weighing", config.weighing, "weighing")
+            check_component("task", task, path)
+        _check_needs(config, check_component("sampler", config.sampler, "sampler"), config.sampler, "sampler")
+        _check_needs(config, check_component("rollouts", config.rollouts, "rollouts"), config.rollouts, "rollouts")
+        check_component("weighing", config.weighing, "weighing")
         for kind in ("process", "shaping", "advantages", "replay", "losses", "hooks"):
             for i, component in enumerate(getattr(config, kind)):
-                _check_needs(config, _check_options(kind, component, f"{kind}.{i}"), component, f"{kind}.{i}")
+                _check_needs(config, check_component(kind, component, f"{kind}.{i}"), component, f"{kind}.{i}")
         for problem in every.problems(config, find):
             raise UserError(problem)
         if config.train.minibatches > config.train.prompts:
@@ -199,9 +205,20 @@ def check(config: Config, source: str) -> None:
         raise UserError(f"{source}: losses: at least one term is needed")
 
 
-def _check_options(kind: str, component: Component, path: str) -> Any:
+def check_component(kind: str, component: Component, path: str) -> Any:
+    """The plug-in that a component names, with options that it takes; objects that those name in turn are checked.
+
+    Raises:
+        UserError: there is none, it has no such option, or an option names an object of another shape.
+    """
     target = find(kind, component.name, f"{path}.name")
     check_options(component.options, options_of(target), path)
+    for option, inner in OPTION_KINDS.items():
+        value = component.options.get(option)
+        for each in value if isinstance(value, list | tuple) else [value]:
+            name = each.get("name") if isinstance(each, Mapping) else each
+            if isinstance(name, str):
+                plugins.check_module(inner, name, f"{path}.{option}")
     return target
 
 

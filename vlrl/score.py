@@ -14,8 +14,8 @@ from pydantic import Field, ValidationError
 
 from vlrl import registry
 from vlrl.decoders import parse_json
-from vlrl.scoring import one_line
 from vlrl.plugins import load_object, load_plugin
+from vlrl.scoring import one_line
 from vlrl.strict import Component, Section, check_options, explain, suggest
 from vlrl.types import Decision, Episode, Frame, Observation, Sample, Score, Step, Turn, UserError, plain
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from vlrl import registry
 from vlrl.config import DataSection
 from vlrl.decoders import DecodeError, load_yaml
-from vlrl.strict import Change, Component, Count, Plugin, Rate, Section, check_options, load_as
+from vlrl.strict import Change, Component, Count, Plugin, Rate, Section, load_as
 from vlrl.types import UserError
 
 Weight = Annotated[float, Field(allow_inf_nan=False)]
@@ -78,8 +78,7 @@ def load(path: str | Path, changes: Sequence[Change] = ()) -> OffPolicyConfig:
     named += [("source", each, f"offline.{i}") for i, each in enumerate(config.offline)]
     try:
         for kind, component, key in named:
-            target = registry.find(kind, component.name, f"{key}.name")
-            check_options(component.options, registry.options_of(target), key)
+            registry.check_component(kind, component, key)
         _check_sense(config)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None

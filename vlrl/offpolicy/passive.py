@@ -9,15 +9,14 @@ import numpy as np
 
 from vlrl import registry
 from vlrl.offpolicy.transitions import Transitions, concat
-from vlrl.strict import Component, check_options
+from vlrl.strict import Component
 from vlrl.types import UserError
 
 
 def check(named: Sequence[tuple[str, Component, str]], sources: Sequence[Component]) -> None:
     """UserError unless (kind, component, key) and the sources under `offline` exist and have such options."""
     for kind, component, key in [*named, *(("source", each, f"offline.{i}") for i, each in enumerate(sources))]:
-        target = registry.find(kind, component.name, f"{key}.name")
-        check_options(component.options, registry.options_of(target), key)
+        registry.check_component(kind, component, key)
 
 
 def read(task: Any, sources: Sequence[Component], seed: int) -> Transitions:

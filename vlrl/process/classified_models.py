@@ -23,7 +23,10 @@ def load(model: str) -> tuple[Any, Sizes]:
     if ":" in model:
         from vlrl import registry
 
-        return registry.find("reward model", model, "process: classified: model")(), {}
+        made = registry.find("reward model", model, "process: classified: model")()
+        if not hasattr(made, "compute_reward"):
+            raise UserError(f"process: classified: {model} gives an object without compute_reward(batch)")
+        return made, {}
     from vlrl import reward_model
 
     about = _about(Path(model))
