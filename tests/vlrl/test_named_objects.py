@@ -65,7 +65,7 @@ def test_every_kind_refuses_another_shape(kind, name):
 def test_a_method_of_another_kind_is_refused():
     """A task or an advantage named as a loss would fail at the first update."""
     for name in ("tasks.jigsaw:Jigsaw", "vlrl.advantages.mssr:BetaTracker", "own_objects:plain"):
-        with pytest.raises(UserError, match="@vlrl.methods.method|not 'losses'"):
+        with pytest.raises(UserError, match=r"@vlrl\.methods\.method|not 'losses'"):
             find("losses", name)
     with pytest.raises(UserError, match="a class with the methods samples, score, gold"):
         find("task", "own_objects:plain")
