@@ -67,7 +67,7 @@ easy tasks: a method that does nothing here may do much where groups seldom agre
 ## Add your own in 10 lines
 
 A method is a function of columns (`vlrl.types.Rollouts`, `Batch`); its keyword-only parameters are its options, typed
-and checked. Decorate it with `@method`, put it on the Python path and name it `module:function`. A test runs this block:
+and checked. Decorate it with `@method`, put it on the Python path, name it `module:function`. A test runs this block:
 
 ```python
 # my_methods.py
