@@ -20,8 +20,8 @@ def hard_first(rollouts, advantage, *, hardness: float = 1.0):
 
 def main() -> None:
     methods = {"grpo": {"name": "group", "std": "group"}, "own": {"name": "own_method:hard_first", "hardness": 2.0}}
-    for name, method in methods.items():
-        config = vlrl.load_config("gui_grounding", SMALL, {"advantages": [method], "out": f"runs/{name}"})
+    for name, advantage in methods.items():
+        config = vlrl.load_config("gui_grounding", SMALL, {"advantages": [advantage], "out": f"runs/{name}"})
         run = vlrl.train(config)
         after, silent = run.summary["after"], run.curve("zero_advantage")[1][-1]
         print(f"{name}: held out {after['value']:.2f} [{after['low']:.2f}, {after['high']:.2f}], {silent:.0%} silent")
