@@ -69,11 +69,16 @@ def answer(completion: str, truth: str, thinking: bool = True) -> float:
 
 
 def tracks(text: str, count: int = TRACKED) -> parse.Parsed:
-    """`count` boxes in a list, one for each frame. Reasons: those of `parse.literal` and `parse.box`; not_a_track."""
-    read = parse.literal(text)
+    """`count` boxes in a list, one for each frame: lists without a fence, as the paper reads them.
+
+    Line breaks count for nothing. Reasons: those of `parse.python_literal` and `parse.box`; not_a_track.
+    """
+    read = parse.python_literal(text.replace("\n", ""))
     if read.reason:
         return read
     if not isinstance(read.value, list) or len(read.value) != count:
+        return parse.Parsed(reason="not_a_track")
+    if not all(isinstance(each, list) for each in read.value):
         return parse.Parsed(reason="not_a_track")
     found = [parse.box(each) for each in read.value]
     reason = next((each.reason for each in found if each.reason), None)

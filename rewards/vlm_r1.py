@@ -41,7 +41,7 @@ def iou(
 ) -> float:
     """IoU of the answer's one box with `box`, in [0, 1]. `scale` is the size of the original / shown image (x, y).
 
-    0 where they overlap by `least` pixels or less, which are 1 in the paper's code for Qwen.
+    0 where they overlap by `least` pixels or less, which are 1 in the paper's code.
     """
     parsed = parse.answer(completion, thinking, partial(one_box, notation=notation))
     if parsed.reason or len(box) != 4:

@@ -126,7 +126,7 @@ def _scorer(name: str) -> Scorer:
 
 
 def _reward_row(reward: Callable[..., float], number: int, values: Mapping[str, Any]) -> dict[str, Any]:
-    inputs = check_options(_checked(RewardRow, values).inputs, _parameters(reward), "inputs")
+    inputs = check_options(_checked(RewardRow, values).inputs, _parameters(reward), "inputs", strict=True)
     try:
         return {"value": inspect.unwrap(reward)(**inputs)}  # wrapped, it would take what is malformed for wrong
     except (TypeError, ValueError) as error:  # right types, but for instance three numbers for a point

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from pydantic_core import to_json
 
 from vlrl import credentials
 from vlrl.bundled import config_file, nearest
@@ -171,17 +172,30 @@ def _fields(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
     return list(model.model_fields)
 
 
-def check_options(options: Mapping[str, Any], parameters: Mapping[str, tuple[Any, Any]], path: str) -> dict[str, Any]:
+def check_options(
+    options: Mapping[str, Any], parameters: Mapping[str, tuple[Any, Any]], path: str, strict: bool = False
+) -> dict[str, Any]:
     """Options against a signature's `{name: (annotation, default)}` -> typed values, defaults filled in.
+
+    Args:
+        strict: values come from rows of data: a text is no number and a bool no int. An int is a float, a list a tuple,
+            a mapping a dataclass.
 
     Raises:
         UserError: with the option's path.
     """
     if problem := credentials.problem(options, path):
         raise UserError(problem)
-    model = create_model("Options", __config__=ConfigDict(extra="forbid", strict=False), **parameters)
-    try:
-        checked = model.model_validate(dict(options))
+    model = create_model("Options", __config__=ConfigDict(extra="forbid", strict=strict), **parameters)
+    try:  # strict Python takes no list for a tuple, strict JSON does
+        checked = model.model_validate_json(_encode(options, path)) if strict else model.model_validate(dict(options))
     except ValidationError as error:
         raise UserError(explain(error, model, prefix=f"{path}.")) from None
     return {name: getattr(checked, name) for name in parameters}
+
+
+def _encode(options: Mapping[str, Any], path: str) -> bytes:
+    try:
+        return to_json(dict(options), inf_nan_mode="constants")
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON: {error}") from None

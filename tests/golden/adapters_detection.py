@@ -42,8 +42,8 @@ def _scale(inputs: Inputs) -> tuple[float, float]:
 
 def _referred(inputs: Inputs, scaled: bool = False) -> float:
     truth = parse.answer(inputs["solution"], False, vlm_r1.one_box).value or ()
-    scale, least = (_scale(inputs), 1.0) if scaled else ((1.0, 1.0), 0.0)
-    return vlm_r1.iou(inputs["completion"], truth, scale, notation="brackets", least=least)
+    scale = _scale(inputs) if scaled else (1.0, 1.0)
+    return vlm_r1.iou(inputs["completion"], truth, scale, notation="brackets", least=1.0)
 
 
 # VLM-R1: detection

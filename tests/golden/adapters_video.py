@@ -158,9 +158,7 @@ def _timed(inputs: Inputs, discounted: bool = False) -> float:
 
 
 def _tracked(inputs: Inputs) -> float:
-    """Boxes in square brackets."""
-    completion = inputs["completion"]
-    return 0.0 if "(" in completion else videochat_r1.tracking_iou(completion, inputs["solution"]["answer"])
+    return videochat_r1.tracking_iou(inputs["completion"], inputs["solution"]["answer"])
 
 
 ADAPTERS: dict[tuple[str, str], Any] = {

@@ -9,6 +9,28 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "tests" / "golden" / "run.py"
+FRESH = """
+import json, sys
+sys.path[:0] = sys.argv[1:2]
+from fresh import pairs
+print(json.dumps(list(pairs(int(sys.argv[2]), seed=int(sys.argv[3])))))
+"""
+REASONS = """
+import sys
+sys.path[:0] = sys.argv[1:2]
+from lenient import LENIENT
+print(*(reason for _, reason in LENIENT.values()), sep="\\n")
+"""
+CHECK = """
+import json, sys
+sys.path[:0] = sys.argv[1:2]
+from references import REFERENCES
+for file in ("gui", "detection", "video"):
+    for pair in json.load(open(f"{sys.argv[1]}/{file}.json")):
+        formula = REFERENCES.get((pair["source"].partition("@")[0], pair["function"]))
+        if formula and abs(formula(pair["inputs"]) - float(pair["output"] or 0)) > 1e-4:
+            print(pair)
+"""
 FUNCTIONS = {"gui.json": 23, "detection.json": 27, "video.json": 42}  # in each file
 LEAST = {"cosine_reward": 0.3}  # the share that is equal; this one takes every answer for right
 EQUAL_ON_ALL = {
@@ -76,3 +98,38 @@ def test_the_runner_counts(tmp_path, output, code, counted):
     returned, (first, second) = compared(tmp_path / "pairs.json")
     assert (returned, first[counted], first["n"]) == (code, 1, 1)
     assert (second["unmapped"], second["reasons"]) == (1, ["no adapter"])
+
+
+def python(code, *arguments):
+    command = [sys.executable, "-c", code, str(RUN.parent), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_plain_formulas_give_what_is_recorded():
+    """A formula that pays other than the released code would hide a reward that pays more."""
+    assert python(CHECK) == ""
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_fresh_mutated_answers_are_not_paid_more_than_by_released_code(tmp_path, seed):
+    """Recorded pairs are few: what they miss, white space, units, tuples, seams, is the hack that a policy finds."""
+    (tmp_path / "pairs.json").write_text(python(FRESH, 400, seed))
+    code, lines = compared(tmp_path / "pairs.json")
+    assert [line for line in lines if line["looser"] or line["unmapped"]] == []
+    assert code == 0
+    assert all(line["equal"] > 0.2 * line["n"] for line in lines)
+
+
+def test_what_is_lenient_is_listed_and_explained(tmp_path):
+    """A user who compares a run with the paper must find out where ours pays more, and nothing else may."""
+    inputs = {"completion": "<think>t</think><answer>A</answer>\n"}
+    pairs = [
+        {"source": source, "function": "format_reward", "inputs": inputs, "output": 0}
+        for source in ("tulerfeng/Video-R1@0", "minglllli/CLS-RL@0")
+    ]
+    (tmp_path / "pairs.json").write_text(json.dumps(pairs))
+    code, (listed, other) = compared(tmp_path / "pairs.json")
+    assert (code, listed["lenient"], listed["looser"], other["lenient"], other["looser"]) == (1, 1, 0, 0, 1)
+    reasons = python(REASONS)
+    page = (ROOT / "docs" / "rewards.md").read_text(encoding="utf-8")
+    assert {reason for reason in reasons.splitlines() if reason not in page} == set()

@@ -82,6 +82,15 @@ def test_tracking_needs_a_box_for_each_frame():
     assert videochat_r1.tracking_iou(thought([]), []) == 0.0
 
 
+def test_a_track_is_lists_without_a_fence():
+    """Tuples and fences earn nothing in the paper's code: numbers from here could not be compared with its own."""
+    boxes = [[0.1 * i, 0.2, 0.1 * i + 0.2, 0.5] for i in range(8)]
+    for bad in (tuple(boxes), [tuple(box) for box in boxes], f"```json\n{boxes}\n```"):
+        assert videochat_r1.tracking_iou(thought(bad), boxes) == videochat_r1.tracking_format(thought(bad)) == 0.0
+    broken = str(boxes).replace("], ", "],\n")
+    assert videochat_r1.tracking_iou(thought(broken), boxes) == 1.0
+
+
 @pytest.mark.parametrize(
     ("answer", "right"),
     [("C", True), ("C.", True), (" C. pour", True), ("c", False), ("Cannot tell", False), ("CCC", False),

@@ -179,6 +179,26 @@ def test_broken_inputs_of_a_reward_are_named(score, row, needle):
 
 
 @pytest.mark.parametrize(
+    ("point", "value"), [(["1", "2"], "'1'"), ("12", "'12'"), ([True, 2], "True"), ([None, 2], "None")]
+)
+def test_a_text_is_no_number(score, point, value):
+    """A file with numbers in quotes would be paid here and earn nothing in training."""
+    (line,), _ = score("points.in_box", {"inputs": INSIDE["inputs"] | {"point": point}})
+    assert "inputs.point" in line["error"]
+    assert value in line["error"]
+
+
+def test_ints_lists_and_objects_are_what_rewards_take(score):
+    """A strict reader that refuses what JSON can hold would refuse every detection."""
+    boxes = [{"label": "cat", "box": [0, 0, 3.5, 3]}]
+    row = {"inputs": {"predicted": boxes, "truths": boxes}}
+    assert score("matching.f1", row) == ([{"value": 1.0}], None)
+    quoted = {"inputs": {"predicted": [{"label": "cat", "box": ["0", 0, 3, 3]}], "truths": boxes}}
+    (line,), _ = score("matching.f1", quoted)
+    assert "inputs.predicted.0.box.0" in line["error"]
+
+
+@pytest.mark.parametrize(
     ("name", "right"),
     [("jigsw", "jigsaw"), ("point.in_box", "points.in_box"), ("order.exct", "order.exact"), ("base", None)],
 )
