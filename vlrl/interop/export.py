@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -114,8 +113,7 @@ def _loaded(source: Source, out: Path, dtype: Width | None) -> None:
     from vlrl.config import PolicySection
     from vlrl.policies.load import load
 
-    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # peft asks transformers in an old way
-        policy = load(PolicySection(model=str(source.folder)), device="cpu")
+    policy = load(PolicySection(model=str(source.folder)), device="cpu")
     if not hasattr(policy, "processor"):
         raise UserError("--dtype is for vision-language models; a robot's policy is small")
     if dtype:

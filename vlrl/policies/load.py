@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import torch
@@ -114,7 +115,9 @@ def _pretrained(source: str) -> tuple[nn.Module, object]:
             raise UserError(f"{source}: holds no adapter_model.safetensors; other forms of weights are not opened")
         base = load_json(folder / "adapter_config.json", finite=False)["base_model_name_or_path"]
         model, _ = _pretrained(base)
-        return PeftModel.from_pretrained(model, source).merge_and_unload(), AutoProcessor.from_pretrained(source)
+        with _ignore_deprecations():
+            adapted = PeftModel.from_pretrained(model, source)
+        return adapted.merge_and_unload(), AutoProcessor.from_pretrained(source)
     check_architecture(source)
     try:
         model, info = AutoModelForImageTextToText.from_pretrained(
@@ -161,6 +164,11 @@ def _limit_pixels(processor, section: PolicySection) -> None:
         raise UserError(f"policy.max_pixels: {high} is below the smallest image, {low}: lower policy.min_pixels too")
 
 
+def _ignore_deprecations() -> warnings.catch_warnings:
+    """peft 0.21 reads a property of transformers that is deprecated there: nothing that a user can change."""
+    return warnings.catch_warnings(action="ignore", category=FutureWarning)
+
+
 def _trainable(model: nn.Module, section: PolicySection) -> nn.Module:
     """The model with the sections to be trained requiring gradients, inside an adapter if asked for."""
     if section.lora:
@@ -173,7 +181,8 @@ def _trainable(model: nn.Module, section: PolicySection) -> nn.Module:
             lora_dropout=0.0,
             exclude_modules="|".join(FROZEN[part] for part in section.freeze) or None,
         )
-        model = get_peft_model(model, settings)
+        with _ignore_deprecations():
+            model = get_peft_model(model, settings)
     parts = {"vision": ("visual",), "projector": ("merger",), "language": ("language_model", "lm_head")}
     for name, parameter in model.named_parameters():
         projector = "merger" in name

@@ -1,0 +1,100 @@
+"""The commands in the heads of configs and recipes, and how a test runs one to its second step.
+
+Default sizes, where a step plays no more than 128 completions of at most 32 tokens and no simulator; two prompts a step
+elsewhere. Completions end at 32 tokens. All run in the test's own process, which spares each the seconds of importing.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from vlrl.cli import main
+from vlrl.config import Config, load
+
+FOLDER = Path(__file__).parents[2] / "configs"
+SHORT = ("train.steps=2", "eval.samples=4", "eval.batch=4", "log.trackers=[]", "log.rollouts=1")
+SMALL = ("train.prompts=2", "train.minibatches=1", "train.epochs=1")
+# what cannot run without files or servers that nobody ships: command -> what its one line says
+REFUSED = {
+    "a_lol": "record episodes with `vlrl record`",
+    "a_lol over jigsaw": "record episodes with `vlrl record`",
+    "engine_server": "policy.engine: no server answers",
+    "gui_pages": "check data.train",
+    "kdrl over jigsaw": "there is no folder 'runs/better'",
+    "resip": "there is no folder 'runs/push_residual'",
+    "vlm_rm": "cannot load the model 'openai/clip-vit-base-patch32'",
+}
+
+
+def trains(file: Path) -> bool:
+    """Whether a config is one of `vlrl train`, by itself or by its base."""
+    values = yaml.safe_load(file.read_text())
+    bases = values.get("base", [])
+    bases = [bases] if isinstance(bases, str) else bases
+    return {"task", "train"} <= set(values) or any(trains(file.parent / base) for base in bases)
+
+
+def find_others(recipe: Path) -> dict[str, list[str]]:
+    """`RECIPE over TASK` -> arguments, of the commands in its head; those over browsers are too slow for here."""
+    head = " ".join(re.findall(r"^# *(.*)$", recipe.read_text(), re.MULTILINE))
+    command = rf"vlrl train configs/(\w+)\.yaml configs/recipes/{recipe.stem}\.yaml"
+    found = re.findall(command + r"((?: +(?:'[^']*'|\w[\w.]*=[^\s'\[{]+))*)", head)
+    return {
+        f"{recipe.stem} over {task}": [str(FOLDER / f"{task}.yaml"), str(recipe), *shlex.split(changes)]
+        for task, changes in found
+        if task not in ("X", "gui_agent")
+    }
+
+
+RECIPE_FILES = sorted((FOLDER / "recipes").glob("*.yaml"))
+VARIANTS = ("gui_agent_150", "gui_agent_demos")  # gui_agent with other pages or fewer of them: ten more seconds each
+CONFIGS = {
+    file.stem: [str(file)] for file in sorted(FOLDER.glob("*.yaml")) if trains(file) and file.stem not in VARIANTS
+}
+RECIPES = {file.stem: [str(file)] for file in RECIPE_FILES}
+ALL_OTHERS = {name: each for file in RECIPE_FILES for name, each in find_others(file).items()}
+PLAIN = [name for name, arguments in ALL_OTHERS.items() if len(arguments) == 2]
+ALWAYS = {"mssr over jigsaw", "openvlthinker over counting"} | set(ALL_OTHERS) - set(PLAIN)
+SAMPLED = ALWAYS | set(random.Random(0).sample(PLAIN, 8))
+OTHERS = {name: each for name, each in ALL_OTHERS.items() if name in SAMPLED}
+
+
+def choose_sizes(name: str, config: Config) -> list[str]:
+    """Overrides that keep a command within seconds."""
+    sizes, simulated = config.train, config.task.name in ("manipulation", "gui_agent")
+    changes = [f"policy.max_tokens={min(32, config.policy.max_tokens)}"]
+    long = sizes.prompts * sizes.group_size > 128 or config.policy.max_tokens > 32
+    if not (long or simulated or " over " in name):
+        return changes
+    # a tracker answers each prompt once before the first step
+    tracked = any(each.name in ("beta_tracker", "spo_tracker") for each in config.advantages)
+    recurring = ["sampler.limit=16"] if tracked else []
+    return [*changes, *SMALL, *recurring, f"train.group_size={min(2, sizes.group_size)}"]
+
+
+def train(arguments: list[str], out: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """A command's exit code and its last line on stderr."""
+    code = main(["train", *arguments, f"out={out}"])
+    lines = capsys.readouterr().err.strip().splitlines()
+    return code, lines[-1] if lines else ""
+
+
+def check_head(name: str, command: list[str], out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is refused in one line where it lacks what nobody ships, else it takes two steps, from the embedded model."""
+    arguments = [*command, *SHORT]
+    config = load(arguments[0], arguments[1:])
+    missing, start = REFUSED.get(name), []
+    if missing or config.policy.model.startswith("runs/"):
+        code, line = train(arguments, out, capsys)
+        assert code == 2 and (missing or f"policy.model: there is no folder {config.policy.model!r}") in line, line
+        assert not out.exists()
+        start = ["policy.model=embedded"]
+    if not missing:
+        code, line = train([*arguments, *start, *choose_sizes(name, config)], out, capsys)
+        assert code == 0, line
