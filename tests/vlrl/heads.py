@@ -28,6 +28,7 @@ REFUSED = {
     "gui_pages": "check data.train",
     "kdrl over jigsaw": "there is no folder 'runs/better'",
     "resip": "there is no folder 'runs/push_residual'",
+    "resip over manipulation": "there is no folder 'runs/push_residual'",
     "vlm_rm": "cannot load the model 'openai/clip-vit-base-patch32'",
 }
 
