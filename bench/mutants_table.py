@@ -25,8 +25,12 @@ ADVANTAGES = ("tests/vlrl/test_advantages.py", "tests/vlrl/test_group_advantages
 UPDATE = ("tests/vlrl/test_update.py", "tests/vlrl/test_weighing.py", "tests/vlrl/test_rollout.py")
 PARSE = ("tests/rewards/test_parse.py", "tests/rewards/test_hacks.py")
 BOXES = ("tests/rewards/test_boxes.py", "tests/rewards/test_intervals.py", "tests/rewards/test_properties.py")
-GOVERNOR = ("tests/robot/motion/test_governor.py", "tests/robot/motion/test_governor_streams.py")
-CHECKPOINT = ("tests/vlrl/test_checkpoint.py", "tests/vlrl/faults/test_slow_disk.py")
+GOVERNOR = (
+    "tests/robot/motion/test_governor.py",
+    "tests/robot/motion/test_governor_streams.py",
+    "tests/robot/motion/test_governor_stages.py",
+)
+SYNCED = ("tests/vlrl/faults/test_synced.py",)
 DECODING = ("tests/vlrl/policies/test_decoding.py", "tests/vlrl/policies/test_begun.py")
 
 MUTANTS = (
@@ -85,8 +89,8 @@ MUTANTS = (
     Mutant(
         "advantages",
         "vlrl/advantages/mssr.py",
-        "(eta * a + good, eta * b + 1 - good)",
-        "(eta * a + good, eta * b + good)",
+        "(eta * a + outcome, eta * b + 1 - outcome)",
+        "(eta * a + outcome, eta * b + outcome)",
         ADVANTAGES,
     ),
     Mutant(
@@ -177,17 +181,17 @@ MUTANTS = (
         BOXES,
     ),
     # nothing is lost
-    Mutant(
-        "disk", "vlrl/checkpoint.py", "                os.fsync(handle.fileno())", "                pass", CHECKPOINT
-    ),
-    Mutant("disk", "vlrl/checkpoint.py", "        os.fsync(handle)", "        pass", CHECKPOINT),
+    Mutant("disk", "vlrl/checkpoint.py", "                os.fsync(handle.fileno())", "                pass", SYNCED),
+    Mutant("disk", "vlrl/checkpoint.py", "        os.fsync(handle)", "        pass", SYNCED),
     Mutant(
         "disk",
         "robot/trial/files.py",
         "os.fsync(file.fileno())\n    os.replace",
         "pass\n    os.replace",
-        ("tests/robot/trial/test_journal.py",),
+        SYNCED,
     ),
+    Mutant("disk", "vlrl/run_rows.py", "                os.fsync(file.fileno())\n", "                pass\n", SYNCED),
+    Mutant("disk", "vlrl/run_rows.py", "        os.fsync(file.fileno())\n    os.replace", "    os.replace", SYNCED),
     # the safety governor
     Mutant(
         "safety",
