@@ -31,12 +31,13 @@ class DecodeError(ValueError):
     """What is wrong with a text, in one line."""
 
 
-def parse_json(text: str | bytes, *, finite: bool = True, max_size: int = MAX_JSON) -> Any:
+def parse_json(text: str | bytes, *, finite: bool = True, valid_text: bool = True, max_size: int = MAX_JSON) -> Any:
     """The value of a JSON text in UTF-8.
 
     Args:
         finite: refuse NaN, Infinity and numbers too large for a float. False where what reads a number checks it,
             and for our own logs, which may hold them.
+        valid_text: refuse halves of surrogate pairs. False for our own logs, which hold what models and judges wrote.
         max_size: bytes.
 
     Raises:
@@ -50,7 +51,7 @@ def parse_json(text: str | bytes, *, finite: bool = True, max_size: int = MAX_JS
         _check_depth(data)
         constant, number = (_refuse_constant, _parse_finite) if finite else (None, None)
         value = json.loads(decoded, object_pairs_hook=_unique, parse_constant=constant, parse_float=number)
-        if SURROGATE.search(decoded):
+        if valid_text and SURROGATE.search(decoded):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeError as error:
         problem = "half a surrogate pair" if isinstance(error, UnicodeEncodeError) else "not UTF-8"
@@ -58,6 +59,15 @@ def parse_json(text: str | bytes, *, finite: bool = True, max_size: int = MAX_JS
     except ValueError as error:
         raise DecodeError(str(error)) from None
     return value
+
+
+def parse_log_row(line: str | bytes) -> Any:
+    """A row of our own logs: numbers need not be finite, and texts are what models and judges wrote.
+
+    Raises:
+        DecodeError: as `parse_json`.
+    """
+    return parse_json(line, finite=False, valid_text=False)
 
 
 def load_json(file: Path, *, finite: bool = True) -> Any:

@@ -149,10 +149,10 @@ def _acquire(folder: Path, kind: int) -> int:
 def _open(folder: Path, kind: int) -> int:
     """The file descriptor of the folder's lease, which is created with its folder."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return os.open(folder / LEASE, os.O_RDWR | os.O_CREAT, 0o644)
-    except FileNotFoundError:  # its last holder removed the folder, because it was empty
-        return _open(folder, kind)
+        while True:
+            folder.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # its last holder removed the folder, because it was empty
+                return os.open(folder / LEASE, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         if error.errno in NO_ACCESS and kind == fcntl.LOCK_SH and (folder / LEASE).exists():  # somebody else's
             return os.open(folder / LEASE, os.O_RDONLY)

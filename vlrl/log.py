@@ -21,7 +21,7 @@ import numpy as np
 from torch import Tensor
 
 from vlrl import locks
-from vlrl.decoders import parse_json
+from vlrl.decoders import parse_log_row
 from vlrl.parallel import by_main, here
 from vlrl.run_rows import NAMES, RunRows
 from vlrl.strips import strip
@@ -83,7 +83,7 @@ def cut_after(path: Path, step: int) -> None:
     kept = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
-            row = parse_json(line, finite=False)
+            row = parse_log_row(line)
         except ValueError:
             break
         if row["step"] <= step:
@@ -174,7 +174,7 @@ def save_rollouts(
             row["advantage"] = value
     file = folder / f"step_{step:06d}.jsonl"
     before = file.read_text(encoding="utf-8") if file.exists() else ""
-    kept = [line for line in before.splitlines() if parse_json(line, finite=False)["split"] != split]
+    kept = [line for line in before.splitlines() if parse_log_row(line)["split"] != split]
     write_text(file, "".join(line + "\n" for line in [*kept, *map(json.dumps, rows)]))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 from pydantic import Field, ValidationError
 
-from vlrl.decoders import parse_json
+from vlrl.decoders import parse_log_row
 from vlrl.locks import make_folder
 from vlrl.media import MediaError, load_image
 from vlrl.strict import Count, Section, explain
@@ -227,7 +227,7 @@ def _checked(path: Path, number: int, line: str) -> EpisodeRow:
 
 def _object(line: str) -> Mapping[str, Any]:
     try:
-        row = parse_json(line, finite=False)
+        row = parse_log_row(line)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from None
     if not isinstance(row, dict):

@@ -11,7 +11,7 @@ from typing import Any
 
 from robot.trial.files import append_line, read_lines
 from robot.trial.plan import Plan
-from vlrl.decoders import parse_json
+from vlrl.decoders import parse_log_row
 from vlrl.types import UserError
 
 NAME = "verdicts.jsonl"
@@ -62,7 +62,7 @@ class Journal:
             return self._append({"event": "frozen", "plan": plan.checksum})
         for number, line in enumerate(lines, 1):
             try:
-                self._take(number, parse_json(line, finite=False), plan)
+                self._take(number, parse_log_row(line), plan)
             except (ValueError, KeyError, TypeError, IndexError, AttributeError):
                 raise UserError(f"{self._path}:{number} is not as it was written: put back the original") from None
 

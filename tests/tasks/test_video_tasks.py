@@ -61,7 +61,7 @@ def test_planning_questions_read_from_files_as_published(recorded):
     assert kinds in (["Video", "Image", "str"], ["Image", "str"]) and sample.tags["level"] == "L2"
     assert sample.prompt.text.endswith("<think> reasoning process here </think><answer> answer here </answer>. ")
     assert "\nA. " in sample.prompt.text and sample.prompt.text.count("<think>") == 2
-    assert all(episode.reward == 2.0 and episode.score.correct for episode in answered(task, n=2))
+    assert all(episode.reward == 1.0 and episode.score.correct for episode in answered(task, n=2))
 
 
 def test_accuracy_is_told_by_level_beside_what_guessing_earns():
@@ -138,12 +138,12 @@ def test_a_grounded_answer_needs_the_letter_and_the_time(film):
     asked = {"video": "AO8RW", "question": "Which color?", "options": ["red", "blue"], "answer": "red", "span": [1, 2]}
     task = GroundedVideoQa(data=rows(film, "grounded.jsonl", asked))
     texts = {
-        "<answer>A</answer><glue>[(1, 2)]</glue>": (1.0, 3.0),
-        "<answer>B</answer><glue>[(1, 2)]</glue>": (0.0, 2.0),
-        "<answer>A</answer><glue>[(0, 3)]</glue>": (0.0, 2 + 1 / 3),
-        "<answer>A</answer><glue>[]</glue>": (0.0, 2.0),
-        "<answer>A</answer><glue>[(1.5, 1.5)]</glue>": (0.0, 0.0),
-        "<answer>A</answer>": (0.0, 0.0),
+        "<answer>A</answer><glue>[(1, 2)]</glue>": (1.0, 2.0),
+        "<answer>B</answer><glue>[(1, 2)]</glue>": (0.0, 1.0),
+        "<answer>A</answer><glue>[(0, 3)]</glue>": (0.0, 1 + 1 / 3),
+        "<answer>A</answer><glue>[]</glue>": (0.0, 1.0),
+        "<answer>A</answer><glue>[(1.5, 1.5)]</glue>": (0.0, -0.25),
+        "<answer>A</answer>": (0.0, -0.25),
     }
     for text, (correct, reward) in texts.items():
         (episode,) = answered(task, [text], 1)

@@ -172,9 +172,10 @@ def stable(c: Rollouts, past: object) -> list[float]:
 
 
 def a_grae(c: Rollouts, past: object) -> list[float]:
-    """A-GRAE with alpha 1 and a largest reward of 1.5."""
+    """A-GRAE with alpha 1 and a largest reward of 1."""
     groups = sorted({int(g) for g in c.group})
-    shares = {g: mean([float(r) for r, h in zip(c.reward, c.group, strict=True) if h == g]) / 1.5 for g in groups}
+    shares = {g: mean([float(r) for r, h in zip(c.reward, c.group, strict=True) if h == g]) for g in groups}
+    shares = {g: min(max(share, 0.0), 1.0) for g, share in shares.items()}
     overall, plain, found = mean(list(shares.values())), grpo()(c, past), []
     for a, i in zip(plain, c.episode.tolist(), strict=True):
         root = math.sqrt(shares[int(c.group[i])])

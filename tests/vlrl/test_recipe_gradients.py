@@ -150,7 +150,7 @@ FORMULAS = {
     "mars": Formula(clipped(), TURNS, turns=2),
     "mssr": single(clipped(0.2, 0.3, dual=3.0, kl=0.01), paper.mssr),
     "mvsr": single(clipped(0.2, 0.3, dual=3.0, kl=0.01), paper.mvsr),
-    "ngrpo": Formula(clipped(0.16, 0.24), paper.grpo(virtual=1.5)),
+    "ngrpo": Formula(clipped(0.16, 0.24), paper.grpo(virtual=1.0)),
     "noise_backward": Formula(clipped(), NONE, SHAPING),
     "noise_forward": Formula(clipped(), lambda c, past: paper.each(c, lambda i: float(c.reward[i])), SHAPING),
     "noisy_verifier": Formula(clipped(), GRPO, SHAPING),
@@ -221,7 +221,7 @@ def columns(seed: int, size: int, turns: int) -> tuple[Rollouts, Tensor]:
     form = (uniform(n) > 0.3).double()
     reference = logprobs + 0.2 * normal(rows, LENGTH)
     rollouts = Rollouts(
-        tuple(f"sample/{int(g)}" for g in group), (correct + 0.25 * form + 0.25 * uniform(n)), group,
+        tuple(f"sample/{int(g)}" for g in group), (0.6 * correct + 0.2 * form + 0.2 * uniform(n)), group,
         torch.arange(n).repeat_interleave(turns), mask, logprobs * mask, normal(rows, LENGTH).abs() * mask,
         reference * mask, weight=0.5 + uniform(n), features=normal(rows, 3).float(), correct=correct, step=150,
         parts={"hit": correct, "accuracy": correct, "format": form, "iou": uniform(n), "thinking": uniform(n)},

@@ -57,7 +57,7 @@ def test_a_small_policy_says_what_it_is(tmp_path):
     policy = servable(str(saved(tmp_path / "push", **TOLD)))
     assert policy.name == "push" and len(policy.version) == 16
     assert policy.spec.state == (Feature("hand x"), Feature("hand y"))
-    assert (policy.spec.action, policy.spec.hz, policy.spec.chunk) == ((Feature("x", "m/s"),), 20.0, 3)
+    assert (policy.spec.action, policy.spec.hz, policy.spec.chunk) == ((Feature("x", "m/s", -1.0, 1.0),), 20.0, 3)
 
 
 def test_a_folder_from_before_names_were_kept_is_served(tmp_path):
@@ -97,7 +97,7 @@ def test_a_bundled_policy_learns_its_names_from_a_task(tmp_path):
     config = configs.load("configs/manipulation.yaml")
     policy = servable("embedded_push", config)
     assert policy.spec.hz == 20 and len(policy.spec.state) == 12
-    assert policy.spec.action[0] == Feature("x", "m/s") and policy.spec.state[0].name == "hand x"
+    assert (policy.spec.action[0].name, policy.spec.action[0].unit) == ("x", "m/s") and policy.spec.state[0].name == "hand x"
 
 
 def test_a_task_for_another_robot_is_refused(tmp_path):

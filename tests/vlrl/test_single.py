@@ -432,4 +432,4 @@ def test_a_resumed_run_is_the_unbroken_one(recipe, tmp_path):
     if recipe == "spo":
         assert steps[0]["spo/rho"] == 0.96 > steps[-1]["spo/rho"]  # prompts came again, and were answered otherwise
     else:
-        assert steps[0]["gae/value"] == pytest.approx(0.75) and steps[-1]["gae/value"] != steps[0]["gae/value"]
+        assert steps[0]["gae/value"] == pytest.approx(0.375) and steps[-1]["gae/value"] != steps[0]["gae/value"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vlrl.compare.runs import PASS_AT, Run
-from vlrl.decoders import load_json, parse_json
+from vlrl.decoders import load_json, parse_log_row
 
 AXES = ("steps", "rollouts", "tokens", "cpu_s")
 COSTS = (*AXES, "forwarded")  # tokens through the language model, prompts and updates included
@@ -73,4 +73,4 @@ def _summed(start: float, parts: np.ndarray) -> np.ndarray:
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    return [parse_json(line, finite=False) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [parse_log_row(line) for line in path.read_text(encoding="utf-8").splitlines()]

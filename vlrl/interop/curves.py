@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vlrl.decoders import parse_json
+from vlrl.decoders import parse_log_row
 
 
 def draw(run: Path, out: Path) -> bool:
@@ -42,7 +42,7 @@ def _rows(file: Path) -> list[Mapping[str, Any]]:
     found = []
     for line in lines:
         try:
-            row = parse_json(line, finite=False)
+            row = parse_log_row(line)
         except ValueError:
             continue
         found += [row] if isinstance(row, dict) and isinstance(row.get("step"), int) else []

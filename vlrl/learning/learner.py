@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from vlrl import checkpoint
-from vlrl.decoders import parse_json
+from vlrl.decoders import parse_log_row
 from vlrl.learning.cloning import read, started
 from vlrl.learning.config import LearnConfig
 from vlrl.learning.dataset import About, Recorded
@@ -87,7 +87,7 @@ class Learner:
         file = self.folder.parent / "metrics.jsonl"
         text = file.read_text(encoding="utf-8") if file.exists() else ""
         whole = text[: text.rfind("\n") + 1]
-        if row and not any(parse_json(line, finite=False)["round"] == row["round"] for line in whole.splitlines()):
+        if row and not any(parse_log_row(line)["round"] == row["round"] for line in whole.splitlines()):
             part = file.with_name(f".{file.name}.part")
             part.write_text(f"{whole}{json.dumps(row)}\n", encoding="utf-8")
             part.replace(file)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vlrl import log
-from vlrl.decoders import parse_json
+from vlrl.decoders import parse_log_row
 from vlrl.preferences.judge import Answer, Judge, Pair
 from vlrl.strict import Component
 from vlrl.types import UserError
@@ -84,7 +84,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 
 def _row(line: str) -> dict[str, Any] | None:
     try:
-        row = parse_json(line)
+        row = parse_log_row(line)
     except ValueError:
         return None
     good = isinstance(row, dict) and isinstance(row.get("pair"), str) and "answer" in row

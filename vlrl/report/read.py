@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vlrl.decoders import DecodeError, parse_json
+from vlrl.decoders import DecodeError, parse_log_row
 from vlrl.report.choose import choose, spread
 from vlrl.types import UserError
 
@@ -103,7 +103,7 @@ def read_object(path: Path, unreadable: dict[str, int]) -> Row:
 def parse_object(text: str) -> Row | None:
     """A JSON object with nan and infinities turned into None (browsers refuse them); None where it is not one."""
     try:
-        value = parse_json(text, finite=False)
+        value = parse_log_row(text)
     except DecodeError:
         return None
     return finite(value) if isinstance(value, dict) else None

@@ -19,7 +19,7 @@ from PIL import Image
 
 from vlrl import log, recorded, registry
 from vlrl.config import Config
-from vlrl.decoders import parse_json
+from vlrl.decoders import parse_log_row
 from vlrl.locks import make_folder
 from vlrl.policies.load import load
 from vlrl.progress import Progress
@@ -117,7 +117,7 @@ def _begun(part: Path, told: dict[str, Any]) -> Tally:
 def _rows(file: Path) -> list[dict[str, int]]:
     """A JSON object a line; one that was being written is left out."""
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True) if file.is_file() else []
-    return [parse_json(line, finite=False) for line in lines if line.endswith("\n")]
+    return [parse_log_row(line) for line in lines if line.endswith("\n")]
 
 
 def _kept(part: Path, episodes: Sequence[Episode], tries: int, keep: Keep) -> Tally:

@@ -89,7 +89,7 @@ def test_a_full_disk_costs_the_last_step_alone(may_mount, place, train):
     assert (full / "full.ls").read_text().split()[-1] == "step_000002"
     assert (full / "metrics.jsonl").read_bytes() == (straight / "run" / "metrics.jsonl").read_bytes()
     last = said["readonly"].splitlines()[-1]
-    assert last.startswith("vlrl: cannot write") and "Read-only file system" in last
+    assert last.startswith("vlrl: out: cannot write") and "Read-only file system" in last
     assert "Traceback" not in said["readonly"]
 
 

@@ -100,7 +100,8 @@ def test_a_config_that_cannot_be_read_does_not_tell_the_password(broken, place, 
     Path("file").write_text("urls: [https://me:hunter2@host\n")
     assert main(["train", *([broken] if broken == "file" else ["config.yaml", broken])]) == 2
     said = "".join(capsys.readouterr())
-    assert "***" in said and "hunter2" not in said and len(said.splitlines()) == 1
+    assert "hunter2" not in said and len(said.splitlines()) == 1
+    assert "***" in said or broken == "file"  # of a file that is no YAML nothing is quoted
 
 
 def test_a_judge_made_in_python_takes_no_password_either():

@@ -67,7 +67,7 @@ def test_the_threshold_keeps_what_it_promises(frames, share):
     threshold = threshold_for(*frames, share)
     k, n, low, high = measured(*frames, threshold)["false_success_episodes"]
     assert k <= share * n and low <= k / n <= high
-    lower = np.nextafter(threshold, 0)
+    lower = np.nextafter(np.float32(threshold), np.float32(0))  # as wide as the scores
     assert threshold == 0.5 or measured(*frames, lower)["false_success_episodes"][0] > share * n - 1 or k == share * n
 
 
