@@ -97,7 +97,8 @@ def test_a_bundled_policy_learns_its_names_from_a_task(tmp_path):
     config = configs.load("configs/manipulation.yaml")
     policy = servable("embedded_push", config)
     assert policy.spec.hz == 20 and len(policy.spec.state) == 12
-    assert (policy.spec.action[0].name, policy.spec.action[0].unit) == ("x", "m/s") and policy.spec.state[0].name == "hand x"
+    first = policy.spec.action[0]
+    assert (first.name, first.unit, policy.spec.state[0].name) == ("x", "m/s", "hand x")
 
 
 def test_a_task_for_another_robot_is_refused(tmp_path):
