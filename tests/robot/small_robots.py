@@ -88,5 +88,18 @@ class Real:
     def __init__(self):
         self._slide = Slide()
         self.hz, self.controls = self._slide.hz, self._slide.controls
-        self.home, self.observe, self.move = self._slide.home, self._slide.observe, self._slide.move
-        self.signals, self.close = self._slide.signals, self._slide.close
+
+    def home(self, seed):
+        self._slide.home(seed)
+
+    def observe(self):
+        return self._slide.observe()
+
+    def move(self, control):
+        return self._slide.move(control)
+
+    def signals(self):
+        return self._slide.signals()
+
+    def close(self):
+        self._slide.close()
