@@ -245,6 +245,7 @@ MUTANTS = (
         "events, target = ([], None) if self.stopped else self._look(tick)",
         "events, target = self._look(tick)",
         GOVERNOR,
+        known="a stop has two guards: the reaction alone already makes the target rest",
     ),
     Mutant(
         "safety",
