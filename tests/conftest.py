@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,9 @@ from hypothesis import settings
 sys.path.insert(0, str(Path(__file__).parent))
 import leftovers
 
+# who starts the tests in the background may have it ignored, and every process of theirs would inherit that
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # read when torch and huggingface_hub are first imported, so they are set before any test module is
 os.environ.setdefault("OMP_NUM_THREADS", "2")  # tiny models: more threads only wait for one another
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
