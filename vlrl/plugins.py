@@ -30,7 +30,7 @@ class Shape:
 
 
 SHAPES = {
-    "task": Shape("docs/guides/own_task.md", ("samples", "score", "gold")),
+    "task": Shape("docs/guides/own_task.md", ("samples", "score")),
     "task base": Shape("docs/guides/own_task.md", ("environment", "reward")),
     "reward": Shape("docs/guides/own_reward.md"),
     "bonus": Shape("docs/video.md", arguments=2),

@@ -20,10 +20,12 @@ class Echo(HttpHandler):
     """GET says hello, `/wait` once `gate` is open; POST sends back what came."""
 
     gate = threading.Event()
+    waiting = threading.Semaphore(0)  # requests that are being answered
 
     def handle_get(self) -> None:
         if self.path == "/wait":
-            self.gate.wait(20)
+            self.waiting.release()
+            self.gate.wait(60)
         self.send(200, "text/plain", b"hello")
 
     def handle_post(self) -> None:
@@ -82,6 +84,7 @@ def test_idle_connections_make_room(server) -> None:
 def test_what_is_being_answered_is_not_closed(server) -> None:
     """A flood would end the requests of a training run; beyond the limit a client is told to come back."""
     busy = [connect(server, b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n") for _ in range(LIMITS.connections)]
+    assert all(Echo.waiting.acquire(timeout=20) for _ in busy)  # until then one may be closed as idle
     until = time.monotonic() + 20
     while (refused := read_all(connect(server, b""))[:12]) != b"HTTP/1.1 503":
         assert time.monotonic() < until, refused

@@ -67,7 +67,7 @@ def test_a_method_of_another_kind_is_refused():
     for name in ("tasks.jigsaw:Jigsaw", "vlrl.advantages.mssr:BetaTracker", "own_objects:plain"):
         with pytest.raises(UserError, match=r"@vlrl\.methods\.method|not 'losses'"):
             find("losses", name)
-    with pytest.raises(UserError, match="a class with the methods samples, score, gold"):
+    with pytest.raises(UserError, match="a class with the methods samples, score"):
         find("task", "own_objects:plain")
 
 

@@ -23,6 +23,7 @@ OWN = '''
 import numpy as np
 from line_task import Line, LineTask
 from PIL import Image
+from vlrl.methods import method
 from vlrl.types import Observation
 
 class SeenLine(Line):
@@ -36,6 +37,7 @@ class Seen(LineTask):
     def environment(self, sample):
         return SeenLine(sample.answer, self.ticks, self.chunk)
 
+@method
 class Silent:
     def __init__(self, task, seed): pass
     def prefer(self, pairs, goal): return [None] * len(pairs)
