@@ -10,12 +10,13 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from robot.serving.doors import Door, is_loopback, new_token, token_in
+from robot.serving.doors import Door, new_token, token_in
 from robot.serving.openpi_codec import Keys
 from robot.serving.server import run
 from robot.serving.sessions import Limits
 from robot.serving.spec import Servable
 from vlrl import config as configs
+from vlrl.http_server import is_loopback
 from vlrl.serving.load import servable
 from vlrl.serving.watched import Watched
 from vlrl.serving.weights import state_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import secrets
 import ssl
 import stat
@@ -14,6 +13,7 @@ from pathlib import Path
 from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
 
+from vlrl.http_server import is_loopback
 from vlrl.types import UserError
 
 TOKEN = 16  # characters, at least
@@ -60,13 +60,6 @@ class Door:
     def url(self, port: int) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'wss' if self.cert else 'ws'}://{host}:{port}"
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def refusal(connection: ServerConnection, status: HTTPStatus, reason: str) -> Response:
