@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from vlrl import memory
-from vlrl.flops import Geometry, Group, Update, factors, parameters, step
-from vlrl.memory import MODELS, Run, adapters
-from vlrl.profiling import named
+from vlrl.performance import memory
+from vlrl.performance.flops import Geometry, Group, Update, factors, parameters, step
+from vlrl.performance.memory import MODELS, Run, adapters
+from vlrl.performance.profiling import named
 from vlrl.tools.memory_planner import ROOM
 
 GPU = named("NVIDIA H100")

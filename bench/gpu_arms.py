@@ -13,11 +13,11 @@ import torch
 from gpu_model import Row, episodes_of
 from vs_trl_meter import resident
 
-from vlrl import flops as vlrl_flops
-from vlrl.flops import from_config
+from vlrl.performance import flops as vlrl_flops
+from vlrl.performance.flops import from_config
+from vlrl.performance.profiling import mfu
 from vlrl.policies.logprobs import bare
 from vlrl.policies.vlm import VLM
-from vlrl.profiling import mfu
 from vlrl.types import Decision, Episode
 
 SHOWN = ("media", "prefill", "decode", "forward", "backward", "optimizer")

@@ -16,8 +16,8 @@ from transformers import (
     Qwen2VLVideoProcessor,
 )
 
-from vlrl.flops import Geometry, Language, Tower
-from vlrl.memory import MODELS
+from vlrl.performance.flops import Geometry, Language, Tower
+from vlrl.performance.memory import MODELS
 from vlrl.policies.logprobs import bare
 from vlrl.policies.tiny import CHAT, tokenizer_from
 from vlrl.policies.vlm import VLM

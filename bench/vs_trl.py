@@ -12,8 +12,8 @@ AdamW, as the trainer runs them on-policy; it leaves out advantages and logging,
 
 Each arm is a process; they take turns step by step. CPU seconds are the process' own, medians of `--steps` after
 `--warm-up`. Memory is the peak above the size before the first step. Operations are counted in one more step by torch's
-FlopCounterMode: linear layers and convolutions, as the cost model (`vlrl/flops.py`) counts them; attention is left out
-on both sides, since torch does not count a CPU's kernel for it.
+FlopCounterMode: linear layers and convolutions, as the cost model (`vlrl/performance/flops.py`) counts them; attention
+is left out on both sides, since torch does not count a CPU's kernel for it.
 
     python bench/vs_trl.py --json FILE              # all rows
     python bench/vs_trl.py --only tiny/64           # those whose name begins so
@@ -35,8 +35,8 @@ from speed_rows import machine, measured
 from step import TEXT, model_of
 from vs_trl_arms import FAMILY, TRL, Row, arms, row_of, write_work
 
-from vlrl import flops
-from vlrl.flops import Group, Update, from_config
+from vlrl.performance import flops
+from vlrl.performance.flops import Group, Update, from_config
 
 ROWS = (  # from the cheapest on
     "tiny/64/8/32/2", "tiny/64/4/32/2", "tiny/64/16/32/2", "tiny/64/8/128/2", "tiny/256/8/16/2", "tiny/256/8/32/2",

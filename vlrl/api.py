@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vlrl import oom
 from vlrl.decoders import load_json
+from vlrl.performance import oom
 from vlrl.types import UserError
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from statistics import fmean
 from threading import Lock
 from typing import Any
 
-from vlrl import oom
 from vlrl.distributed.episodes import gathered
 from vlrl.distributed.world import get_world
 from vlrl.io import OverdueError, deadline
+from vlrl.performance import oom
+from vlrl.performance.profiling import timed
 from vlrl.policies import rng
-from vlrl.profiling import timed
 from vlrl.types import Environment, Episode, Observation, Policy, Sample, Score, Turn, UserError
 
 # What episodes have earned. A reward that fails costs its own episode its credit, and no other anything.

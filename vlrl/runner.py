@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vlrl import checkpoint, metrics, oom
+from vlrl import checkpoint, metrics
 from vlrl.config import EvalSection, LogSection, MeasureSection, RunLogSection, check_changes, dump, find_changes
 from vlrl.distributed.episodes import to_show
 from vlrl.distributed.world import by_main, get_world, hold_run, launched
 from vlrl.evaluate import Evaluation, evaluate
 from vlrl.logging import Notices, Progress, StoppedError, Stopper
+from vlrl.performance import oom
 from vlrl.report.html import write_report
 from vlrl.types import Episode, UserError
 

@@ -23,8 +23,8 @@ from vlrl.evaluate import Result
 from vlrl.logging import StoppedError
 from vlrl.metrics import describe, mean_advantage
 from vlrl.optim import rate, updater
+from vlrl.performance.profiling import mfu
 from vlrl.policies.loading import bundled, described, newest_checkpoint
-from vlrl.profiling import mfu
 from vlrl.rollout import collect
 from vlrl.runner import Learner, Runner, StepMetrics, stop_not_finite
 from vlrl.types import Decision, Episode, Rollouts, Turn, UserError

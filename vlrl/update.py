@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vlrl import methods, oom
+from vlrl import methods
 from vlrl.algorithms.common import clip_fraction, log_ratio
 from vlrl.distributed.gradients import ALONE, Replicated
-from vlrl.profiling import timed
+from vlrl.performance import oom
+from vlrl.performance.profiling import timed
 from vlrl.types import Batch, Decision, Evaluation, Policy, Rollouts
 
 # What a step's updates add up to, and what of it is reported.

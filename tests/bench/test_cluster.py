@@ -21,7 +21,7 @@ import cluster_queue
 import simulate_cluster
 from cluster_queue import Setup, simulate
 
-from vlrl.profiling import named
+from vlrl.performance.profiling import named
 from vlrl.tools.memory_planner import seconds
 
 RATES = cluster_model.Rates()

@@ -22,12 +22,8 @@ import speed_rows  # noqa: E402
 import step  # noqa: E402
 import vs_trl  # noqa: E402
 
-from vlrl import flops as vlrl_flops  # noqa: E402
-from vlrl.flops import (  # noqa: E402
-    Group,
-    Update,
-    from_config,
-)
+from vlrl.performance import flops as vlrl_flops  # noqa: E402
+from vlrl.performance.flops import Group, Update, from_config  # noqa: E402
 
 FAMILY = "qwen2_5_vl"
 

@@ -10,8 +10,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForImageTextToText
 
-from vlrl.flops import Group, Update, blocks, embedding, from_config, head, layers, merger, parameters, step
-from vlrl.memory import MODELS
+from vlrl.performance.flops import Group, Update, blocks, embedding, from_config, head, layers, merger, parameters, step
+from vlrl.performance.memory import MODELS
 
 _spec = importlib.util.spec_from_file_location("tiny_steps", Path(__file__).with_name("tiny_steps.py"))
 tiny_steps = importlib.util.module_from_spec(_spec)

@@ -16,10 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
-from vlrl import memory
 from vlrl.config import Lora
-from vlrl.flops import Group, Update
-from vlrl.memory import MODELS, Run, prompts, replies
+from vlrl.performance import memory
+from vlrl.performance.flops import Group, Update
+from vlrl.performance.memory import MODELS, Run, prompts, replies
 from vlrl.policies import generation, logprobs
 
 _spec = importlib.util.spec_from_file_location("tiny_steps", Path(__file__).with_name("tiny_steps.py"))

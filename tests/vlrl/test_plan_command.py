@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vlrl import profiling, registry
+from vlrl import registry
 from vlrl.cli import main
+from vlrl.performance import profiling
 from vlrl.policies import tiny
 from vlrl.policies.loading import load
 from vlrl.policies.processor import codec_for

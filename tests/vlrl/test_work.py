@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vlrl import profiling
-from vlrl.profiling import StepProfiler, mfu
+from vlrl.performance import profiling
+from vlrl.performance.profiling import StepProfiler, mfu
 
 
 class Ticks:

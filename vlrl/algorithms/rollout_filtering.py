@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from vlrl import oom, registry
+from vlrl import registry
 from vlrl.algorithms import rollout_common
 from vlrl.algorithms.rollout_common import (
     Share,
@@ -23,6 +23,7 @@ from vlrl.algorithms.rollout_common import (
 )
 from vlrl.config import Count
 from vlrl.methods import Recipe, RecipePart, method
+from vlrl.performance import oom
 from vlrl.rollout import collect
 from vlrl.types import MALFORMED, Decision, Episode, Observation, Policy, Sample, Score, Step, Turn, UserError
 

@@ -248,7 +248,7 @@ def planning_add(commands: Commands) -> None:
 
 def _plan(options: argparse.Namespace) -> int:
     quiet()
-    from vlrl import profiling
+    from vlrl.performance import profiling
     from vlrl.recipe_checks import load_config
     from vlrl.tools.memory_plan_text import described, text
     from vlrl.tools.memory_planner import Asked, plan_plan

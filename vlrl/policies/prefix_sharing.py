@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import torch
 from torch import Tensor, nn
 
+from vlrl.performance.profiling import StepProfiler
 from vlrl.policies.processor import ChatProcessor, Prompt
-from vlrl.profiling import StepProfiler
 from vlrl.types import Evaluation, Observation, UserError, Video
 
 # Rows of one prompt and all completions that share it, so that the prompt is forwarded once per group.

@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vlrl.flops import Group, Update, factors, from_config, step
+from vlrl.performance.flops import Group, Update, factors, from_config, step
+from vlrl.performance.profiling import StepProfiler
 from vlrl.policies import attention, fused_modules, generation_batch
 from vlrl.policies.conversation import (
     Branch,
@@ -50,7 +51,6 @@ from vlrl.policies.prefix_sharing import (
 from vlrl.policies.processor import Prompt, codec_for, going_on
 from vlrl.policies.rng import uniforms
 from vlrl.policies.weights import acts, learned, swapped
-from vlrl.profiling import StepProfiler
 from vlrl.types import Decision, Episode, Evaluation, Observation, Sample, Turn, UserError
 
 # What a language model would rather have written at each place of what it wrote.

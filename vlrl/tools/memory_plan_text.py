@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vlrl.flops import parameters
-from vlrl.memory import FULL
+from vlrl.performance.flops import parameters
+from vlrl.performance.memory import FULL
 from vlrl.tools.memory_planner import ROOM, Plan, Turn, flops, singles, together
 
 MODES = {

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vlrl import registry
 from vlrl.decoders import load_json
-from vlrl.flops import Geometry, Group, Parameters, Update, factors, from_config, parameters
-from vlrl.flops import step as flops_step
-from vlrl.profiling import GPUS, Device
+from vlrl.performance.flops import Geometry, Group, Parameters, Update, factors, from_config, parameters
+from vlrl.performance.flops import step as flops_step
+from vlrl.performance.profiling import GPUS, Device
 from vlrl.types import Observation, UserError, Video
 
 if TYPE_CHECKING:
     from vlrl.config import Config
-from vlrl.memory import CHUNK, FULL, MODELS, Run, adapters, peak
+from vlrl.performance.memory import CHUNK, FULL, MODELS, Run, adapters, peak
 
 # The model that a configuration names, by its sizes alone: no weights, no torch.
 

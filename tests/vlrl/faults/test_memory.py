@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tasks.gui_grounding import GuiGrounding
-from vlrl import oom
 from vlrl.config import PolicySection
+from vlrl.performance import oom
 from vlrl.policies.loading import load
 from vlrl.rollout import collect
 from vlrl.types import UserError

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from vlrl.flops import Geometry, Group, Language, Tower, Update, parameters
-
-if TYPE_CHECKING:
-    pass
+from vlrl.performance.flops import Geometry, Group, Language, Tower, Update, parameters
 
 # What the graph of a forward pass keeps, in bytes.
 #

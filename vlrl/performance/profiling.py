@@ -105,7 +105,7 @@ COUNTS = (
     "tokens_distinct",  # each prompt's and each completion's once
     "tower_calls",
     "processor_calls",
-    "flops",  # of the step without repetition (vlrl/flops.py): what an MFU counts
+    "flops",  # of the step without repetition (vlrl/performance/flops.py): what an MFU counts
 )
 PARTS = ("media", "prefill", "decode", "logprob", "forward", "backward", "optimizer", "reward", "environment")
 
