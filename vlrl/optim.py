@@ -189,14 +189,14 @@ def _shared(train: TrainSection, policy: Any, saved: Path | None) -> tuple[Any, 
         lr=train.lr, betas=tuple(train.betas), weight_decay=train.weight_decay,
     )  # fmt: skip
     if in_parts():
-        from vlrl.distributed.fsdp import Sharded
+        from vlrl.distributed.sharding import Sharded
 
         parted = Sharded(world, policy, saved)
         optimizer = build()
         parted.gather()
         return parted, optimizer
     if optimizer_in_parts():
-        from vlrl.distributed.zero import Zero
+        from vlrl.distributed.sharding import Zero
 
         zero = Zero(world, policy, build(), train.max_grad_norm, saved)
         return zero, zero.optimizer

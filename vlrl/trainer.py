@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from vlrl import metrics, registry
-from vlrl.async_rollout import RolloutScheduler, RolloutWorker, SamplePool
 from vlrl.batch import columns, decisions_of, estimate, last_features, lessons_of, padded, shaped
 from vlrl.config import Config, PolicySection
 from vlrl.distributed.episodes import columns_of, mine
@@ -25,7 +24,7 @@ from vlrl.metrics import describe, mean_advantage
 from vlrl.optim import rate, updater
 from vlrl.performance.profiling import mfu
 from vlrl.policies.loading import bundled, described, newest_checkpoint
-from vlrl.rollout import collect
+from vlrl.rollout import RolloutScheduler, RolloutWorker, SamplePool, collect
 from vlrl.runner import Learner, Runner, StepMetrics, stop_not_finite
 from vlrl.types import Decision, Episode, Rollouts, Turn, UserError
 from vlrl.update import UpdateStats

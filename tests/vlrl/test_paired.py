@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from vlrl.stats import Pairs, count, mcnemar, needed, newcombe
+from vlrl.evaluation.stats import Pairs, count, mcnemar, needed, newcombe
 from vlrl.types import wilson
 
 CAVO = Pairs(59, 6, 16, 80)  # Cavo et al. 2012, in Fagerland, Lydersen and Laake, Statistics in Medicine 33 (2014)

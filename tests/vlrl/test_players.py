@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vlrl.async_rollout import SamplePool
+from vlrl.rollout import SamplePool
 from vlrl.types import Observation, Sample
 
 

@@ -17,8 +17,8 @@ from vlrl.checkpoint import latest, load_state
 from vlrl.config import Component, Config
 from vlrl.evaluation import data_selection
 from vlrl.evaluation.data_selection import learned
+from vlrl.evaluation.stats import histogram
 from vlrl.recipe_checks import load_config
-from vlrl.stats import histogram
 from vlrl.types import UserError
 
 REWARDS = st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0]), min_size=3, max_size=3)

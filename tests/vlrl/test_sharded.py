@@ -151,7 +151,7 @@ class Holds:
 
     def after(self, step, row):
         from vlrl.distributed.world import get_world
-        from vlrl.distributed.fsdp import local
+        from vlrl.distributed.sharding import local
         held = [local(state["exp_avg"]).numel() for state in self.optimizer.state.values()]
         Path(f"held_{get_world().rank}").write_text(str(sum(held)))
 """

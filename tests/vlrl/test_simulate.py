@@ -16,9 +16,9 @@ import vlrl
 from vlrl import cli, registry
 from vlrl.config import Config
 from vlrl.evaluation.simulate import compare, notes, quartiles
+from vlrl.evaluation.stats import Pairs, mcnemar, newcombe
 from vlrl.policies.discrete import ControlPolicy, Network, Shape
 from vlrl.rollout import collect
-from vlrl.stats import Pairs, mcnemar, newcombe
 from vlrl.types import wilson
 
 # not imported here: that would settle how MuJoCo renders

@@ -250,8 +250,7 @@ def _plan(options: argparse.Namespace) -> int:
     quiet()
     from vlrl.performance import profiling
     from vlrl.recipe_checks import load_config
-    from vlrl.tools.memory_plan_text import described, text
-    from vlrl.tools.memory_planner import Asked, plan_plan
+    from vlrl.tools.memory_planner import Asked, described, plan_plan, text
 
     asked = Asked(
         profiling.asked(options.gpu, options.tflops, options.memory) if options.gpu else None,

@@ -17,7 +17,7 @@ import yaml
 from vlrl.decoders import load_json, parse_log_row
 from vlrl.evaluation.compare import Arm, Comparison, pass_at, spent, table_rows
 from vlrl.evaluation.compare_runs import PASS_AT, Run
-from vlrl.evaluation.compare_stats import AdaStop
+from vlrl.evaluation.stats import AdaStop
 from vlrl.metrics import commit
 from vlrl.report.html import config_section, duration, fact_list, frame, note_lines
 from vlrl.report.html import interval as html_interval

@@ -13,8 +13,8 @@ from vlrl.evaluation import compare_report
 from vlrl.evaluation.compare import Plan
 from vlrl.evaluation.compare_report import curves_read, result_of, text_text
 from vlrl.evaluation.compare_runs import Crew, run_of, sampled
-from vlrl.evaluation.compare_stats import AdaStop
 from vlrl.evaluation.processes import Processes
+from vlrl.evaluation.stats import AdaStop
 from vlrl.io import hold_folder
 from vlrl.metrics import write_text
 

@@ -15,12 +15,12 @@ from vlrl.algorithms.curriculum import alignment
 from vlrl.algorithms.samplers import Row, Shuffled, Summary, measured
 from vlrl.config import Config
 from vlrl.engines import load_policy
+from vlrl.evaluation.stats import histogram
 from vlrl.io import hold_folder
 from vlrl.logging import Progress
 from vlrl.metrics import write_text
 from vlrl.recipe_checks import load_config
 from vlrl.rollout import collect
-from vlrl.stats import histogram
 from vlrl.types import Sample, UserError
 
 # `vlrl select CONFIG`: answers the training samples several times and keeps those whose rewards disagree most.

@@ -24,6 +24,7 @@ import yaml
 from vlrl import registry
 from vlrl.config import Config
 from vlrl.engines import load_policy
+from vlrl.evaluation.stats import count, mcnemar, needed, newcombe
 from vlrl.io import hold_folder
 from vlrl.logging import Progress, strip
 from vlrl.media import open_video
@@ -31,7 +32,6 @@ from vlrl.metrics import commit, write_text
 from vlrl.report.html import config_section, fact_list, frame, interval, note_lines
 from vlrl.report.run_reader import table
 from vlrl.rollout import collect
-from vlrl.stats import count, mcnemar, needed, newcombe
 from vlrl.types import Decision, Episode, Policy, Sample, UserError, Video, __version__, wilson
 
 # Who plays: the policy, the robot's script, chance, the policy's frozen start, other policies.

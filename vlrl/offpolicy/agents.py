@@ -308,7 +308,7 @@ class Moorl:
         tau: Share = 0.005, temperature: Rate = 0.01, target_entropy: float = -0.5, entropy_backup: bool = True,
         climbs: Literal["mean", "min"] = "min",
     ):  # fmt: skip
-        from vlrl.offpolicy.moorl import ReptileSac
+        from vlrl.offpolicy.iql import ReptileSac
         from vlrl.offpolicy.sac import Settings
 
         if subset > critics:
@@ -358,8 +358,7 @@ class Residual:
         temperature: Rate = 0.01, target_entropy: float = -0.5, entropy_backup: bool = False,
         imitation: Annotated[float, Field(ge=0)] = 0.0, climbs: Literal["mean", "min"] = "min",
     ):  # fmt: skip
-        from vlrl.offpolicy.residual import ResidualSac
-        from vlrl.offpolicy.sac import Settings
+        from vlrl.offpolicy.sac import ResidualSac, Settings
 
         settings = Settings(
             hidden=hidden, layers=layers, critics=critics, subset=2, cta_ratio=cta_ratio, lr=lr, tau=tau,

@@ -13,7 +13,7 @@ import yaml
 from vlrl import registry
 from vlrl.io import hold_folder
 from vlrl.metrics import provenance, write_text
-from vlrl.offpolicy import value_networks
+from vlrl.offpolicy import networks
 from vlrl.offpolicy.config import PretrainConfig, passive_read, sequences
 from vlrl.offpolicy.learner import check_task, statistics
 from vlrl.policies.robot_common import FAR
@@ -39,16 +39,16 @@ def run(config: PretrainConfig) -> dict[str, Any]:
         mean, spread = statistics(given)
         scaled = [((each - mean) / spread).clip(-FAR, FAR) for each in sequences(given)]
         learned, held = parted(scaled, config.seed)
-        settings = value_networks.Settings(
+        settings = networks.Settings(
             config.hidden, config.layers, config.gamma, config.expectile, config.tau, config.lr, config.batch_size
         )
-        network, losses = value_networks.learn(learned, config.updates, config.seed, settings)
+        network, losses = networks.learn(learned, config.updates, config.seed, settings)
         report = {
             "sequences": len(scaled), "moments": sum(map(len, scaled)), "loss": float(np.mean(losses[-50:])),
             "kendall": order(network, held, config.seed),
         }  # fmt: skip
-        shape = value_networks.Shape(given.state.shape[1], tuple(task.pool.info.names), config.hidden, config.layers)
-        value_networks.save(out, shape, network.phi, mean, spread)
+        shape = networks.Shape(given.state.shape[1], tuple(task.pool.info.names), config.hidden, config.layers)
+        networks.save(out, shape, network.phi, mean, spread)
         head, values = "\n".join(provenance(config.seed)), config.model_dump(mode="json")
         write_text(out / "config.yaml", f"{head}\n{yaml.safe_dump(values, sort_keys=False, width=120)}")
         write_text(out / "report.json", json.dumps(report, indent=1) + "\n")
@@ -64,18 +64,18 @@ def main(config: PretrainConfig) -> int:
     return 0
 
 
-def parted(found: list[np.ndarray], seed: int) -> tuple[value_networks.Moments, value_networks.Moments]:
+def parted(found: list[np.ndarray], seed: int) -> tuple[networks.Moments, networks.Moments]:
     """Moments to learn from, and those of sequences held out. UserError of fewer than two."""
     if len(found) < 2:
         raise UserError("offline: gave one sequence of states: pre-training holds some out; give more episodes")
     places = np.random.default_rng(seed).permutation(len(found))
     count = max(1, round(HELD_OUT * len(found)))
     held, learned = ([found[place] for place in part] for part in (places[:count], places[count:]))
-    return value_networks.Moments(learned), value_networks.Moments(held)
+    return networks.Moments(learned), networks.Moments(held)
 
 
 @torch.no_grad()
-def order(network: value_networks.ICVF, held: value_networks.Moments, seed: int) -> float:
+def order(network: networks.ICVF, held: networks.Moments, seed: int) -> float:
     """Kendall's tau of V(s, z, z) and minus the steps from s to z, a later moment of the same sequence."""
     from scipy.stats import kendalltau
 

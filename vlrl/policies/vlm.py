@@ -547,7 +547,7 @@ class VLM:
     def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
         """Weights (safetensors) and processor in Hugging Face layout; under LoRA the adapter alone.
 
-        weights: the model's, where it does not hold them all itself (`vlrl.distributed.fsdp`).
+        weights: the model's, where it does not hold them all itself (`vlrl.distributed.sharding`).
         """
         self.model.save_pretrained(folder, safe_serialization=True, state_dict=weights)
         self.processor.save_pretrained(folder)

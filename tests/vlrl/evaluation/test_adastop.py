@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from vlrl.evaluation.compare_stats import AdaStop, exchanges
+from vlrl.evaluation.stats import AdaStop, exchanges
 
 NUMBERS = itertools.count()
 

@@ -27,7 +27,7 @@ from vlrl.evaluation.compare_report import (
     summary_reached,
     targets,
 )
-from vlrl.evaluation.compare_stats import AdaStop
+from vlrl.evaluation.stats import AdaStop
 
 
 def curves(seed, accuracy, slow=1.0):

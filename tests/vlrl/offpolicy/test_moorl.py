@@ -20,7 +20,7 @@ from small_batches import HIGH, LOW, about, batch
 from vlrl.cli import main
 from vlrl.config import PolicySection
 from vlrl.offpolicy.agents import Moorl
-from vlrl.offpolicy.moorl import ReptileSac
+from vlrl.offpolicy.iql import ReptileSac
 from vlrl.offpolicy.sac import Sac, Settings
 from vlrl.policies.loading import load
 from vlrl.types import Episode, Observation, Sample, UserError

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from vlrl.cli import main
-from vlrl.offpolicy import value_networks
+from vlrl.offpolicy import networks
 from vlrl.offpolicy.base import About
 from vlrl.offpolicy.config import sequences
 from vlrl.offpolicy.networks import Critics, Scale
@@ -42,27 +42,27 @@ class Table(nn.Module):
 
 def test_the_loss_by_hand():
     """Goal and intent exchanged, or a step that is no end where the goal is reached, would teach other values."""
-    moments = value_networks.Moments([np.arange(5.0)[:, None]])
-    drawn = value_networks.Drawn(np.array([1, 2]), np.array([2, 3]), np.array([4, 2]), np.array([3, 2]))
-    settings = value_networks.Settings(gamma=0.5, expectile=0.9)
+    moments = networks.Moments([np.arange(5.0)[:, None]])
+    drawn = networks.Drawn(np.array([1, 2]), np.array([2, 3]), np.array([4, 2]), np.array([3, 2]))
+    settings = networks.Settings(gamma=0.5, expectile=0.9)
     # row 1: s=1, s'=2, s+=4, z=3. target 0.5 * (0.2 + 0.04 + 0.003) = 0.1215; V = 0.1 + 0.04 + 0.003 = 0.143;
     #   A = 0.5 * (0.2 + 0.03 + 0.003) - (0.1 + 0.03 + 0.003) = 0.1165 - 0.133 < 0: weight 0.1
     # row 2: s=2=s+=z. target 1; V = 0.2 + 0.02 + 0.002 = 0.222; A = 1 - 0.222 > 0: weight 0.9
     by_hand = (0.1 * (0.1215 - 0.143) ** 2 + 0.9 * (1 - 0.222) ** 2) / 2
-    assert value_networks.loss_of(Table(), Table(), moments, drawn, settings).item() == pytest.approx(by_hand, rel=1e-5)
+    assert networks.loss_of(Table(), Table(), moments, drawn, settings).item() == pytest.approx(by_hand, rel=1e-5)
 
 
 def test_the_target_is_the_released_one_in_another_scale():
     """V = 1 + (1 - gamma) * V_released, whose target is -1 + gamma * V', and 0 where the goal is reached."""
     gamma, released = 0.9, torch.tensor([-3.0, -7.0])
     theirs = torch.where(torch.tensor([False, True]), 0.0, -1 + gamma * released)
-    ours = value_networks.target(torch.tensor([False, True]), 1 + (1 - gamma) * released, gamma)
+    ours = networks.target(torch.tensor([False, True]), 1 + (1 - gamma) * released, gamma)
     torch.testing.assert_close(ours, 1 + (1 - gamma) * theirs)
 
 
 def test_what_is_drawn():
     """A goal that lies before a moment, or in another sequence, would be told to be ahead of it."""
-    moments = value_networks.Moments([np.zeros((4, 1)), np.zeros((1, 1)), np.zeros((3, 1))])
+    moments = networks.Moments([np.zeros((4, 1)), np.zeros((1, 1)), np.zeros((3, 1))])
     assert moments.last.tolist() == [3, 3, 3, 3, 4, 7, 7, 7]
     drawn = moments.draw(20_000, np.random.default_rng(0))
     assert set(drawn.now) == {0, 1, 2, 5, 6} and (drawn.following == drawn.now + 1).all()
@@ -72,7 +72,7 @@ def test_what_is_drawn():
     ahead = (drawn.intent > drawn.now) & (drawn.intent <= moments.last[drawn.now])
     assert ahead.mean() > 0.5 and set(drawn.intent) == set(range(8))
     with pytest.raises(ValueError, match="two moments"):
-        value_networks.Moments([np.zeros((1, 1))])
+        networks.Moments([np.zeros((1, 1))])
 
 
 def walks(count: int, seed: int) -> list[np.ndarray]:
@@ -87,13 +87,13 @@ def walks(count: int, seed: int) -> list[np.ndarray]:
 
 def test_values_order_moments_by_what_is_left():
     """What a trunk is given must be worth something: more steps to a goal, a smaller value, on new sequences."""
-    settings = value_networks.Settings(hidden=32, gamma=0.9, lr=3e-3, batch=128, tau=0.02)
-    moments, held = value_networks.Moments(walks(60, 0)), value_networks.Moments(walks(20, 1))
-    network, losses = value_networks.learn(moments, 400, 0, settings)
-    fresh = value_networks.ICVF(3, hidden=32)
+    settings = networks.Settings(hidden=32, gamma=0.9, lr=3e-3, batch=128, tau=0.02)
+    moments, held = networks.Moments(walks(60, 0)), networks.Moments(walks(20, 1))
+    network, losses = networks.learn(moments, 400, 0, settings)
+    fresh = networks.ICVF(3, hidden=32)
     assert order(network, held, 0) > 0.6 > order(fresh, held, 0) + 0.2 and np.mean(losses[-50:]) < np.mean(losses[:50])
-    again, other = (value_networks.learn(moments, 5, seed, settings)[0].state_dict() for seed in (0, 1))
-    first = value_networks.learn(moments, 5, 0, settings)[0].state_dict()
+    again, other = (networks.learn(moments, 5, seed, settings)[0].state_dict() for seed in (0, 1))
+    first = networks.learn(moments, 5, 0, settings)[0].state_dict()
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["phi.0.weight"], other["phi.0.weight"])
 
@@ -118,11 +118,11 @@ def about(state: int = 3, seed: int = 0) -> About:
 def saved(tmp_path) -> tuple[Path, nn.Sequential, About]:
     """A trunk in a folder, and the scale that it saw states in."""
     torch.manual_seed(0)
-    own, network = about(seed=1), value_networks.trunk(3, 16, 2)
+    own, network = about(seed=1), networks.trunk(3, 16, 2)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
-    value_networks.save(tmp_path, value_networks.Shape(3, ("a", "b", "c"), 16, 2), network, own.mean, own.spread)
+    networks.save(tmp_path, networks.Shape(3, ("a", "b", "c"), 16, 2), network, own.mean, own.spread)
     return tmp_path, network, own
 
 
@@ -132,7 +132,7 @@ def test_a_trunk_sees_the_same_in_another_scale(saved):
     told, states = about(seed=2), np.random.default_rng(3).normal(size=(50, 3)).astype(np.float32)
     wanted = network(Scale(own).state(states))
     torch.testing.assert_close(
-        value_networks.trunk_load(folder, told)(Scale(told).state(states)), wanted, rtol=1e-4, atol=1e-4
+        networks.trunk_load(folder, told)(Scale(told).state(states)), wanted, rtol=1e-4, atol=1e-4
     )
 
 
@@ -143,7 +143,7 @@ def test_networks_begin_with_the_trunk(saved):
     actor = Actor(ActorShape(3, ("x",), (-1.0,), (1.0,), chunk=2, hidden=16, layers=2))
     values, critics = Critics(3, hidden=16, members=1), Critics(5, hidden=16, members=2)
     of_actions = critics.weights[0][:, 3:].clone()
-    value_networks.begin(folder, told, actor, values, critics)
+    networks.begin(folder, told, actor, values, critics)
     seen, wanted = Scale(told).state(states), network(Scale(own).state(states))
     torch.testing.assert_close(actor.trunk(seen), wanted, rtol=1e-4, atol=1e-4)
     by_hand = wanted @ values.head[0, :, 0] + values.offset[0, 0, 0]
@@ -169,7 +169,7 @@ def test_what_does_not_fit_is_one_line(saved, case, tmp_path):
     wrong = tmp_path / "none" if case == "missing" else folder
     match = {"size": "set hidden and layers alike", "state": "other states", "names": "other states"}
     with pytest.raises(UserError, match=match.get(case, "no trunk of `vlrl pretrain`")):
-        value_networks.begin(wrong, told, critics)
+        networks.begin(wrong, told, critics)
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):
@@ -184,7 +184,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
         weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("made", "again")]
         assert weights[0] == weights[1]
         line = About(**vars(about(2)) | {"names": ("place", "goal")})
-        value_networks.begin(tmp_path / "made", line, Critics(2, hidden=16))
+        networks.begin(tmp_path / "made", line, Critics(2, hidden=16))
         for change, said in (("update=3", "did you mean 'updates'"), ("offline=[{name: demo}]", "offline.0.name")):
             assert main(["pretrain", "line.yaml", change]) == 2
             assert said in capsys.readouterr().err

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from vlrl.cli import main
 from vlrl.offpolicy.config import RewardSection
-from vlrl.offpolicy.learner import weighed
-from vlrl.offpolicy.protocol import episodes, normalised, properties, protocol_told, references, spread_out
+from vlrl.offpolicy.learner import episodes, normalised, properties, protocol_told, references, spread_out, weighed
 from vlrl.offpolicy.replay_buffer import Transitions, concat, windows
 
 LOW, HIGH = np.full(2, -1, np.float32), np.ones(2, np.float32)

@@ -17,8 +17,7 @@ from vlrl.config import PolicySection
 from vlrl.offpolicy.agents import residual
 from vlrl.offpolicy.base import About
 from vlrl.offpolicy.replay_buffer import Transitions
-from vlrl.offpolicy.residual import ResidualSac
-from vlrl.offpolicy.sac import Settings
+from vlrl.offpolicy.sac import ResidualSac, Settings
 from vlrl.policies.corrected import CorrectedPolicy
 from vlrl.policies.discrete import ControlPolicy, Network, Shape
 from vlrl.policies.flow import made

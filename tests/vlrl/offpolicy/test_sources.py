@@ -350,7 +350,7 @@ def test_shares_and_scenes_are_checked(line):
 
 
 def _episodes(found):
-    from vlrl.offpolicy.protocol import episodes
+    from vlrl.offpolicy.learner import episodes
 
     return episodes(found)
 
