@@ -72,6 +72,7 @@ class StepRow(Section):
     reward: Finite
     done: bool
     cut: bool
+    info: dict[str, Finite] = Field(default_factory=dict)  # what the environment counted, which a task may score by
 
 
 class CallRow(Section):
@@ -152,21 +153,33 @@ def row_of(episode: Episode, save: Callable[[PilImage.Image], str]) -> dict[str,
     return {
         "sample": episode.sample.id, "reward": float(episode.reward),
         "parts": {name: float(value) for name, value in episode.score.parts.items()},
-        "correct": float(episode.score.correct), "turns": [_turn_row(save, turn) for turn in episode.turns],
+        "correct": float(episode.score.correct),
+        "turns": [turn_row(turn, partial(_medium_row, save)) for turn in episode.turns],
     }  # fmt: skip
 
 
-def _turn_row(save: Callable[[PilImage.Image], str], turn: Turn) -> dict[str, Any]:
+def turn_row(turn: Turn, keep: Callable[[PilImage.Image | Video], dict[str, Any]]) -> dict[str, Any]:
+    """A turn as a TurnRow's fields; `keep` says what stands for an image or a video.
+
+    Raises:
+        UserError: the turn is a robot's.
+    """
     decision, step = turn.decision, turn.step
-    if not isinstance(decision.action, str) or turn.observation.state is not None:
+    if not is_text_turn(turn):
         raise UserError("only episodes of text actions on text, images and videos can be recorded")
     return {
-        "content": [_part_row(save, part) for part in turn.observation.content],
+        "content": [part if isinstance(part, str) else keep(part) for part in turn.observation.content],
         **_conversation_row(turn.observation),
         "action": decision.action, "cut": decision.truncated,
         "frames": [{"space": f.space, "original": [*f.original], "shown": [*f.shown]} for f in decision.frames],
-        "step": {"reward": float(step.reward), "done": bool(step.terminated), "cut": bool(step.truncated)},
+        "step": {"reward": float(step.reward), "done": bool(step.terminated), "cut": bool(step.truncated),
+                 "info": {name: float(value) for name, value in step.info.items()}},
     }  # fmt: skip
+
+
+def is_text_turn(turn: Turn) -> bool:
+    """Whether a turn is made of text, images and videos alone: no robot's."""
+    return isinstance(turn.decision.action, str) and turn.observation.state is None
 
 
 def _conversation_row(shown: Observation) -> dict[str, Any]:
@@ -181,11 +194,11 @@ def _conversation_row(shown: Observation) -> dict[str, Any]:
     return {"messages": messages, "tools": [dict(tool) for tool in shown.tools], "restart": shown.restart}
 
 
-def _part_row(save: Callable[[PilImage.Image], str], part: str | PilImage.Image | Video) -> str | dict[str, Any]:
-    if isinstance(part, Video):
-        frames = [save(PilImage.fromarray(frame)) for frame in part.frames]
-        return {"video": frames, "times": [*part.times], "fps": float(part.fps), "duration": float(part.duration)}
-    return part if isinstance(part, str) else {"image": save(part)}
+def _medium_row(save: Callable[[PilImage.Image], str], medium: PilImage.Image | Video) -> dict[str, Any]:
+    if not isinstance(medium, Video):
+        return {"image": save(medium)}
+    frames = [save(PilImage.fromarray(frame)) for frame in medium.frames]
+    return {"video": frames, "times": [*medium.times], "fps": float(medium.fps), "duration": float(medium.duration)}
 
 
 def image_name(image: PilImage.Image) -> str:
@@ -221,7 +234,7 @@ class Recorded(Sequence[Episode]):
         shown = [_observation(turn, tuple(self._part(p, index) for p in turn.content)) for turn in row.turns]
         following = [*shown[1:], shown[-1]]  # what the last action led to is not kept
         turns = [
-            Turn(now, _decision(turn), Step(then, turn.step.reward, turn.step.done, turn.step.cut))
+            Turn(now, _decision(turn), Step(then, turn.step.reward, turn.step.done, turn.step.cut, turn.step.info))
             for turn, now, then in zip(row.turns, shown, following, strict=True)
         ]
         return Episode(Sample(row.sample, shown[0]), index, turns, Score(row.parts, row.correct), row.reward)

@@ -18,15 +18,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from PIL.Image import Image
 
 from vlrl.algorithms.single_rollout import k3
 from vlrl.config import part_of
 from vlrl.decoders import parse_log_row
 from vlrl.distributed.world import by_main, get_world
+from vlrl.episode_store import is_text_turn, turn_row
 from vlrl.io import rename_folder, write_atomic
 from vlrl.logging import strip
-from vlrl.types import Episode, Rollouts, UserError, __version__, plain
+from vlrl.types import Decision, Episode, Rollouts, UserError, Video, __version__, plain
 from vlrl.update import UpdateStats
 
 # The rows of a run and its checkpoints: what a checkpoint counts is on the disk before it, and comes back from it.
@@ -140,11 +141,13 @@ def spread(n: int, count: int) -> list[int]:
     return [i * n // min(n, count) for i in range(min(n, count))]
 
 
-def mean_advantage(rollouts: Rollouts, advantage: torch.Tensor) -> torch.Tensor:
-    """Each episode's mean advantage over its units [N]."""
-    share = advantage.sum(1) / rollouts.mask.sum(1).clamp(min=1)
-    totals = share.new_zeros(len(rollouts.sample_ids)).index_add(0, rollouts.episode, share)
-    return totals / torch.bincount(rollouts.episode, minlength=len(totals))
+def turn_advantages(rollouts: Rollouts, advantage: torch.Tensor) -> list[list[float]]:
+    """Of each episode's turns, the mean advantage [B, T] over its units."""
+    means = (advantage.sum(1) / rollouts.mask.sum(1).clamp(min=1)).tolist()
+    episodes: list[list[float]] = [[] for _ in rollouts.sample_ids]
+    for episode, mean in zip(rollouts.episode.tolist(), means, strict=True):
+        episodes[episode].append(mean)
+    return episodes
 
 
 def part_means(episodes: Sequence[Episode]) -> dict[str, float]:
@@ -336,15 +339,22 @@ def commit() -> str:
 
 @by_main
 def save_rollouts(
-    out: Path, step: int, episodes: Sequence[Episode], advantage: Tensor | None, split: str = "train"
-) -> None:
-    """Prompt, thumbnail, completion, parsed answer, named parts and advantage of some episodes."""
+    out: Path, step: int, episodes: Sequence[Episode], advantages: Sequence[Sequence[float]] | None,
+    split: str = "train",
+) -> None:  # fmt: skip
+    """Prompt, thumbnails, completion, parsed answer, named parts and advantage of some episodes; of those that talk
+    each turn as well.
+
+    Args:
+        advantages: of each episode's turns.
+    """
     folder = out / "rollouts"
     (folder / "images").mkdir(parents=True, exist_ok=True)
     rows = [_rollout_row(folder, step, e, split) for e in episodes]
-    if advantage is not None:
-        for row, value in zip(rows, advantage.tolist(), strict=True):
-            row["advantage"] = value
+    for row, each in zip(rows, advantages or (), strict=advantages is not None):
+        row["advantage"] = sum(each) / max(1, len(each))
+        for turn, advantage in zip(row.get("turns", ()), each, strict=False):
+            turn["advantage"] = advantage
     file = folder / f"step_{step:06d}.jsonl"
     before = file.read_text(encoding="utf-8") if file.exists() else ""
     kept = [line for line in before.splitlines() if parse_log_row(line)["split"] != split]
@@ -368,7 +378,33 @@ def _rollout_row(folder: Path, step: int, episode: Episode, split: str) -> dict[
         "answer": plain(score.answer), "parts": dict(score.parts),
         "reward": episode.reward, "correct": score.correct, "reason": score.reason,
         "marks": [plain(mark) for mark in score.marks],
+        **_conversation(episode),
     }  # fmt: skip
+
+
+def _conversation(episode: Episode) -> dict[str, Any]:
+    """The turns of an episode of texts, where it has several or shows messages; images by their place in `images`."""
+    turns = episode.turns
+    talks = len(turns) > 1 or any(turn.observation.messages for turn in turns)
+    if not talks or not all(map(is_text_turn, turns)):
+        return {}
+    media = [medium for turn in turns for medium in turn.observation.media]
+    strips = itertools.count(sum(not isinstance(medium, Video) for medium in media))
+    images = itertools.count()
+
+    def keep(medium: Image | Video) -> dict[str, Any]:
+        return {"image": next(strips if isinstance(medium, Video) else images)}
+
+    return {"turns": [turn_row(turn, keep) | _token_stats(turn.decision) for turn in turns]}
+
+
+def _token_stats(decision: Decision) -> dict[str, Any]:
+    """What is known of a completion's tokens: how many, each one's log-probability, the mean entropy."""
+    if decision.logprobs is None or decision.entropy is None:
+        return {}
+    logprobs = [round(value, 3) for value in decision.logprobs.tolist()]
+    entropy = float(decision.entropy.mean()) if len(logprobs) else 0.0
+    return {"tokens": len(logprobs), "logprobs": logprobs, "entropy": entropy}
 
 
 def _said(action: str | np.ndarray) -> str:

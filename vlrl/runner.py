@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from vlrl import checkpoint, metrics
 from vlrl.config import EvalSection, LogSection, MeasureSection, RunLogSection, check_changes, dump, find_changes
@@ -31,13 +30,13 @@ class StepMetrics:
         metrics: its row of metrics.jsonl, which a resumed run reproduces exactly; `step`: steps made so far.
         timing: seconds of its parts, and what else hangs on the machine, for timings.jsonl.
         episodes: that were played, a few of which are kept for the report.
-        advantages: float [N], of each episode.
+        advantages: the mean advantage of each episode's turns.
     """
 
     metrics: dict[str, Any]
     timing: dict[str, float] = field(default_factory=dict)
     episodes: Sequence[Episode] = ()
-    advantages: Tensor | None = None
+    advantages: Sequence[Sequence[float]] | None = None
 
 
 class Learner:
@@ -311,7 +310,8 @@ class Runner:
     def _keep_rollouts(self, done: StepMetrics) -> None:
         kept = metrics.spread(len(done.episodes), self.log.rollouts)
         shown = to_show(self.learner.policy, [done.episodes[i] for i in kept])
-        metrics.save_rollouts(self.out, self.step, shown, None if done.advantages is None else done.advantages[kept])
+        advantages = None if done.advantages is None else [done.advantages[i] for i in kept]
+        metrics.save_rollouts(self.out, self.step, shown, advantages)
 
     def save(self) -> None:
         """A checkpoint of the present step."""

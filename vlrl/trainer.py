@@ -20,7 +20,7 @@ from vlrl.distributed.episodes import columns_of, mine
 from vlrl.engines import load_policy
 from vlrl.evaluate import Result
 from vlrl.logging import StoppedError
-from vlrl.metrics import describe, mean_advantage
+from vlrl.metrics import describe, turn_advantages
 from vlrl.optim import rate, updater
 from vlrl.performance.profiling import mfu
 from vlrl.policies.loading import bundled, described, newest_checkpoint
@@ -163,7 +163,7 @@ class RLTrainer(Learner):
         row |= self._metrics(worker)
         laps.end("update")
         timing = laps.seconds | self._work(mine(decisions), laps.total())
-        return StepMetrics(row, timing, episodes, mean_advantage(rollouts, advantages))
+        return StepMetrics(row, timing, episodes, turn_advantages(rollouts, advantages))
 
     def _columns(self, episodes: list[Episode], i: int) -> Rollouts:
         """The episodes' columns, with all that estimators and losses read of this run."""

@@ -98,7 +98,7 @@ def test_text_is_replaced_whole(tmp_path):
 def test_saved_rollouts_hold_what_a_reader_asks(tmp_path):
     """What the policy saw and said, and what it was worth, could not be looked up after the run."""
     made = episodes(2)
-    save_rollouts(tmp_path, 7, made, torch.tensor([0.5, -0.5]))
+    save_rollouts(tmp_path, 7, made, [[0.5], [-0.5]])
     saved = rows(tmp_path / "rollouts" / "step_000007.jsonl")
     for row, episode, advantage in zip(saved, made, [0.5, -0.5], strict=True):
         assert (row["step"], row["split"], row["sample_id"]) == (7, "train", episode.sample.id)

@@ -1,4 +1,4 @@
-// A card: {step, split, sample_id, prompt, images, image_size, strips, completion, answer, parts, why, ...}.
+// A card: {step, split, sample_id, prompt, images, image_size, strips, completion, answer, parts, turns, why, ...}.
 
 const VERDICTS = { right: "right", wrong: "wrong", failure: "parse failure" };
 
@@ -43,22 +43,26 @@ function makeCard(row, images) {
   const when = [`step ${format(row.step)}`, row.split, group].filter(Boolean).join(" · ");
   const near = (mark) => !onImage(mark) || mark.image || !outside(mark, row.image_size);
   const far = row.image_size ? row.marks.filter((mark) => !near(mark)) : [];
-  const pictures = row.images.map((place, k) => withTimeline(row, k, picture(row, place, k, images)));
+  const talks = row.turns.length > 0;
+  const pictures = talks ? [] : row.images.map((place, k) => withTimeline(row, k, picture(row, place, k, images)));
   const beside = pictures.length - row.strips.filter(Boolean).length;  // a strip takes the whole width
-  return html("article", { class: `card ${kind}`, tabindex: "-1", "aria-label": `${VERDICTS[kind]}, ${when}` },
+  return html("article", { class: `card ${kind}${talks ? " talks" : ""}`, tabindex: "-1", "aria-label": `${VERDICTS[kind]}, ${when}` },
     html("header", {},
       html("span", { class: `badge ${kind}` }, VERDICTS[kind]),
       row.why && row.why !== "even" ? html("span", { class: "badge why" }, row.why) : null,
       html("span", { class: "muted" }, when)),
     pictures.length ? html("div", { class: beside > 1 ? "pictures many" : "pictures" }, ...pictures) : null,
+    talks ? conversation(row, images) : null,
     ...textMarks(row.marks),
-    html("pre", { class: "completion", tabindex: "0", "aria-label": "completion" }, row.completion || "(empty)"),
+    talks ? null
+      : html("pre", { class: "completion", tabindex: "0", "aria-label": "completion" }, row.completion || "(empty)"),
     html("p", { class: "answer" },
       html("span", { class: "muted" }, "answer "), row.answer === null ? "none" : html("code", {}, row.answer)),
     row.reason ? html("p", { class: "reason" }, row.reason) : null,
     ...farSpans(row).map((mark) => outsideNote(mark, `video: ${fromTo(mark)}`)),
     ...far.map((mark) => outsideNote(mark, `image: ${pixels(mark)}`)),
     numbers(row),
-    html("details", {}, html("summary", {}, "Prompt"), html("pre", {}, row.prompt || "(none)"),
-      html("p", { class: "muted" }, row.sample_id || "")));
+    talks ? html("p", { class: "muted" }, row.sample_id || "")
+      : html("details", {}, html("summary", {}, "Prompt"), html("pre", {}, row.prompt || "(none)"),
+        html("p", { class: "muted" }, row.sample_id || "")));
 }

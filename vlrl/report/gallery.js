@@ -36,7 +36,8 @@ function makeFilters(cards) {
 
 function matches(row, wanted) {
   const is = (name, value) => !wanted.get(name) || String(value) === wanted.get(name);
-  const text = [row.prompt, row.completion, row.answer, row.reason, row.sample_id].join("\n").toLowerCase();
+  const said = row.turns.flatMap((turn) => turn.messages.flatMap((each) => [...each.content, ...each.calls]));
+  const text = [row.prompt, row.completion, row.answer, row.reason, row.sample_id, ...said].join("\n").toLowerCase();
   return is("step", row.step) && is("why", row.why) && is("split", row.split)
     && (wanted.get("verdict") === "all" || verdict(row) === wanted.get("verdict"))
     && text.includes(wanted.get("text").trim().toLowerCase());

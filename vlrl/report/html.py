@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -209,6 +210,7 @@ MAX_SIDE = 448  # pixels of that thumbnail's longer side
 MAX_IMAGES = 7_000_000  # characters of all data URIs; once reached, older steps' cards say that their image is left out
 MAX_TEXTS = (6_000, 1_000)  # characters of a prompt, completion or answer; the second where a card is still too large
 MAX_CARD = 40_000  # bytes of a card in the page
+MAX_BARS = 96  # that a turn's log-probabilities are drawn as
 
 MIME = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
 COPIED = ("step", "sample_id", "group", "why", "parts", "reward", "correct", "reason", "advantage", "split")
@@ -269,7 +271,45 @@ def _card(row: ReadRow, album: Album, most: int) -> dict[str, Any]:
         "completion": shorten(row.get("completion"), most),
         "answer": None if answer is None else shorten(answer if isinstance(answer, str) else json.dumps(answer), most),
         "marks": [mark for mark in marks if is_mark(mark)] if isinstance(marks, list) else [],
+        "turns": turn_views(row.get("turns"), len(places), most),
     }
+
+
+def turn_views(listed: Any, images: int, most: int) -> list[dict[str, Any]]:
+    """A conversation's turns as the page draws them; [] where there is none, or its rows cannot be read."""
+    most = max(200, most // max(1, len(listed))) if isinstance(listed, list) else most
+    try:
+        return [_turn_view(turn, images, most) for turn in listed or ()]
+    except (AttributeError, KeyError, TypeError, ValueError, StopIteration):
+        return []
+
+
+def _turn_view(turn: dict[str, Any], images: int, most: int) -> dict[str, Any]:
+    content = [part if isinstance(part, str) else part["image"] for part in turn["content"]]
+    if any(part not in range(images) for part in content if not isinstance(part, str)):
+        raise ValueError("an image that the rollout does not show")
+    rows, parts = turn.get("messages") or [{"role": "user", "parts": len(content), "tool_calls": []}], iter(content)
+    messages = [
+        {"role": str(row["role"]),
+         "content": [shorten(p, most) if isinstance(p, str) else p for p in itertools.islice(parts, row["parts"])],
+         "calls": [shorten(json.dumps(call), most) for call in row["tool_calls"]]}
+        for row in rows
+    ]  # fmt: skip
+    logprobs = [value for value in turn.get("logprobs") or () if gallery_is_number(value)]
+    return {
+        "messages": messages,
+        "action": shorten(turn["action"], most),
+        "tools": [str(tool["function"]["name"]) for tool in turn.get("tools") or ()],
+        **{key: turn.get(key) for key in ("restart", "cut", "tokens", "entropy", "advantage")},
+        "logprob": sum(logprobs) / len(logprobs) if logprobs else None,
+        "bars": _bars(logprobs),
+    }
+
+
+def _bars(logprobs: Sequence[float]) -> list[float]:
+    """Log-probabilities in at most MAX_BARS stretches, each by its lowest."""
+    width = -(-len(logprobs) // MAX_BARS) or 1
+    return [min(logprobs[i : i + width]) for i in range(0, len(logprobs), width)]
 
 
 def sizes(listed: Any, images: int) -> list[Any]:
@@ -517,7 +557,7 @@ def _row(name: str, first: object, last: object, interval: str) -> str:
 
 # The report of a training run: one HTML file that needs no network, no server and no other file.
 
-CARDS = ("pictures.js", "timeline.js", "card.js")
+CARDS = ("pictures.js", "timeline.js", "conversation.js", "card.js")
 CURVES = ("scale.js", "chart.js", "curves.js")
 SCRIPTS = ("dom.js", "keys.js", *CURVES, *CARDS, "gallery.js", "page.js")
 
