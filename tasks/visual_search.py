@@ -6,6 +6,7 @@ tools to look closer (tasks/image_tools.py), each in a turn of its own, and then
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ ASKS = "Look closer with the tools where you need to, then answer inside <answer
 DIGIT = 0.72  # of a font's size, the height of its digits
 LIGHT = 382  # the sum of a light colour's channels
 MARGIN = 0.1  # of a box's longer side, around what a gold answer looks at
+PARTS = 3  # along each side of an image, of which a random look shows one
 WEIGHTS = {"accuracy": 1.0, "tool": 0.0, **FORM}
 
 
@@ -59,9 +61,12 @@ class VisualSearch(Task):
     Args:
         detail: the height of a digit as a share of its shape's
         digits: those that shapes may carry
+        photo_share: of drawn images, those on a photograph, of the split's own (scikit-image's and scikit-learn's)
         tools: names of tasks/image_tools.py, or my_module:function
         tool_timeout_s: seconds that a call may take
         turns: of an episode at most
+        gold_look: where gold conversations look: at the `target`; or `anywhere`, at a random ninth of the image, to
+            imitate no more than a call's form
         context: what of the conversation is shown: full, last_images or summary (tasks/context.py)
         system: a system message
 
@@ -79,9 +84,11 @@ class VisualSearch(Task):
         side: tuple[float, float] = (0.12, 0.16),
         detail: float = 0.15,
         digits: str = "0123456789",
+        photo_share: float = 0.0,
         tools: tuple[str, ...] = ("zoom",),
         tool_timeout_s: float = SECONDS,
         turns: int = 3,
+        gold_look: Literal["target", "anywhere"] = "target",
         context: ContextStrategy = FULL,
         system: str = "",
         thinking: bool = False,
@@ -93,6 +100,7 @@ class VisualSearch(Task):
         check(objects[1] <= len(SHAPES) * len(screens.COLORS), "objects", objects, "looks that differ: 24 at most")
         check(0 < detail <= 0.5, "detail", detail, "above 0 and at most 0.5")
         check(len(set(digits)) > 1 and digits.isdigit() and digits.isascii(), "digits", digits, "two digits or more")
+        check(0 <= photo_share <= 1, "photo_share", photo_share, "a share, 0 to 1")
         check(turns > 0, "turns", turns, "at least 1")
         check(tool_timeout_s > 0, "tool_timeout_s", tool_timeout_s, "above 0 seconds")
         check(template in ("short", "guided"), "template", template, "short or guided")
@@ -100,9 +108,11 @@ class VisualSearch(Task):
         self.weights = check_weights(weights, tuple(WEIGHTS))
         self.toolbox, self.context, self.turns, self.tool_timeout_s = load_tools(tools), context, turns, tool_timeout_s
         self.thinking, self.template, self.system, self.seed = thinking, template, system, seed
+        self.gold_look = gold_look
         self._draw = partial(
-            draw_search, size=tuple(size), objects=tuple(objects), side=tuple(side), detail=detail, digits=digits
-        )
+            draw_search, size=tuple(size), objects=tuple(objects), side=tuple(side), detail=detail, digits=digits,
+            photo_share=photo_share,
+        )  # fmt: skip
         self._drawn = {"train": pool, "test": held_out}
         self._rows, self.bad_rows = read(data, questions.SEARCH)
 
@@ -134,13 +144,19 @@ class VisualSearch(Task):
         return with_context(inner, self.context)
 
     def _look(self, sample: Sample, frames: Sequence[Frame]) -> str:
-        """The call that looks at all that the answer needs."""
+        """The call that looks at all that the answer needs, or, with `gold_look: anywhere`, at a random ninth."""
         width, height = sample.prompt.images[0].size
-        boxes = sample.answer.boxes or ((0, 0, width, height),)
-        x1, y1, x2, y2 = (edge(box[i] for box in boxes) for i, edge in enumerate((min, min, max, max)))
-        margin = MARGIN * max(x2 - x1, y2 - y1)
-        start = frames[0].from_original(max(0, x1 - margin), max(0, y1 - margin))
-        end = frames[0].from_original(min(width, x2 + margin), min(height, y2 + margin))
+        if self.gold_look == "anywhere":
+            rng = generator(self.seed, "train", zlib.crc32(sample.id.encode()))
+            column, row = (int(number) for number in rng.integers(PARTS, size=2))
+            x1, x2 = column * width / PARTS, (column + 1) * width / PARTS
+            y1, y2 = row * height / PARTS, (row + 1) * height / PARTS
+        else:
+            boxes = sample.answer.boxes or ((0, 0, width, height),)
+            x1, y1, x2, y2 = (edge(box[i] for box in boxes) for i, edge in enumerate((min, min, max, max)))
+            margin = MARGIN * max(x2 - x1, y2 - y1)
+            x1, y1, x2, y2 = max(0, x1 - margin), max(0, y1 - margin), min(width, x2 + margin), min(height, y2 + margin)
+        start, end = frames[0].from_original(x1, y1), frames[0].from_original(x2, y2)
         box = [number if frames[0].space == "rel1" else int(number) for number in (*start, *end)]
         thought = "<think>I look closer.</think>\n" if self.thinking else ""
         return thought + write_call("zoom" if "zoom" in self.toolbox.tools else "crop", {"box": box})
@@ -189,7 +205,7 @@ class VisualSearch(Task):
 
 def draw_search(
     rng: np.random.Generator, split: Split, *, size: tuple[int, int], objects: tuple[int, int],
-    side: tuple[float, float], detail: float, digits: str,
+    side: tuple[float, float], detail: float, digits: str, photo_share: float = 0.0,
 ) -> tuple[Image.Image, str, SearchTruth]:  # fmt: skip
     """A scene, the look of the shape that is asked for (`red circle`), and its digit."""
     looks = [(shape, color) for shape in SHAPES for color in screens.COLORS]
@@ -197,7 +213,7 @@ def draw_search(
     chosen = [looks[int(i)] for i in rng.permutation(len(looks))[:count]]
     image, things = scenes.draw(
         rng, split, size=size, looks=[((shape,), (color,)) for shape, color in chosen], patterns=("plain",), side=side,
-        photo_share=0.0,
+        photo_share=photo_share,
     )  # fmt: skip
     pen, carried = ImageDraw.Draw(image), []
     for thing in things:

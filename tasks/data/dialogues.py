@@ -16,7 +16,11 @@ from tasks.data.rows import Form, Place
 from vlrl.decoders import parse_json
 from vlrl.types import ROLES, Message, ToolCall
 
-SHAREGPT = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
+CALLS = "function_call"  # whose value is a call as JSON
+SHAREGPT = {
+    "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", CALLS: "assistant",
+    "system": "system", "observation": "tool", "tool": "tool",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,16 +74,30 @@ def _read_messages(values: Mapping[str, Any], place: Place) -> DialogueRow:
 
 
 def _read_sharegpt(values: Mapping[str, Any], place: Place) -> DialogueRow:
-    """`{conversations: [{from: human or gpt, value}, ..], image or images?, system?}`, as LLaVA's."""
+    """`{conversations: [{from: human or gpt, value}, ..], image or images?, system?}`, as LLaVA's.
+
+    LLaMA-Factory's turns of tools as well: from `function_call`, whose value is `{name, arguments}`, and `observation`.
+    """
     listed = values.get("conversations")
     if not isinstance(listed, list) or not all(isinstance(each, Mapping) for each in listed):
         raise BadRowError("conversations: must be a list of turns")
-    turns = [{"role": SHAREGPT.get(str(each.get("from")), each.get("from")), "content": each.get("value")}
-             for each in listed]  # fmt: skip
+    turns = [_turn(each, f"conversations.{i}") for i, each in enumerate(listed)]
     system = values.get("system")
     first = [{"role": "system", "content": system}] if isinstance(system, str) and system else []
     rest = {key: value for key, value in values.items() if key not in ("conversations", "system")}
     return _read_messages({**rest, "messages": [*first, *turns]}, place)
+
+
+def _turn(value: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """A turn of ShareGPT's as a message."""
+    speaker, text = str(value.get("from")), value.get("value")
+    role = SHAREGPT.get(speaker, value.get("from"))
+    if speaker != CALLS:
+        return {"role": role, "content": text}
+    try:
+        return {"role": role, "content": "", "tool_calls": [parse_json(text if isinstance(text, str) else "")]}
+    except (ValueError, RecursionError) as error:
+        raise BadRowError(f"{where}: the call is not JSON ({error})") from None
 
 
 def _listed_images(values: Mapping[str, Any]) -> Iterator[Any]:

@@ -100,6 +100,12 @@ SHAREGPT = {
     "conversations": [{"from": "human", "value": "<image>\nSee?"}, {"from": "gpt", "value": "Yes."},
                       {"from": "human", "value": "How many gulls?"}],
 }  # fmt: skip
+CALLING = {
+    "images": ["sea.png", "hill.png"], "system": "Zoom.",
+    "conversations": [{"from": "human", "value": "<image>How many gulls?"},
+                      {"from": "function_call", "value": '{"name": "zoom", "arguments": {"box": [0, 0, 9, 9]}}'},
+                      {"from": "observation", "value": "<image>"}, {"from": "gpt", "value": "2"}],
+}  # fmt: skip
 CALLED = {
     "messages": [
         user("What is 6 x 7?"),
@@ -142,6 +148,15 @@ def test_sharegpt_files_are_read(pictures):
     assert episode.score.correct == 1.0
 
 
+def test_sharegpt_files_with_tools_are_read(pictures):
+    """As LLaMA-Factory writes recorded searches: calls, and images that tools returned."""
+    sample = read(pictures, CALLING, replies="file").samples("train")[0]
+    messages = sample.prompt.messages
+    assert [message.role for message in messages] == ["system", "user", "assistant", "tool"]
+    assert messages[2].tool_calls == (ToolCall("zoom", {"box": [0, 0, 9, 9]}),)
+    assert ([image.size for image in sample.prompt.images], sample.answer.text.answer) == ([(40, 30), (30, 40)], "2")
+
+
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
@@ -159,6 +174,8 @@ def test_sharegpt_files_are_read(pictures):
         ({"messages": [assistant("", tool_calls=[{"name": 1}]), user("x")], "answer": "1"}, "messages.0.tool_calls"),
         ({"messages": [assistant("", tool_calls=[{"name": "f", "arguments": "{"}]), user("x")], "answer": "1"},
          "arguments are not JSON"),
+        ({"conversations": [{"from": "function_call", "value": "{"}], "answer": "1"}, "conversations.0: the call is"),
+        ({"conversations": [{"from": "function_call"}], "answer": "1"}, "conversations.0: the call is not JSON"),
         ({"conversations": [{"from": "alien", "value": "x"}], "answer": "1"}, "messages.0: the role 'alien'"),
     ],
 )  # fmt: skip

@@ -1,12 +1,14 @@
 """Visual search: the detail is lost without the tool, gold conversations find it, published files are read."""
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
 from PIL import Image
 from sklearn.neighbors import KNeighborsClassifier
 
+from rewards import parse
 from rewards.text import TextTruth
 from tasks import check
 from tasks.context import LastImages, Summary
@@ -74,6 +76,30 @@ def test_a_gold_conversation_looks_and_answers(space):
         assert [len(turn.step.observation.images) for turn in episode.turns] == [1, 1]
         assert episode.turns[0].step.info == {"tool_calls": 1.0, "malformed_calls": 0.0}
         assert (episode.score.correct, task.reward(episode.score)) == (1.0, 1.5)
+
+
+def test_a_mediocre_start_looks_anywhere():
+    """It imitates the form of a call; where to look is left to be learned: one look in nine shows the middle."""
+    task, cells, hits = VisualSearch(gold_look="anywhere"), Counter(), 0
+    for sample in task.samples("train")[:300]:
+        environment = task.environment(sample)
+        environment.reset()
+        call = parse.tool_calls(environment.gold(frames_of(sample.prompt.images, "grid10")))[0].value
+        cells[tuple(call[1]["box"])] += 1
+        x1, y1, x2, y2 = call[1]["box"]
+        middle = [sum(sample.answer.boxes[0][i::2]) / 2 * 10 / 512 - 0.5 for i in (0, 1)]
+        hits += x1 < middle[0] < x2 and y1 < middle[1] < y2
+    assert len(cells) == 9 and max(cells.values()) < 60
+    assert {box[2] - box[0] for box in cells} == {3}
+    assert 15 < hits < 55
+
+
+def test_shapes_may_lie_on_photographs():
+    """Real images of the split's own; a plain ground has one grey."""
+    plain, photo = (VisualSearch(photo_share=share).samples("test")[0].prompt.images[0] for share in (0.0, 1.0))
+    assert len(set(plain.convert("L").crop((0, 0, 512, 60)).tobytes())) < 100
+    assert np.asarray(photo).std((0, 1)).min() > 5
+    assert len(np.unique(np.asarray(photo).reshape(-1, 3), axis=0)) > 1000
 
 
 def test_calls_and_answers_are_paid_apart():
