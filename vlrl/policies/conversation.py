@@ -1,8 +1,8 @@
 """Conversations as sequences: what is forwarded of several turns, once for decoding and once for training.
 
 A conversation's prompts form a tree: each begins with the tokens of the one before and of what was written then, and
-the episodes of a group share its root. Training forwards each root once, and each episode's turns as one branch behind
-it; decoding keeps the keys and values of a prompt and forwards only what a turn adds.
+the episodes of a group share its root, or more. Training forwards what is common once, level by level of the tree;
+decoding keeps the keys and values of a prompt and forwards only what a turn adds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from vlrl.policies.prefix_sharing import After, Layers, Packed, Prefill, Recorder, Seen, added_media, hidden_states
+from vlrl.policies.prefix_sharing import (
+    Layers,
+    Levels,
+    Packed,
+    Path,
+    Prefill,
+    Seen,
+    added_media,
+    hidden_states,
+)
 from vlrl.policies.processor import Prompt, going_on
 from vlrl.types import Message, Observation, Turn
 
@@ -59,15 +68,6 @@ class Branch:
     tokens: tuple[int, ...]  # the last completion
     replies: tuple[BranchReply, ...]
 
-    @property
-    def root(self) -> Prompt:
-        return self.leaf.lineage[0]
-
-    @property
-    def added(self) -> tuple[Prompt, ...]:
-        """The prompts behind the root."""
-        return self.leaf.lineage[1:]
-
 
 def find_branches(texts: Sequence[tuple[Prompt, tuple[int, ...]]]) -> list[Branch]:
     """Decisions (prompt, completion) -> as few sequences as hold them all, each decision in one of them."""
@@ -95,38 +95,96 @@ def _follows(prompt: Prompt, reply: BranchReply) -> bool:
     return tuple(prompt.ids[reply.start : reply.start + len(reply.tokens)].tolist()) == reply.tokens
 
 
-def order_of(branches: Sequence[Branch]) -> list[int]:
-    """The decisions in the order in which the branches hold them."""
-    return [reply.number for branch in branches for reply in branch.replies]
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """What several conversations have in common from one branching point to the next, or the rest of one."""
+
+    whole: Prompt  # a conversation up to the segment's end
+    start: int  # of its first token in the whole
+    parent: Segment | None  # that it follows, of the level before
+    row: int  # of its level
+    added: tuple[Prompt, ...]  # the prompts that end in it, and whose media it holds
+    replies: list[BranchReply]  # whose tokens it holds
+
+    @property
+    def size(self) -> int:
+        return len(self.whole.ids) - self.start
 
 
-def pack_branches(branches: Sequence[Branch], behind: Sequence[int], pad_id: int, shape: tuple[int, int]) -> Packed:
-    """What follows the roots of conversations, a row for each branch; arguments and result as of `pack_replies`."""
-    heads = [len(branch.root.ids) for branch in branches]
-    # the last token of a completion predicts nothing, so it is not forwarded
-    whole = [going_on(branch.leaf, branch.tokens[:-1]) for branch in branches]
-    ids, types, positions = pad_suffixes(whole, heads, pad_id)
-    width, longest = shape[1], ids.shape[1]
+def make_levels(branches: Sequence[Branch], shared: bool = True) -> list[list[Segment]]:
+    """Conversations as a tree: each level's segments follow one of the level before, and what is common is there once.
+
+    Args:
+        shared: False: each conversation is one segment, of a single level.
+    """
+    following: dict[Prompt, set[Prompt | int]] = {}
+    for number, branch in enumerate(branches):
+        line = branch.leaf.lineage
+        for node, after in zip(line, (*line[1:], number), strict=True):
+            following.setdefault(node, set()).add(after)
+    levels: list[dict[Prompt | int, Segment]] = []
+    for number, branch in enumerate(branches):
+        line, replies, parent = branch.leaf.lineage, list(branch.replies), None
+        ends: list[Prompt | int] = [node for node in line if shared and len(following[node]) > 1]
+        for depth, end in enumerate([*ends, number]):
+            # the last token of a completion predicts nothing, so it is not forwarded
+            whole = end if isinstance(end, Prompt) else going_on(branch.leaf, branch.tokens[:-1])
+            start, size = len(parent.whole.ids) if parent else 0, len(whole.ids)
+            if depth == len(levels):
+                levels.append({})
+            if end not in levels[depth]:
+                added = tuple(node for node in line if start < len(node.ids) <= size)
+                levels[depth][end] = Segment(whole, start, parent, len(levels[depth]), added, [])
+            parent = levels[depth][end]
+            parent.replies.extend(r for r in replies if start <= r.start and (r.start < size or end == number))
+    return [list(level.values()) for level in levels]
+
+
+def order_of(levels: Sequence[Sequence[Segment]]) -> list[int]:
+    """The decisions in the order in which the segments hold them."""
+    return [reply.number for level in levels for segment in level for reply in segment.replies]
+
+
+def pack_levels(levels: Sequence[Sequence[Segment]], pad_id: int) -> Levels:
+    """Segments as rows of each level. The n targets go segment by segment."""
+    rows, sizes, offsets, known, offset = [], [], [], None, 0
+    for level in levels:
+        starts = [segment.start for segment in level]
+        ids, types, positions = pad_suffixes([segment.whole for segment in level], starts, pad_id)
+        behind = torch.tensor([segment.parent.row if segment.parent else 0 for segment in level])
+        own = torch.arange(ids.shape[1]) < torch.tensor([segment.size for segment in level])[:, None]
+        before = own[:, :0] if known is None else known[behind]
+        mask = None if known is None else causal_behind(before, ids.shape[1])
+        known = torch.cat([before, own], 1)
+        pixels, grid = added_media([node for segment in level for node in segment.added])
+        nothing = torch.zeros(0, dtype=torch.int64)
+        rows.append(Packed(ids, types, positions, mask, pixels, grid, nothing, nothing, behind))
+        offsets.append(offset)
+        sizes.append(ids.shape[1])
+        offset += ids.numel()
+
+    def index(segment: Segment, depth: int, place: int) -> int:
+        """Where the hidden state of a conversation's token lies among all."""
+        if place < segment.start:
+            return index(segment.parent, depth - 1, place)
+        return offsets[depth] + segment.row * sizes[depth] + place - segment.start
+
     source, target = [], []
-    for r, (branch, head) in enumerate(zip(branches, heads, strict=True)):
-        offset, last = shape[0] * width + r * longest, behind[r] * width + head - 1
-        for reply in branch.replies:
-            begin = reply.start - head
-            source += [offset + place - 1 if place else last for place in range(begin, begin + len(reply.tokens))]
-            target += reply.tokens
-    mask = causal_behind(heads, width, longest)
-    pixels, grid = added_media([node for branch in branches for node in branch.added])
-    return Packed(ids, types, positions, mask, pixels, grid, torch.tensor(source), torch.tensor(target),
-                  torch.tensor(behind))  # fmt: skip
+    for depth, level in enumerate(levels):
+        for segment in level:
+            for reply in segment.replies:
+                source += [index(segment, depth, reply.start - 1 + i) for i in range(len(reply.tokens))]
+                target += reply.tokens
+    return Levels(tuple(rows), torch.tensor(source), torch.tensor(target))
 
 
-def causal_behind(heads: Sequence[int], width: int, length: int) -> Tensor:
-    """bool [R, 1, length, width + length]: rows that see `heads[r]` of `width` earlier tokens, and are causal."""
-    causal = torch.ones(length, length, dtype=torch.bool).tril()
-    kinds = heads[:1] if len(set(heads)) == 1 else heads
-    seen = torch.arange(width) < torch.tensor(kinds)[:, None]
-    mask = torch.cat([seen[:, None].expand(-1, length, -1), causal.expand(len(kinds), -1, -1)], -1)
-    return mask[:, None].expand(len(heads), -1, -1, -1)
+def causal_behind(known: Tensor, length: int) -> Tensor:
+    """bool [R, 1, length, W + length]: rows that see `known` [R, W] of what comes before, and are causal."""
+    causal, rows = torch.ones(length, length, dtype=torch.bool).tril(), len(known)
+    if bool((known == known[:1]).all()):
+        known = known[:1]  # one mask for all rows
+    mask = torch.cat([known[:, None].expand(-1, length, -1), causal.expand(len(known), -1, -1)], -1)
+    return mask[:, None].expand(rows, -1, -1, -1)
 
 
 def pad_suffixes(prompts: Sequence[Prompt], heads: Sequence[int], pad_id: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -146,46 +204,56 @@ def pad_suffixes(prompts: Sequence[Prompt], heads: Sequence[int], pad_id: int) -
 # Decoding goes on from what is kept.
 
 
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What a prompt adds to the one that it goes on from: n tokens."""
+
+    layers: Layers  # keys and values [key heads, n, D] of each layer
+    last: Tensor  # [H], the last token's hidden state
+
+    @property
+    def nbytes(self) -> int:
+        return _nbytes(self.layers)
+
+
 class Histories:
-    """Keys and values of prompts that conversations may go on from, while the weights stay as they are."""
+    """Keys and values of prompts that conversations may go on from, while the weights stay as they are.
+
+    Each prompt's are kept once, however many go on from it.
+    """
 
     def __init__(self, base: nn.Module):
         self.base, self.held = base, 0
-        self._kept: OrderedDict[int, tuple[Prompt, Layers]] = OrderedDict()
+        self._kept: OrderedDict[Prompt, Kept] = OrderedDict()
         self._weights: int | None = None
 
-    def of(self, prompts: Sequence[Prompt | None]) -> list[Layers | None]:
-        """[key heads, P, D] of each layer; None where they are not kept, or the weights have changed since."""
+    def of(self, prompts: Sequence[Prompt]) -> list[list[Kept]]:
+        """Of each prompt's lineage, from its root on, as much as is kept; nothing if the weights have changed since."""
         if self._kept and self._weights != self._fingerprint():
             self.forget()
-        kept = (None if prompt is None else self._kept.get(id(prompt)) for prompt in prompts)
-        return [None if each is None else each[1] for each in kept]
+        return [self._of(prompt) for prompt in prompts]
 
-    def keep(self, prefill: Prefill) -> None:
-        """Keeps those of the prompts that may be gone on from; the oldest make room."""
-        self._weights = self._fingerprint()
-        for row, prompt in enumerate(prefill.prompts):
-            if not prompt.is_conversation or id(prompt) in self._kept:
-                continue
-            size = len(prompt.ids)
-            layers = [(keys[row, :, :size].clone(), values[row, :, :size].clone()) for keys, values in prefill.layers]
-            self._kept[id(prompt)] = (prompt, layers)
-            self.held += _nbytes(layers)
+    def _of(self, prompt: Prompt) -> list[Kept]:
+        found = []
+        for node in prompt.lineage:
+            if node not in self._kept:
+                break
+            self._kept.move_to_end(node)
+            found.append(self._kept[node])
+        return found
+
+    def keep(self, prompt: Prompt, part: Kept) -> None:
+        """Keeps a prompt that may be gone on from; the least recently used make room."""
+        self._weights = self._fingerprint() if self._weights is None else self._weights
+        if prompt.is_conversation and prompt not in self._kept:
+            self._kept[prompt] = part
+            self.held += part.nbytes
         while self.held > KEPT and self._kept:
-            self._drop(next(iter(self._kept)))
-
-    def leave(self, prompts: Sequence[Prompt]) -> None:
-        """Forgets prompts that their conversations have gone beyond."""
-        for prompt in prompts:
-            if id(prompt) in self._kept:
-                self._drop(id(prompt))
+            self.held -= self._kept.popitem(last=False)[1].nbytes
 
     def forget(self) -> None:
         self._kept.clear()
         self.held, self._weights = 0, None
-
-    def _drop(self, key: int) -> None:
-        self.held -= _nbytes(self._kept.pop(key)[1])
 
     def _fingerprint(self) -> int:
         """Another one once a weight is written to or replaced."""
@@ -196,64 +264,48 @@ def _nbytes(layers: Layers) -> int:
     return sum(part.nbytes for pair in layers for part in pair)
 
 
-class Continued(After):
-    """A cache of prompts' beginnings, [R, key heads, P, D], that remembers what goes on from them."""
-
-    def __init__(self, layers: Layers):
-        super().__init__(layers, torch.arange(len(layers[0][0])))
-        self.added = Recorder()
-
-    def update(self, keys: Tensor, values: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        return super().update(*self.added.update(keys, values, layer), layer)
-
-
 @torch.no_grad()
 def prefill_behind(
-    base: nn.Module, prompts: Sequence[Prompt], before: Sequence[Layers], pad_id: int, seen: Seen | None
+    base: nn.Module, prompts: Sequence[Prompt], before: Sequence[Sequence[Kept]], pad_id: int, seen: Seen | None
 ) -> Prefill:
-    """Forwards what prompts add to their parents, whose keys and values [key heads, P, D] are given.
+    """Forwards what follows the parts of prompts that are kept. `layers` and `hidden` are of that alone.
 
     Args:
         seen: what the tower has made of the media that they add; None: there are none, or it sees them now.
     """
-    heads = [len(prompt.parent.ids) for prompt in prompts]
-    added = [len(prompt.ids) - head for prompt, head in zip(prompts, heads, strict=True)]
+    heads = [len(prompt.lineage[len(parts) - 1].ids) for prompt, parts in zip(prompts, before, strict=True)]
     ids, types, positions = pad_suffixes(prompts, heads, pad_id)
-    width, nothing = max(heads), torch.zeros(0, dtype=torch.int64)
-    mask = causal_behind(heads, width, ids.shape[1])
-    packed = Packed(ids, types, positions, mask, *added_media(prompts), nothing, nothing).to(base.device)
-    known = [tuple(_stacked(parts, width) for parts in zip(*pairs, strict=True)) for pairs in zip(*before, strict=True)]
-    cache = Continued(known)
-    hidden = hidden_states(base, packed, seen, cache)
-    total = max(len(prompt.ids) for prompt in prompts)
-
-    def whole(old: Tensor, new: Tensor) -> Tensor:
-        """Keys or values of both, each row's without a gap."""
-        each = zip(old, new, heads, added, strict=True)
-        return _stacked([torch.cat([o[:, :head], n[:, :more]], 1) for o, n, head, more in each], total)
-
-    layers = [
-        tuple(whole(*parts) for parts in zip(*pair, strict=True))
-        for pair in zip(known, cache.added.layers, strict=True)
-    ]
-    last = hidden[torch.arange(len(prompts)), torch.tensor(added) - 1]
-    return Prefill(tuple(prompts), last[:, None], layers)
+    known, nothing = joined_layers(before), torch.zeros(0, dtype=torch.int64)
+    mask = causal_behind(torch.arange(max(heads)) < torch.tensor(heads)[:, None], ids.shape[1])
+    packed = Packed(ids, types, positions, mask, *added_media(unknown(prompts, before)), nothing, nothing)
+    cache = Path(known, torch.arange(len(prompts)))
+    hidden = hidden_states(base, packed.to(base.device), seen, cache)
+    added = [tuple(part[:, :, max(heads) :] for part in pair) for pair in cache.layers]
+    return Prefill(tuple(prompts), hidden, added)
 
 
-def _stacked(rows: Sequence[Tensor], length: int) -> Tensor:
-    """Keys or values [key heads, L, D] of several lengths -> [R, key heads, length, D], right-padded."""
-    return torch.stack([pad(row, (0, 0, 0, length - row.shape[1])) for row in rows])
+def unknown(prompts: Sequence[Prompt], before: Sequence[Sequence[Kept]]) -> list[Prompt]:
+    """The prompts, and of those that they go on from what is not kept."""
+    return [node for prompt, parts in zip(prompts, before, strict=True) for node in prompt.lineage[len(parts) :]]
 
 
-def joined_prefill(parts: Sequence[Prefill], prompts: Sequence[Prompt]) -> Prefill:
-    """Several prefills as one of the prompts in this order; of hidden states each prompt's last one alone."""
-    row = {id(prompt): (part, r) for part in parts for r, prompt in enumerate(part.prompts)}
-    total = max(len(prompt.ids) for prompt in prompts)
+def parts_of(made: Prefill, row: int, known: int) -> dict[Prompt, Kept]:
+    """A row of a prefill, whose first `known` prompts are not in it, by what each prompt adds."""
+    line, found = made.prompts[row].lineage, {}
+    first = start = len(line[known - 1].ids) if known else 0
+    for node in line[known:]:
+        end = len(node.ids)
+        layers = [tuple(part[row, :, start - first : end - first].clone() for part in pair) for pair in made.layers]
+        found[node], start = Kept(layers, made.hidden[row, end - first - 1].clone()), end
+    return found
+
+
+def joined_layers(rows: Sequence[Sequence[Kept]]) -> Layers:
+    """Keys and values [R, key heads, P, D] of prompts in their parts, right-padded."""
+    total = max(sum(part.layers[0][0].shape[1] for part in parts) for parts in rows)
 
     def gather(layer: int, which: int) -> Tensor:
-        found = ((row[id(prompt)], len(prompt.ids)) for prompt in prompts)
-        return _stacked([part.layers[layer][which][r, :, :size] for (part, r), size in found], total)
+        whole = [torch.cat([part.layers[layer][which] for part in parts], 1) for parts in rows]
+        return torch.stack([pad(row, (0, 0, 0, total - row.shape[1])) for row in whole])
 
-    layers = [(gather(i, 0), gather(i, 1)) for i in range(len(parts[0].layers))]
-    last = torch.stack([part.last()[r] for part, r in (row[id(prompt)] for prompt in prompts)])
-    return Prefill(tuple(prompts), last[:, None], layers)
+    return [(gather(layer, 0), gather(layer, 1)) for layer in range(len(rows[0][0].layers))]

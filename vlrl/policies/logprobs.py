@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from vlrl.policies.prefix_sharing import After, Packed, Prefill, Seen, hidden_states, recorded
+from vlrl.policies.prefix_sharing import After, Levels, Packed, Prefill, Seen, hidden_states, level_states, recorded
 
 # The law that completions are sampled from, and drawing from it.
 
@@ -90,25 +90,26 @@ class Scorer(nn.Module):
         self.register_buffer("banned", torch.tensor(banned_ids, dtype=torch.int64), persistent=False)
 
     def forward(
-        self, packed: Packed, seen: Seen | None = None, before: Packed | Prefill | None = None,
-        added: Seen | None = None,
+        self, packed: Packed | Levels, seen: Seen | Sequence[Seen | None] | None = None,
+        before: Packed | Prefill | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """-> log-probabilities [n] of the targets and entropies [n], float32.
 
         Args:
-            packed: prompts and completions; the completions alone where the prompts come before.
-            seen: what a tower that does not train has made of the prompts' media.
+            packed: prompts and completions; the completions alone where the prompts come before; or conversations.
+            seen: what a tower that does not train has made of the prompts' media; of conversations, of each level's.
             before: the prompts, to be forwarded first, or forwarded already.
-            added: as `seen`, of the media that follow prompts which come before.
         """
         base = bare(self.model)
+        if isinstance(packed, Levels):
+            return self.of(level_states(base, packed, seen), packed)
         if before is None:
             return self.of(self.hidden(base, packed, seen).flatten(0, 1), packed)
         prompts, layers = recorded(base, before, seen) if isinstance(before, Packed) else (before.hidden, before.layers)
-        replies = hidden_states(base, packed, added, After(layers, packed.behind))
+        replies = hidden_states(base, packed, None, After(layers, packed.behind))
         return self.of(torch.cat([prompts.flatten(0, 1), replies.flatten(0, 1)]), packed)
 
-    def of(self, hidden: Tensor, packed: Packed) -> tuple[Tensor, Tensor]:
+    def of(self, hidden: Tensor, packed: Packed | Levels) -> tuple[Tensor, Tensor]:
         """Scores the targets from hidden states [n, H], a chunk of logits at a time."""
         chosen = hidden[packed.source]
         size = max(1, self.chunk // bare(self.model).lm_head.out_features)

@@ -31,7 +31,7 @@ from transformers import (
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from vlrl.policies import forking
-from vlrl.policies.conversation import Branch, find_branches, order_of
+from vlrl.policies.conversation import Branch, find_branches
 from vlrl.policies.generation import Sampled, Sampling, Writer
 from vlrl.policies.logprobs import bare, entropy_of, law
 from vlrl.policies.prefix_sharing import Features, Prefill, spread
@@ -394,7 +394,10 @@ class PlainVLM(VLM):
             )
             self.work.add(tokens=inputs["input_ids"].numel())
             with self.precision():
-                yield order_of(some), Rows(inputs, *(torch.tensor(v, device=self.device) for v in places))
+                yield (
+                    [reply.number for _, reply in replies],
+                    Rows(inputs, *(torch.tensor(v, device=self.device) for v in places)),
+                )
 
     def _rows(self, texts: Sequence[Text]) -> Iterator[tuple[list[int], Rows]]:
         """Texts as they are forwarded together, and which they are."""

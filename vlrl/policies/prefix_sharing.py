@@ -41,6 +41,21 @@ class Packed:
         return Packed(*(v.to(device) if v is not None else None for v in vars(self).values()))
 
 
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """A tree of rows: those of each level follow rows of the level before (`behind`), and see what comes before these.
+
+    `source` counts the hidden states of all levels, the first one's first; each row sees no mask but its own.
+    """
+
+    rows: tuple[Packed, ...]  # without sources and targets
+    source: Tensor  # int64 [n]
+    target: Tensor  # int64 [n]
+
+    def to(self, device: torch.device) -> Levels:
+        return Levels(tuple(level.to(device) for level in self.rows), self.source.to(device), self.target.to(device))
+
+
 def pack(rows: Sequence[tuple[Prompt, Sequence[Sequence[int]]]], pad_id: int) -> Packed:
     """Rows of (prompt, its completions' tokens) -> tensors. The n targets go row by row, completion by completion."""
     # The last token of a completion predicts nothing, so it is not forwarded.
@@ -232,6 +247,21 @@ class After:
         return tuple(torch.cat(parts, 2) for parts in zip(before, (keys, values), strict=True))
 
 
+class Path(After):
+    """As `After`, and remembers all that its rows see, for those that follow them."""
+
+    def __init__(self, layers: Layers, behind: Tensor):
+        super().__init__(layers, behind)
+        self._whole = Recorder()
+
+    def update(self, keys: Tensor, values: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+        return self._whole.update(*super().update(keys, values, layer), layer)
+
+    @property
+    def layers(self) -> Layers:
+        return self._whole.layers
+
+
 def embedded(base: nn.Module, packed: Packed, seen: Seen | None) -> tuple[Tensor, Tensor]:
     """Token embeddings [R, L, H], media in their places, and where these are [R, L]."""
     embeds, where = base.get_input_embeddings()(packed.ids), packed.types.bool()
@@ -246,6 +276,15 @@ def hidden_states(base: nn.Module, packed: Packed, seen: Seen | None, cache: Any
         seen = see(base, packed.pixels, packed.grid)
     embeds, where = embedded(base, packed, seen)
     return through(base, embeds, packed.positions, packed.mask, cache, where, seen.deep if seen else ())
+
+
+def level_states(base: nn.Module, levels: Levels, seen: Sequence[Seen | None]) -> Tensor:
+    """The last hidden states [n, H] of all levels, row by row; `seen` as of `hidden_states`, for each level."""
+    cache, hidden = Recorder(), []
+    for rows, media in zip(levels.rows, seen, strict=True):
+        cache = Path(cache.layers, rows.behind) if hidden else cache
+        hidden.append(hidden_states(base, rows, media, cache).flatten(0, 1))
+    return torch.cat(hidden)
 
 
 def plain_states(base: nn.Module, packed: Packed, seen: None = None) -> Tensor:

@@ -19,12 +19,16 @@ from vlrl.policies import attention, fused_modules, generation_batch
 from vlrl.policies.conversation import (
     Branch,
     Histories,
+    Kept,
     continues,
     find_branches,
-    joined_prefill,
+    joined_layers,
+    make_levels,
     order_of,
-    pack_branches,
+    pack_levels,
+    parts_of,
     prefill_behind,
+    unknown,
     whole_prompt,
 )
 from vlrl.policies.decode_step import Graphs
@@ -33,7 +37,6 @@ from vlrl.policies.generation import Sampled, Sampling, decoding_write
 from vlrl.policies.logprobs import EVERY, Nucleus, Scorer, bare, law
 from vlrl.policies.prefix_sharing import (
     Features,
-    Layers,
     Packed,
     Prefill,
     Prompts,
@@ -311,29 +314,35 @@ class VLM:
         return torch.from_numpy(uniforms(episodes, sampling.max_tokens, self.generator)[list(order)])
 
     def _prefill(self, prompts: Sequence[Prompt], keep: bool) -> Prefill:
-        """All prompts forwarded once; with `keep` with their graph. Of conversations what the last turn added alone."""
-        if not any(prompt.is_conversation for prompt in prompts):
+        """All prompts forwarded once; with `keep` with their graph. Of conversations what is not kept of them alone."""
+        if not self.shared_prefix or not any(prompt.is_conversation for prompt in prompts):
             return self._prefill_whole(prompts, keep)
-        known = self._histories.of([prompt.parent if self.shared_prefix else None for prompt in prompts])
-        whole = [prompt for prompt, layers in zip(prompts, known, strict=True) if layers is None]
-        added = [(prompt, layers) for prompt, layers in zip(prompts, known, strict=True) if layers is not None]
-        parts = [self._prefill_whole(whole, False)] if whole else []
-        if added:
-            parts.append(self._prefill_added(*zip(*added, strict=True)))
-        made = parts[0] if len(parts) == 1 else joined_prefill(parts, prompts)
-        if self.shared_prefix:
-            self._histories.keep(made)
-            self._histories.leave([prompt.parent for prompt, _ in added])
-        return made
+        distinct = list(dict.fromkeys(prompts))
+        known = dict(zip(distinct, self._histories.of(distinct), strict=True))
+        whole = [prompt for prompt in distinct if not known[prompt]]
+        added = [prompt for prompt in distinct if 0 < len(known[prompt]) < len(prompt.lineage)]
+        made = [self._prefill_whole(whole, False)] if whole else []
+        made += [self._prefill_added(added, [known[prompt] for prompt in added])] if added else []
+        for prefill in made:
+            for row, prompt in enumerate(prefill.prompts):
+                fresh = parts_of(prefill, row, len(known[prompt]))
+                for node, part in fresh.items():
+                    self._histories.keep(node, part)
+                known[prompt] = [*known[prompt], *fresh.values()]
+        if whole == list(prompts):
+            return made[0]
+        last = torch.stack([known[prompt][-1].last for prompt in prompts])
+        return Prefill(tuple(prompts), last[:, None], joined_layers([known[prompt] for prompt in prompts]))
 
-    def _prefill_added(self, prompts: Sequence[Prompt], before: Sequence[Layers]) -> Prefill:
-        """What prompts add to those that they go on from, whose keys and values are known."""
+    def _prefill_added(self, prompts: Sequence[Prompt], before: Sequence[Sequence[Kept]]) -> Prefill:
+        """What follows the parts of prompts whose keys and values are known."""
         self.model.eval()
-        seen = self._seen.of_added(prompts)
+        nodes = unknown(prompts, before)
+        seen = self._seen.of_added(nodes)
         with self.work.timed("prefill"), self.precision():
             made = prefill_behind(bare(self.model), prompts, before, self.codec.pad_id, seen)
-        tokens = sum(len(prompt.ids) - len(prompt.parent.ids) for prompt in prompts)
-        patches = sum(len(prompt.pixels) for prompt in prompts if prompt.pixels is not None)
+        tokens = sum(len(node.ids) - len(node.parent.ids) for node in nodes)
+        patches = sum(len(node.pixels) for node in nodes if node.pixels is not None)
         self.work.add(tokens=tokens, tokens_distinct=tokens, patches_distinct=patches)
         self._count_tower(patches, seen)
         return made
@@ -496,8 +505,8 @@ class VLM:
         self, scorer: nn.Module, decisions: Sequence[Decision], features: Features, kept: Prefill | None = None
     ) -> Evaluation:
         told = [(d.inputs.prompt, d.inputs.tokens) for d in decisions]
-        if self.shared_prefix and not self.one_pass and any(prompt.parent for prompt, _ in told):
-            return self._evaluate_branches(scorer, find_branches(told), features)
+        if self.shared_prefix and any(prompt.parent for prompt, _ in told):
+            return self._evaluate_tree(scorer, find_branches(told), features)
         texts, order = grouped(told, self.shared_prefix)
         texts = alone(texts)[0] if self.one_pass and long(texts) else texts
         prompts, pad = [prompt for prompt, _ in texts], self.codec.pad_id
@@ -516,21 +525,18 @@ class VLM:
             flat = scorer(packed.to(self.device), seen, before)
         return spread(*flat, order, [len(d.inputs.tokens) for d in decisions])
 
-    def _evaluate_branches(self, scorer: nn.Module, branches: Sequence[Branch], features: Features) -> Evaluation:
-        """Of conversations: each root once, and behind it each episode's turns."""
-        roots = list(dict.fromkeys(branch.root for branch in branches))
-        number = {root: row for row, root in enumerate(roots)}
-        before = pack([(root, []) for root in roots], self.codec.pad_id).to(self.device)
-        behind = [number[branch.root] for branch in branches]
-        packed = pack_branches(branches, behind, self.codec.pad_id, before.ids.shape)
-        media = [node for branch in branches for node in branch.added if node.pixels is not None]
-        added = features.of_added(media)
-        self.work.add(tokens=sum(len(b.leaf.ids) + len(b.tokens) - 1 - len(b.root.ids) for b in branches))
-        self._count_tower(sum(len(node.pixels) for node in media), added)
+    def _evaluate_tree(self, scorer: nn.Module, branches: Sequence[Branch], features: Features) -> Evaluation:
+        """Of conversations: what several have in common once, and behind it each one's own turns."""
+        levels = make_levels(branches, shared=not self.one_pass)
+        media = [[n for segment in level for n in segment.added if n.pixels is not None] for level in levels]
+        seen = [features.of_added(nodes) for nodes in media]
+        for nodes, found in zip(media, seen, strict=True):
+            self._count_tower(sum(len(node.pixels) for node in nodes), found)
+        self.work.add(tokens=sum(segment.size for level in levels for segment in level))
         with self.precision():
-            flat = scorer(packed.to(self.device), self._see(features, roots), before, added)
-        replies = {reply.number: len(reply.tokens) for branch in branches for reply in branch.replies}
-        return spread(*flat, order_of(branches), [replies[i] for i in range(len(replies))])
+            flat = scorer(pack_levels(levels, self.codec.pad_id).to(self.device), seen)
+        lengths = {reply.number: len(reply.tokens) for branch in branches for reply in branch.replies}
+        return spread(*flat, order_of(levels), [lengths[i] for i in range(len(lengths))])
 
     def _see(self, features: Features, prompts: Sequence[Prompt]) -> Seen | None:
         """What a frozen tower has made of prompts that are to be forwarded, which are counted."""

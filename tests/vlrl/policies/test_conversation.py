@@ -8,7 +8,7 @@ import torch
 
 from tests.vlrl.policies.conftest import image
 from vlrl.config import Lora, PolicySection
-from vlrl.policies.conversation import find_branches
+from vlrl.policies.conversation import find_branches, make_levels
 from vlrl.policies.loading import load
 from vlrl.policies.processor import to_turns
 from vlrl.types import Episode, Message, Observation, Sample, Step, Turn, UserError, Video
@@ -137,20 +137,59 @@ def test_gradients_are_those_of_whole_conversations(make, options):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5 * size)
 
 
+def search_tree(policy) -> list[Episode]:
+    """A tree search of one sample: two episodes from the root, two from the first one's middle, one of these forks."""
+    episodes = play(policy, conversations((2, 1)))
+    first, shown = episodes[0], [Observation.from_messages(messages) for messages in (*TURNS, *OTHER[1:2])]
+    for number, (origin, kept) in enumerate([(0, 1), (0, 2), (3, 2), (4, 2)]):
+        other = Episode(first.sample, first.group, turns=episodes[origin].turns[:kept], stream=(7, 90 + number))
+        for turn in range(kept, 4):
+            decision = policy.act([other], [shown[turn]])[0]
+            other.turns.append(Turn(shown[turn], decision, Step(shown[turn], terminated=turn == 3)))
+        episodes.append(other)
+    return episodes
+
+
 def test_episodes_that_branch_late_share_what_they_have(make):
     """Tree searches and snapshots go on from the middle of another's conversation."""
-    policy = make(temperature=0.8)
-    first = play(policy, conversations((1, 0)))[0]
-    other = Episode(first.sample, first.group, turns=first.turns[:2], stream=(7, 99))
-    shown = Observation.from_messages(TURNS[2])
-    other.turns.append(Turn(shown, policy.act([other], [shown])[0], Step(shown, terminated=True)))
-    decisions = decisions_of([first, other])
-    assert other.turns[2].decision.inputs.prompt.parent is first.turns[1].decision.inputs.prompt
-    with torch.no_grad():
+    shared, plain = make(temperature=0.8), make(temperature=0.8, shared_prefix=False)
+    episodes = search_tree(shared)
+    assert episodes[4].turns[2].decision.inputs.prompt.parent is episodes[0].turns[1].decision.inputs.prompt
+    distinct = list(dict.fromkeys(id(d) for d in decisions_of(episodes)))
+    decisions = [next(d for d in decisions_of(episodes) if id(d) == each) for each in distinct]
+    branches = find_branches([(d.inputs.prompt, d.inputs.tokens) for d in decisions])
+    levels = make_levels(branches)
+    assert len(levels) > 2
+    nodes = {node: len(node.ids) for branch in branches for node in branch.leaf.lineage}
+    added = sum(size - (len(node.parent.ids) if node.parent else 0) for node, size in nodes.items())
+    forwarded = sum(segment.size for level in levels for segment in level)
+    assert forwarded == added + sum(len(branch.tokens) - 1 for branch in branches)
+    factors = torch.randn(len(decisions), 6, generator=torch.Generator().manual_seed(0))
+    gradients = []
+    for policy in (plain, shared):
+        policy.model.zero_grad()
         now = policy.evaluate(decisions)
-        for row, decision in enumerate(decisions):
-            expected = by_hand(policy, decision)
-            torch.testing.assert_close(now.logprobs[row][now.mask[row]], expected, rtol=0, atol=1e-5)
+        values = now.logprobs.detach()
+        (now.logprobs * factors[:, : now.mask.shape[1]])[now.mask].sum().backward()
+        gradients.append([p.grad for p in policy.model.parameters() if p.grad is not None])
+    size = max(float(each.norm()) for each in gradients[0])
+    for theirs, ours in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5 * size)
+    for row, decision in enumerate(decisions):
+        expected = by_hand(shared, decision).detach()
+        torch.testing.assert_close(values[row][now.mask[row]], expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(decision.logprobs, expected, rtol=0, atol=1e-5)
+
+
+def test_lanes_forward_a_root_once(make):
+    """An episode that starts later would else pay for the whole image of its group again."""
+    policy = make(temperature=1.0)
+    early, late = conversations((2, 0))
+    play(policy, [early])
+    policy.work.taken()
+    episode, shown = late
+    policy.act([episode], [shown[0]])
+    assert policy.work.taken()["tokens"] < len(early[0].turns[0].decision.inputs.prompt.ids)
 
 
 def test_an_adapters_conversations_are_its_own(folder):
@@ -179,7 +218,9 @@ def test_each_episode_is_one_sequence_and_a_group_has_one_root(make):
     branches = find_branches(texts)
     assert len(branches) == len(episodes)
     assert sorted(r.number for b in branches for r in b.replies) == list(range(len(texts)))
-    assert len({id(branch.root) for branch in branches}) == 2
+    levels = make_levels(branches)
+    assert [len(level) for level in levels] == [2, len(episodes)]
+    assert {segment.whole for segment in levels[0]} == {branch.leaf.lineage[0] for branch in branches}
     shuffled = [texts[i] for i in np.random.default_rng(0).permutation(len(texts))]
     assert len(find_branches(shuffled)) == len(episodes)
 
