@@ -18,7 +18,7 @@ class Object:
     """A labelled box (x1, y1, x2, y2)."""
 
     label: str
-    box: Box
+    box: Box | tuple[float, ...]  # four numbers
 
 
 @total(first=4, second=4)
@@ -165,8 +165,8 @@ def matched_credits(predicted: Sequence[Object], truths: Sequence[Object], thres
     return [value for value in paid if value > 0]
 
 
-def _by_label(objects: Sequence[Object]) -> dict[str, list[Box]]:
-    listed: dict[str, list[Box]] = {}
+def _by_label(objects: Sequence[Object]) -> dict[str, list[tuple[float, ...]]]:
+    listed: dict[str, list[tuple[float, ...]]] = {}
     for each in objects:
         listed.setdefault(normal(each.label), []).append(each.box)
     return listed

@@ -81,9 +81,10 @@ class GroundedVideoQa(Task):
     def _from_seed(self, split: Split, index: int) -> Sample:
         rng = generator(self.seed + 1, split, index)
         asked = self._stories.ask(rng, split, index, self.kinds)
-        told = {"answer": asked.letter, "spans": asked.spans, "duration": asked.video.duration}
-        row = Clip("", asked.text, options=asked.options, **told)
-        prompt = Observation((asked.video, self._text(row)))
+        film = asked.video
+        assert film is not None  # a story is always filmed
+        row = Clip("", asked.text, asked.letter, options=asked.options, spans=asked.spans, duration=film.duration)
+        prompt = Observation((film, self._text(row)))
         return Sample(f"grounded_video_qa/{split}/{index:06d}", prompt, row, tags=asked.tags)
 
     def _from_file(self, split: Split, index: int) -> Sample:

@@ -175,7 +175,7 @@ def on_image(point: tuple[float, ...] | None, size: Size) -> bool:
 def right_place(given: GuiAction, truth: GuiTruth, size: Size) -> float:
     """0 or 1: the point is on the image and in the truth's box (borders included) or, where the truth is a point, at
     most 14 % of the screen away from it."""
-    if not on_image(given.position, size):
+    if given.position is None or not on_image(given.position, size):
         return 0.0
     if truth.box:
         return rewards_boxes.in_box(given.position, truth.box)
@@ -195,7 +195,9 @@ def right_step(given: GuiAction, truth: GuiTruth, size: Size) -> float:
 
 def os_atlas_place(given: GuiAction, truth: GuiTruth, size: Size) -> float:
     """0 or 1: at most 14 % of the screen from the truth's point, or from the middle of its box."""
-    return rewards_boxes.near(given.position, truth.centre, size, RADIUS) if on_image(given.position, size) else 0.0
+    if given.position is None or not on_image(given.position, size):
+        return 0.0
+    return rewards_boxes.near(given.position, truth.centre, size, RADIUS)
 
 
 def os_atlas_step(given: GuiAction, truth: GuiTruth, size: Size) -> float:
@@ -219,7 +221,7 @@ def odyssey_step(given: GuiAction, truth: GuiTruth, size: Size) -> float:
     if given.kind != truth.kind:
         return 0.0
     if truth.kind in PLACED:
-        if not on_image(given.position, size):
+        if given.position is None or not on_image(given.position, size):
             return 0.0
         box = (*_thousandths(truth.box[:2], size), *_thousandths(truth.box[2:], size))
         return gui_odyssey_click(_thousandths(given.position, size), _thousandths(truth.centre, size), box)

@@ -312,7 +312,7 @@ class ChartArea:
         return self.left + (self.right - self.left) * value / (10 * self.unit)
 
 
-def _values(rng: Rng, split: Split, level: int, topic: str) -> tuple[str, ...]:
+def _values(rng: Rng, split: Split, level: int, topic: str) -> tuple[int, ...]:
     unit = UNITS[level]
 
     def content() -> tuple[str, tuple[int, ...]]:
@@ -375,16 +375,16 @@ def _compared(topic: str, thing: str, values: Sequence[int], names: Sequence[str
 
 def _read(rng: Rng, topic: str, values: Sequence[int], names: Sequence[str], level: int) -> list[QuestionAnswer]:
     """A value; from level 2 on a difference and a sum. Off by a third of a line is right where values are large."""
-    loose = {"absolute": UNITS[level] / 3} if UNITS[level] > 1 else {}
+    loose = UNITS[level] / 3 if UNITS[level] > 1 else 0.0
     at, other = some(rng, range(len(values)), 2)
-    asked = [QuestionAnswer(f"{topic}/value", f"Value of {names[at]}?", "number", str(values[at]), **loose)]
+    asked = [QuestionAnswer(f"{topic}/value", f"Value of {names[at]}?", "number", str(values[at]), absolute=loose)]
     if level > 1:
         high, low = sorted((at, other), key=lambda i: -values[i])
         more = f"How much more is {names[high]} than {names[low]}?"
         both = f"Sum of {names[at]} and {names[other]}?"
         asked += [
-            QuestionAnswer(f"{topic}/difference", more, "number", str(values[high] - values[low]), **loose),
-            QuestionAnswer(f"{topic}/sum", both, "number", str(values[at] + values[other]), **loose),
+            QuestionAnswer(f"{topic}/difference", more, "number", str(values[high] - values[low]), absolute=loose),
+            QuestionAnswer(f"{topic}/sum", both, "number", str(values[at] + values[other]), absolute=loose),
         ]
     return asked
 

@@ -609,7 +609,7 @@ def _things(
     halves: Sequence[float] | None = None,
 ) -> tuple[LooseObject, ...]:  # fmt: skip
     """Objects on the part of the table that the target leaves free, far enough from each other."""
-    halves = rng.uniform(*HALVES, len(forms)) if halves is None else halves
+    extents = rng.uniform(*HALVES, len(forms)) if halves is None else halves
     colors = [environment.objects[i] for i in rng.permutation(len(environment.objects))[: len(forms)]]
     spots: list[tuple[float, float]] = []
     while len(spots) < len(forms):
@@ -620,7 +620,7 @@ def _things(
             spots.clear()
     return tuple(
         LooseObject(str(form), *color, float(half), float(x), float(y), float(rng.uniform(0, 2 * np.pi)))
-        for form, color, half, (x, y) in zip(forms, colors, halves, spots, strict=True)
+        for form, color, half, (x, y) in zip(forms, colors, extents, spots, strict=True)
     )
 
 

@@ -258,7 +258,7 @@ def draw(
     image = _ground(rng, split, size, photo_share)
     things: list[SceneObject] = []
     for shapes, colors in looks:
-        shape, color, pattern = (options[rng.integers(len(options))] for options in (shapes, colors, patterns))
+        shape, color, pattern = (options[int(rng.integers(len(options)))] for options in (shapes, colors, patterns))
         extent = _extent(rng, shape, side, min(size))
         place = _find_box(rng, size, extent, [thing.box for thing in things])
         if place:
@@ -398,7 +398,7 @@ def choose_labels(
 
     With the chance `negatives` none of them has the asked label; otherwise between one and all have.
     """
-    label = labels[rng.integers(len(labels))]
+    label = labels[int(rng.integers(len(labels)))]
     total = int(rng.integers(objects[0], objects[1] + 1))
     count = 0 if rng.random() < negatives else int(rng.integers(1, total + 1))
     others = [other for other in labels if other != label]

@@ -94,7 +94,8 @@ def _looks(rng: np.random.Generator, objects: int, text_share: float) -> list[tu
 def _extent(kind: str, name: str, side: float) -> tuple[int, int]:
     """Width and height in pixels."""
     if kind == "icon":
-        return (max(3, round(side)),) * 2
+        width = max(3, round(side))
+        return width, width
     height = max(10, round(0.6 * side))
     return round(font(height).getlength(name)) + height // 2, height
 

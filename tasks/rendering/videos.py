@@ -145,7 +145,7 @@ def _plot(
     for _ in range(count):
         length = max(1, round(rng.uniform(*LENGTHS) * duration / step))
         start = int(rng.integers(round(duration / step) - length + 1))
-        actor, action = _name(cast[rng.integers(len(cast))]), actions[rng.integers(len(actions))]
+        actor, action = _name(cast[int(rng.integers(len(cast)))]), actions[int(rng.integers(len(actions)))]
         events.append(StoryEvent(actor, action, (start * step, (start + length) * step)))
     return tuple(events) if _together(events) else None
 
@@ -463,7 +463,7 @@ class Stories:
 
     def _ask(self, rng: np.random.Generator, split: Split, number: int, kinds: Sequence[str]) -> StoryQuestion:
         if self.film.source == "robot":
-            kind = kinds[rng.integers(len(kinds))]
+            kind = kinds[int(rng.integers(len(kinds)))]
             if kind == "planning":
                 return planning(rng, _progressed(self.film, self.seed, split, number))
             return perception(rng, self.tell(split, number), (kind,))
@@ -477,11 +477,26 @@ class Stories:
 
 @lru_cache(maxsize=KEPT)
 def _draw_story(film: VideoOptions, seed: int, split: Split, number: int) -> Story:
-    rng, shown = generator(seed, split, number), {"frames": film.frames, "size": tuple(film.size)}
+    rng, size = generator(seed, split, number), (film.size[0], film.size[1])
+    frames, duration = film.frames, film.duration
+        generator(seed, split, number),
+        (film.size[0], film.size[1]),
+        film.frames,
+        film.duration,
+    )
     if film.source == "robot":
-        return draw_episode(rng, split, **shown, duration=film.duration, level=film.level(split, number))
-    drawn = {"shapes": film.shapes, "events": film.events, "actions": tuple(film.actions), "step": film.step}
-    return draw(rng, **shown, duration=film.duration, **drawn)
+        level = film.level(split, number)
+        return draw_episode(rng, split, frames=frames, size=size, duration=duration, level=level)
+    return draw(
+        rng,
+        frames=frames,
+        size=size,
+        duration=duration,
+        shapes=film.shapes,
+        events=film.events,
+        actions=tuple(film.actions),
+        step=film.step,
+    )
 
 
 @lru_cache(maxsize=KEPT)
