@@ -479,11 +479,6 @@ class Stories:
 def _draw_story(film: VideoOptions, seed: int, split: Split, number: int) -> Story:
     rng, size = generator(seed, split, number), (film.size[0], film.size[1])
     frames, duration = film.frames, film.duration
-        generator(seed, split, number),
-        (film.size[0], film.size[1]),
-        film.frames,
-        film.duration,
-    )
     if film.source == "robot":
         level = film.level(split, number)
         return draw_episode(rng, split, frames=frames, size=size, duration=duration, level=level)
