@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from vlrl.types import (  # fmt: skip
+    BASELINE,
     MALFORMED,
     BadRow,
     Data,
@@ -120,10 +121,19 @@ def answer_markup(text: str, thinking: bool) -> str:
     return f"{thought}<answer>{text}</answer>"
 
 
+def count_from(baseline: float, weights: Mapping[str, float]) -> dict[str, float]:
+    """The weights with `baseline` taken from every answer: what the best one earns that ignores its sample.
+
+    For graded credit, of which such an answer earns more than its accuracy. Advantages subtract a mean, so that a
+    constant changes none of them; `vlrl check-task --table` measures what it must be.
+    """
+    return {**weights, BASELINE: -baseline}
+
+
 def check_weights(weights: Mapping[str, float], parts: Sequence[str]) -> dict[str, float]:
     """The weights, or UserError where one names no part of the reward."""
     for name in weights:
-        if name not in parts:
+        if name not in (*parts, BASELINE):
             raise UserError(f"task.weights.{name}: no such part of the reward; parts are {', '.join(parts)}")
     return dict(weights)
 

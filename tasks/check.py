@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from tasks.base import Task
-from vlrl.types import Decision, Episode, Frame, Observation, Sample, Score, Split, Turn
+from vlrl.types import BASELINE, Decision, Episode, Frame, Observation, Sample, Score, Split, Turn
 
 SPACES = ("original_px", "resized_px", "rel1000", "rel1", "rel1000_yx")  # coordinates that model families write
 SHOWN = 0.9  # the size of the image as shown, in `resized_px`, relative to the task's image
@@ -139,7 +139,7 @@ def _shared(splits: Sequence[tuple[str, Sequence[Sample]]], samples: int) -> Ite
 
 def compute_maximum(task: Task) -> float:
     """The reward of an answer that earns every part in full."""
-    return sum(weight for weight in task.weights.values() if weight > 0)
+    return sum(weight for weight in task.weights.values() if weight > 0) + task.weights.get(BASELINE, 0.0)
 
 
 def _starts(task: Task, samples: Sequence[Sample]) -> Iterator[tuple[Sample, Observation]]:

@@ -25,6 +25,7 @@ from tasks.base import (
     answer_markup,
     check,
     check_weights,
+    count_from,
     format_question,
     generator,
     rows_or_drawn,
@@ -151,7 +152,7 @@ TEMPLATES = {
     + " inside <answer> </answer>, an empty one if there is none.",
     "vision_r1": "Locate every {labels} in the image and output the coordinates in JSON format.",
 }  # fmt: skip
-WEIGHTS = {"objects": 1.0, "distinct": 0.0, **FORM}
+WEIGHTS = count_from(0.05, {"objects": 1.0, "distinct": 0.0, **FORM})
 CORRECT = 0.5  # the IoU from which on a box counts as found in the reported F1
 
 

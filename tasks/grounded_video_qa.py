@@ -11,7 +11,18 @@ from typing import Literal
 from rewards.intervals import Interval, iop, set_iou
 from rewards.text import choice, multiple_choice
 from rewards.video import videochat_r1_grounded
-from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
+from tasks.base import (
+    FORM,
+    OWN_DATA,
+    THINK,
+    Task,
+    answer_markup,
+    check,
+    check_weights,
+    count_from,
+    generator,
+    rows_or_drawn,
+)
 from tasks.data import grounded
 from tasks.data.clip_frames import format_seconds, span_marks, span_text, viewer
 from tasks.data.records import Clip
@@ -39,7 +50,7 @@ TEMPLATES = {
         "{letter}. {option}\n",
     ),
 }
-WEIGHTS = {"accuracy": 1.0, "iou": 1.0, **FORM}
+WEIGHTS = count_from(0.7, {"accuracy": 1.0, "iou": 1.0, **FORM})
 
 
 class GroundedVideoQa(Task):

@@ -15,12 +15,12 @@ import numpy as np
 from robot import registry
 from robot.demos import SEEDS
 from robot.workers import WorkerPool
-from tasks.base import Rendered, Task, check
+from tasks.base import Rendered, Task, check, count_from
 from tasks.robot_helpers import Demonstrated, Speech, add_spoken_state, demonstrated, read_speech, write_speech
 from vlrl.types import Episode, Frame, Sample, Score, Split
 
 SPOKEN = Speech()
-WEIGHTS = {"near": 1.0}
+WEIGHTS = count_from(0.15, {"near": 1.0})
 FAR = 0.1  # of the limits' width; most actions of other moments are farther from each other
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from rewards import order, parse
-from tasks.base import FORM, OWN_DATA, Rendered, Task, answer_markup, check, check_weights, generator
+from tasks.base import FORM, OWN_DATA, Rendered, Task, answer_markup, check, check_weights, count_from, generator
 from tasks.metrics import accuracy_by, mean, parse_failures
 from tasks.rendering import puzzles, scenes
 from tasks.rendering.puzzles import Answer, PuzzleGrid, Questions
@@ -63,7 +63,7 @@ class Jigsaw(Task):
         reward: Literal["permutation", "published"] = "permutation",
         thinking: bool = False,
         template: Literal["short", "jigsaw_r1"] = "short",
-        weights: Mapping[str, float] = WEIGHTS,
+        weights: Mapping[str, float] | None = None,
         seed: int = 0,
     ):
         _check_size("rows", (rows, columns))
@@ -80,10 +80,12 @@ class Jigsaw(Task):
         check(held_out > 0, "held_out", held_out, "at least 1")
         check(reward in ("permutation", "published"), "reward", reward, "permutation or published")
         self.questions = Questions(kind, backward, places, reward == "published", thinking, template)
-        self.weights, self.thinking, self.seed = check_weights(weights, tuple(WEIGHTS)), thinking, seed
+        self.thinking, self.seed = thinking, seed
         self._grid, self._side, self._turned = PuzzleGrid.near(rows, columns, size), size, turned
         self._stages = {step: PuzzleGrid.near(*other, size) for step, other in (curriculum or {}).items()}
         self._trained = self._grid  # outside training the tested size
+        own = WEIGHTS if kind == "pair" else count_from(1 / self._grid.pieces, WEIGHTS)  # places right by chance
+        self.weights = check_weights(own if weights is None else weights, tuple(WEIGHTS))
         self._source, self._drawn, self._mask = source, drawn, mask
         self._scale, self._recolour = tuple(scale), recolour
         self._lengths = {"train": pool, "test": held_out}

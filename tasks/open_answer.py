@@ -13,7 +13,18 @@ from typing import Any, Literal
 from rewards import parse
 from rewards.text import exact_match, rouge_l, squad_f1
 from tasks import facts
-from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
+from tasks.base import (
+    FORM,
+    OWN_DATA,
+    THINK,
+    Task,
+    answer_markup,
+    check,
+    check_weights,
+    count_from,
+    generator,
+    rows_or_drawn,
+)
 from tasks.data import questions
 from tasks.data.images import BadRowError, open_image
 from tasks.data.rows import checked, read
@@ -30,7 +41,7 @@ VOCABULARY = (
 )
 WHERE = "Answer inside <answer> </answer>."
 NAMES_IT = "Before all else write what kind of image it is as a tag, such as <{example}>."
-WEIGHTS = {"facts": 1.0, "token_f1": 0.0, "rouge_l": 0.0, **FORM}
+WEIGHTS = count_from(0.15, {"facts": 1.0, "token_f1": 0.0, "rouge_l": 0.0, **FORM})
 PARTS = (*WEIGHTS, "modality")
 _TAG = re.compile(r"\s*<([A-Za-z0-9_]{1,40})>")  # linear: it starts at a fixed place
 

@@ -23,6 +23,7 @@ from tasks.base import (
     answer_markup,
     check,
     check_weights,
+    count_from,
     format_question,
     generator,
     rows_or_drawn,
@@ -46,7 +47,7 @@ VLM_R1_THINK = (
     "tags. Output the final answer in JSON format."
 )
 COLORS = tuple(screens.COLORS)
-WEIGHTS = {"iou": 1.0, **FORM}
+WEIGHTS = count_from(0.2, {"iou": 1.0, **FORM})
 CORRECT = 0.5  # RefCOCO's Acc@0.5: from this IoU on
 
 

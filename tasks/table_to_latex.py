@@ -13,7 +13,18 @@ from typing import Any, Literal
 
 from rewards import parse
 from rewards.tables import Table, compare, latex, read_table
-from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
+from tasks.base import (
+    FORM,
+    OWN_DATA,
+    THINK,
+    Task,
+    answer_markup,
+    check,
+    check_weights,
+    count_from,
+    generator,
+    rows_or_drawn,
+)
 from tasks.data.images import BadRowError, open_image
 from tasks.data.questions import TABLES, TableTruth, latex_truth
 from tasks.data.rows import read
@@ -26,7 +37,7 @@ TEMPLATES = {
     "short": "Write this table in LaTeX.",
     "guided": "Write this table in LaTeX, as one tabular environment and nothing else, inside <answer> </answer>.",
 }
-WEIGHTS = {"content_gain": 1.0, "structure": 0.0, "content": 0.0, **FORM}
+WEIGHTS = count_from(0.2, {"content_gain": 1.0, "structure": 0.0, "content": 0.0, **FORM})
 
 
 class TableToLatex(Task):

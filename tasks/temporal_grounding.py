@@ -11,7 +11,18 @@ from typing import Literal
 
 from rewards import parse
 from rewards.intervals import Notation, interval, tiou
-from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
+from tasks.base import (
+    FORM,
+    OWN_DATA,
+    THINK,
+    Task,
+    answer_markup,
+    check,
+    check_weights,
+    count_from,
+    generator,
+    rows_or_drawn,
+)
 from tasks.data import spans
 from tasks.data.clip_frames import format_seconds, span_marks, span_text, viewer
 from tasks.metrics import best_constant_interval, by_category, grounding, parse_failures, score_full_video
@@ -34,7 +45,7 @@ TEMPORAL_R1_THINK = (
     "First think in <think> </think> tags, then give the final answer in <answer> </answer> tags. "
     "Output the final answer in JSON format."
 )
-WEIGHTS = {"iou": 1.0, **FORM}
+WEIGHTS = count_from(0.3, {"iou": 1.0, **FORM})
 CORRECT = 0.5  # R1@0.5
 
 

@@ -265,7 +265,7 @@ class Annotation:
     image: int = 0  # which of the images that the episode showed; of a span: which of the videos
 
 
-MALFORMED = "malformed"  # a part of the reward that no task computes: see `Score.part`
+MALFORMED, BASELINE = "malformed", "baseline"  # parts of the reward that no task computes: see `Score.part`
 
 
 @dataclass(frozen=True)
@@ -284,7 +284,9 @@ class Score:
         return self.correct > CORRECT_ABOVE
 
     def part(self, name: str) -> float:
-        """A part of the reward; `malformed` is what `format` lacks of 1."""
+        """A part of the reward; `malformed` is what `format` lacks of 1, `baseline` is 1 for every answer."""
+        if name == BASELINE:
+            return 1.0
         return 1.0 - self.parts["format"] if name == MALFORMED else self.parts[name]
 
 

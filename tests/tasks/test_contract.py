@@ -104,7 +104,7 @@ def test_gold_earns_the_maximum(task, split):
         size = size_of(sample)
         score = scored(task, sample, task.gold(sample, [Frame("original_px", size, size)]))
         assert (task.reward(score), score.correct, score.reason) == (most, 1.0, None)
-        assert set(task.weights) <= {*score.parts, "malformed"}
+        assert set(task.weights) <= {*score.parts, "malformed", "baseline"}
 
 
 @EACH
@@ -112,8 +112,9 @@ def test_other_answers_earn_less(task):
     """A reward that pays for nothing, or pays everybody, teaches nothing."""
     samples = task.samples("test")[:40]
     golds = [task.gold(s, [Frame("original_px", size_of(s), size_of(s))]) for s in samples]
+    least = task.weights.get("malformed", 0.0) + task.weights.get("baseline", 0.0)
     for sample in samples[:5]:
-        assert task.reward(scored(task, sample, "")) == task.weights.get("malformed", 0.0)
+        assert task.reward(scored(task, sample, "")) == least
         assert scored(task, sample, "").reason in ("no_answer", "no_glue")
     swapped = [scored(task, sample, gold) for sample, gold in zip(samples, golds[1:] + golds[:1], strict=True)]
     assert sum(score.correct for score in swapped) < 0.75 * len(samples)

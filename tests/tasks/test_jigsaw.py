@@ -135,7 +135,7 @@ def test_an_order_that_names_a_place_twice_earns_nothing(options):
     sample = task.samples("train")[0]
     twice = "<answer>" + task.questions.format_answer(puzzles.PuzzleGrid.near(2, 2, 64), (1, 1, 1, 1)) + "</answer>"
     score = task.score(answered(sample, twice))
-    assert (task.reward(score), score.reason, score.answer) == (-0.25, "repeated", None)
+    assert (task.reward(score), score.reason, score.answer) == (-0.5, "repeated", None)
     swapped = task.questions.format_answer(
         puzzles.PuzzleGrid.near(2, 2, 64), (*sample.answer[:2], *sample.answer[:1:-1])
     )

@@ -138,12 +138,12 @@ def test_a_grounded_answer_needs_the_letter_and_the_time(film):
     asked = {"video": "AO8RW", "question": "Which color?", "options": ["red", "blue"], "answer": "red", "span": [1, 2]}
     task = GroundedVideoQa(data=rows(film, "grounded.jsonl", asked))
     texts = {
-        "<answer>A</answer><glue>[(1, 2)]</glue>": (1.0, 2.0),
-        "<answer>B</answer><glue>[(1, 2)]</glue>": (0.0, 1.0),
-        "<answer>A</answer><glue>[(0, 3)]</glue>": (0.0, 1 + 1 / 3),
-        "<answer>A</answer><glue>[]</glue>": (0.0, 1.0),
-        "<answer>A</answer><glue>[(1.5, 1.5)]</glue>": (0.0, -0.25),
-        "<answer>A</answer>": (0.0, -0.25),
+        "<answer>A</answer><glue>[(1, 2)]</glue>": (1.0, 2.0 - 0.7),
+        "<answer>B</answer><glue>[(1, 2)]</glue>": (0.0, 1.0 - 0.7),
+        "<answer>A</answer><glue>[(0, 3)]</glue>": (0.0, 1 + 1 / 3 - 0.7),
+        "<answer>A</answer><glue>[]</glue>": (0.0, 1.0 - 0.7),
+        "<answer>A</answer><glue>[(1.5, 1.5)]</glue>": (0.0, -0.25 - 0.7),
+        "<answer>A</answer>": (0.0, -0.25 - 0.7),
     }
     for text, (correct, reward) in texts.items():
         (episode,) = answered(task, [text], 1)

@@ -78,7 +78,7 @@ def test_evaluation_counts_what_was_right_and_why_not(wrong, reason, batch):
     assert (result.accuracy.low, result.accuracy.high) == wilson(6, 9)
     assert result.parse_fail == {reason: pytest.approx(3 / 9)}
     assert result.parts == {"accuracy": pytest.approx(6 / 9), "format": pytest.approx(6 / 9)}
-    assert result.reward == pytest.approx(6 / 9 - 3 / 9 * 0.25)
+    assert result.reward == pytest.approx(6 / 9 - 3 / 9 * 0.25 - 0.25)
     assert result.length == pytest.approx((5 * 2 + 4 * 1) / 9)
     assert [e.sample.id for e in result.episodes] == [s.id for s in task.samples("test")]
     assert seen[-1] == (9, 9)

@@ -15,6 +15,7 @@ from vlrl.episode_store import Recorded
 from vlrl.methods import Recipe, RecipePart
 from vlrl.rollout import collect
 from vlrl.types import (
+    BASELINE,
     MALFORMED,
     Decision,
     Environment,
@@ -103,7 +104,7 @@ def replayed(policy: Any, task: Any, recorded: Recorded, index: int) -> Episode:
         UserError: it was recorded for another task or in other coordinates; it is too long for the model.
     """
     episode, place = recorded[index], f"{recorded.place}: row {index + 1}"
-    missing = sorted(set(task.weights) - {MALFORMED, *episode.score.parts})
+    missing = sorted(set(task.weights) - {MALFORMED, BASELINE, *episode.score.parts})
     if missing:
         raise UserError(f"{place}: the task rewards {missing[0]!r}, of which the episode says nothing: record it anew")
     turns: list[Turn] = []

@@ -25,7 +25,7 @@ from vlrl.config import Count
 from vlrl.methods import Recipe, RecipePart, method
 from vlrl.performance import oom
 from vlrl.rollout import collect
-from vlrl.types import MALFORMED, Decision, Episode, Observation, Policy, Sample, Score, Step, Turn, UserError
+from vlrl.types import BASELINE, MALFORMED, Decision, Episode, Observation, Policy, Sample, Score, Step, Turn, UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -437,7 +437,7 @@ window = Window
 
 def unfinished(part: Open, decision: Decision, task: Any) -> Episode:
     """An episode that the window has cut: no reward yet."""
-    shown, nothing = part.sample.prompt, {name: 0.0 for name in task.weights if name != MALFORMED}
+    shown, nothing = part.sample.prompt, {name: 0.0 for name in task.weights if name not in (MALFORMED, BASELINE)}
     turn = Turn(shown, decision, Step(shown, truncated=True))
     return Episode(part.sample, part.group, [turn], Score(nothing, 0.0))
 

@@ -11,8 +11,10 @@ import pytest
 import yaml
 
 from tests.vlrl.processes import rows
+from vlrl import api
 from vlrl.cli import parser
-from vlrl.io import hold_folder, read_folder
+from vlrl.config import dump
+from vlrl.io import HeldError, hold_folder, read_folder
 
 ROOT = Path(__file__).parents[3]
 SLOW = """
@@ -81,6 +83,19 @@ def test_a_folder_that_is_held_is_refused(name, command, place):
         assert code == 2 and f"{held} is in use by" in said and f"process {os.getpid()} on " in said, said
         assert len(said.strip().splitlines()) == 1
         assert listing(folder) == before
+
+
+def test_python_takes_the_same_lease(tmp_path):
+    """A notebook would write into the folder of a command that runs."""
+    out = tmp_path / "run"
+    config = api.load_config("gui_grounding", {"out": str(out)})
+    with hold_folder(out):
+        (out / "config.yaml").write_text(dump(config))
+        before = listing(tmp_path)
+        for start in (lambda: api.train(config), lambda: api.resume(out)):
+            with pytest.raises(HeldError, match=f"run is in use by process {os.getpid()} on "):
+                start()
+        assert listing(tmp_path) == before
 
 
 def listing(folder: Path) -> list[str]:
