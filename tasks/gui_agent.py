@@ -1,7 +1,7 @@
 """GUI agents over several turns: MiniWoB++ pages in a real browser, seen as screenshots only (1802.08802).
 
-Each turn the policy sees the screen, the page's instruction and what it did so far, and answers with one action
-(tasks/gui_formats.py) in the coordinates of its frame. The page says whether the episode succeeded.
+Each turn the policy is shown a screen and answers with one action (tasks/agent_actions.py) in the coordinates of its
+frame. What it is shown of earlier turns is an option. The page says whether the episode succeeded.
 """
 
 from __future__ import annotations
@@ -9,21 +9,35 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from rewards import parse
-from tasks.base import FORM, THINK, Rendered, Task, answer_markup, check, check_weights
-from tasks.gui_formats import ASKED, ScreenAction, in_pixels, read_agent_action, write_agent_action
+from pydantic import Field
+
+from tasks.agent_actions import ACTION_FORMS, ActionForm, ActionReading, ScreenAction, write_agent_action
+from tasks.base import FORM, THINK, Rendered, Task, check, check_weights
+from tasks.context import ContextEnvironment, Full, LastImages, Summary, with_context
 from tasks.web import browser, miniwob
 from tasks.web.browser import BrowserPool
 from tasks.web.miniwob import GOLD
-from vlrl.types import Annotation, Episode, Frame, Observation, Sample, Score, Split, Step, UserError, wilson
+from vlrl.types import (
+    Annotation,
+    Episode,
+    Frame,
+    Message,
+    Observation,
+    Sample,
+    Score,
+    Split,
+    Step,
+    Turn,
+    UserError,
+    wilson,
+)
 
 if TYPE_CHECKING:
     import numpy as np
 
 WEIGHTS = {"success": 1.0, **FORM}
-REMEMBERED = 5  # last actions that the prompt repeats
 TRIES = 3  # browsers that may die over one action
 
 
@@ -36,12 +50,37 @@ class Goal:
     split: Split
 
 
+@dataclass(frozen=True, kw_only=True)
+class OneScreen:
+    """Each turn a prompt of its own: the newest screen, the instruction and the last `actions` actions as text."""
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+
+    name: Literal["one_screen"] = "one_screen"
+    actions: int = 5
+
+    def __post_init__(self):
+        check(self.actions >= 0, "context.actions", self.actions, "at least 0")
+
+
+AgentContext = Annotated[OneScreen | Full | LastImages | Summary, Field(discriminator="name")]
+
+
 class GuiAgent(Task):
     """Samples: episodes of `pages` in turn, `pool` for training and `held_out` of other seeds for testing.
 
-    `turns` bounds an episode. `browsers` run at a time, one process each. `template`: `guided` explains the actions,
-    `short` (for tiny models) does not. Reward parts: `success` (0 or 1, the page's verdict) and `format` (the share of
-    turns whose answer held an action). Raises UserError for options out of range, an unknown page, no browser.
+    Reward parts: `success` (0 or 1, the page's verdict) and `format` (the share of turns whose answer held an action).
+
+    Args:
+        turns: of an episode at most
+        browsers: that run at a time, one process each
+        context: what of the earlier turns is shown: one_screen, or a conversation of all screens and answers, by the
+            strategies full, last_images and summary (tasks/context.py)
+        actions: how actions are written: `text` in answer tags, or `tools`, calls of typed tools whose schemas are
+            shown
+        template: `guided` explains the actions, `short` (for tiny models) does not
+
+    Raises UserError for options out of range, an unknown page, no browser.
     """
 
     def __init__(
@@ -52,6 +91,8 @@ class GuiAgent(Task):
         held_out: int = 500,
         turns: int = 10,
         browsers: int = 2,
+        context: AgentContext = OneScreen(),
+        actions: Literal["text", "tools"] = "text",
         thinking: bool = False,
         template: Literal["short", "guided"] = "guided",
         weights: Mapping[str, float] = WEIGHTS,
@@ -63,8 +104,12 @@ class GuiAgent(Task):
             check(page in known, "pages", page, f"a page of MiniWoB++, such as {', '.join(tuple(GOLD)[:4])}")
         check(min(pool, held_out, turns, browsers) > 0, "pool, held_out, turns, browsers",
               (pool, held_out, turns, browsers), "at least 1")  # fmt: skip
+        check(actions in ACTION_FORMS, "actions", actions, f"one of {', '.join(ACTION_FORMS)}")
         self.weights = check_weights(weights, tuple(WEIGHTS))
-        self.pages, self.turns, self.thinking, self.template, self.seed = tuple(pages), turns, thinking, template, seed
+        self.pages, self.turns, self.thinking, self.seed = tuple(pages), turns, thinking, seed
+        self.context, self.form = context, ACTION_FORMS[actions]
+        asks = [self.form.prompt] if template == "guided" else []
+        self._asks = " ".join([*asks, *([THINK] if thinking and actions == "text" else [])])
         self.max_parallel_envs = browsers
         self._browsers = BrowserPool(miniwob.MiniWob, browsers)
         self._sizes: dict[Split, int] = {"train": pool, "test": held_out}
@@ -77,30 +122,30 @@ class GuiAgent(Task):
         goal = Goal(page, f"{self.seed}/{split}/{index}", split)
         return Sample(f"gui_agent/{page}/{split}/{index:06d}", Observation((f"The page {page}.",)), goal)
 
-    def environment(self, sample: Sample) -> BrowserEpisode:
-        return BrowserEpisode(sample.answer, self._browsers, self.turns, self.thinking, self._text)
+    def environment(self, sample: Sample) -> BrowserEpisode | ContextEnvironment:
+        history = self.context.actions if isinstance(self.context, OneScreen) else None
+        inner = BrowserEpisode(
+            sample.answer, self._browsers, self.turns, self.form, asks=self._asks, thinking=self.thinking,
+            history=history,
+        )  # fmt: skip
+        return inner if isinstance(self.context, OneScreen) else with_context(inner, self.context)
 
     def close(self) -> None:
         """Ends the browsers; without it they end with the program."""
         self._browsers.close()
 
-    def _text(self, goal: str, done: Sequence[str]) -> str:
-        history = f" Done so far: {', '.join(done[-REMEMBERED:])}." if done else ""
-        asked = f" {ASKED}" if self.template == "guided" else ""
-        return f"{goal}{history}{asked}{f' {THINK}' if self.thinking else ''}"
-
     def score(self, episode: Episode) -> Score:
         """Parts `success` and `format`; `reason` is that of the last turn whose answer did nothing."""
-        turns = [(str(turn.decision.action), turn.decision.frames[0]) for turn in episode.turns]
-        reasons = [reason for text, frame in turns if (reason := _reason(text, self.thinking, frame))]
-        meant = [_meant(text, self.thinking, frame) for text, frame in turns]
+        turns = [turn for turn in episode.turns if not turn.step.info.get("summary")]
+        read = [self.form.read(str(turn.decision.action), self.thinking, turn.decision.frames[-1]) for turn in turns]
+        reasons = [reading.reason for reading in read if reading.reason]
         success = episode.turns[-1].step.reward
         return Score(
             {"success": success, "format": 1 - len(reasons) / len(turns)},
             correct=success,
-            answer=[action.kind if action else None for action in meant],
+            answer=[reading.action.kind if reading.action else None for reading in read],
             reason=reasons[-1] if reasons else None,
-            marks=tuple(mark for i, action in enumerate(meant) for mark in _marks(action, i)),
+            marks=_marks(episode.turns, dict(zip(map(id, turns), read, strict=True))),
         )
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
@@ -125,53 +170,90 @@ class GuiAgent(Task):
         }
 
 
+class BrowserFaultError(UserError):
+    """Browsers died, one after the other, over one action."""
+
+
 class BrowserEpisode:
-    """One episode in one of the pool's browsers. A browser that dies is replaced, and the episode repeated up to there
-    from its seed."""
+    """One episode in one of the pool's browsers, as a conversation: a screen for each action, an error for none.
+
+    With `history` each turn is a prompt of its own, which repeats so many of the last actions. A browser that dies is
+    replaced, and the episode repeated up to there from its seed; where that fails as well, the episode is void
+    (`Step.fault`).
+    """
 
     def __init__(
-        self, goal: Goal, browsers: BrowserPool, turns: int, thinking: bool, text: Callable[[str, Sequence[str]], str]
-    ):
-        self._goal, self._browsers, self._turns, self._thinking, self._text = goal, browsers, turns, thinking, text
+        self, goal: Goal, browsers: BrowserPool, turns: int, form: ActionForm, *, asks: str = "",
+        thinking: bool = False, history: int | None = None,
+    ):  # fmt: skip
+        self._goal, self._browsers, self._turns = goal, browsers, turns
+        self._form, self._asks, self._thinking, self._history = form, asks, thinking, history
         self._screen: miniwob.MiniWob | None = None
         self._acted: list[ScreenAction] = []  # what reached the page
         self._written: list[str] = []  # every turn
         self._shown: Observation | None = None
+        self._instruction = ""  # the page's, as shown last
 
     def reset(self) -> Observation:
         if self._shown is not None:
             raise RuntimeError("an environment is made for one episode: make a new one")
-        _, self._shown = self._alive(self._look)
+        self._shown = self._alive(lambda: self._look(self._screen.status().goal))
         return self._shown
 
     def step(self, action: str | np.ndarray, frames: Sequence[Frame] = ()) -> Step:
         """What cannot be read, or points beside the screen, does nothing but takes a turn."""
-        meant = _meant(str(action), self._thinking, frames[0])
-        self._written.append(write_agent_action(meant, frames[0]) if meant else "nothing")
-        if meant:
-            self._alive(lambda: self._screen.act(meant))
-            self._acted.append(meant)
-        status, self._shown = self._alive(self._look)
-        over = status.done or (meant is not None and meant.kind == "done")
+        reading = self._form.read(str(action), self._thinking, frames[-1])
+        self._written.append(write_agent_action(reading.action, frames[-1]) if reading.action else "nothing")
+        try:
+            if reading.action:
+                self._alive(functools.partial(self._act, reading.action))
+                self._acted.append(reading.action)
+            status, self._shown = self._alive(functools.partial(self._reply, reading))
+        except BrowserFaultError as error:
+            return Step(self._shown, truncated=True, fault=str(error))
+        over = status.done or (reading.action is not None and reading.action.kind == "done")
         won = float(status.done and status.reward > 0)
         return Step(self._shown, won, terminated=over, truncated=not over and len(self._written) >= self._turns)
 
     def gold(self, frames: Sequence[Frame]) -> str | None:
         """The next right answer in the frame's coordinates; None on a page that we know no solution of."""
         action = self._alive(lambda: self._screen.gold())
-        return None if action is None else answer_markup(write_agent_action(action, frames[0]), self._thinking)
+        return None if action is None else self._form.write(action, frames[-1], self._thinking)
 
     def close(self) -> None:
         if self._screen is not None:
             self._browsers.give(self._screen)
             self._screen = None
 
-    def _look(self) -> tuple[miniwob.Status, Observation]:
+    def _act(self, action: ScreenAction) -> None:
+        self._screen.act(action)
+
+    def _reply(self, reading: ActionReading) -> tuple[miniwob.Status, Observation]:
         """The state, and what a policy sees of it: after the episode's end the screen before."""
         status = self._screen.status()
-        if status.done and self._shown:
+        if status.done:
             return status, self._shown
-        return status, Observation((self._screen.look(), self._text(status.goal, self._written)))
+        if self._history is None and reading.error:  # the screen is as it was
+            role = self._form.role if reading.reason != "no_call" else "user"
+            return status, Observation.from_messages([Message(role, (reading.error,))])
+        return status, self._look(status.goal)
+
+    def _look(self, goal: str) -> Observation:
+        """The screen; with the instruction where it is new, or where each turn is a prompt of its own."""
+        screen = self._screen.look()
+        if self._history is not None:
+            done = self._written[-self._history :] if self._history else []
+            history = f"Done so far: {', '.join(done)}." if done else ""
+            text = " ".join(filter(None, (goal, history, self._asks)))
+            return Observation((screen, text), tools=self._form.toolbox.schemas)
+        if not self._instruction:
+            text = " ".join(filter(None, (goal, self._asks)))
+            shown = Observation.from_messages([Message("user", (screen, text))], self._form.toolbox.schemas)
+        else:
+            again = (screen,) if goal == self._instruction else (screen, goal)
+            shown = Observation.from_messages([Message(self._form.role, again)])
+        self._instruction = goal
+        return shown
 
     def _alive[T](self, do: Callable[[], T]) -> T:
         """What `do` returns; when the browser has died, in a new one after the same actions."""
@@ -188,29 +270,22 @@ class BrowserEpisode:
                     self._browsers.bury(self._screen)
                     self._screen = None
                 if attempt == TRIES:
-                    why = f"{TRIES} browsers died ({browser.first_line(error)})"
-                    raise UserError(
-                        f"page {self._goal.page}, seed {self._goal.seed}: {why}; see `vlrl doctor`"
-                    ) from error
+                    why = f"{TRIES} browsers died ({browser.first_line(error)}); see `vlrl doctor`"
+                    raise BrowserFaultError(f"page {self._goal.page}, seed {self._goal.seed}: {why}") from error
 
 
-def _meant(completion: str, thinking: bool, frame: Frame) -> ScreenAction | None:
-    """The action in pixels of the screen; None when it cannot be read or points beside the screen."""
-    parsed = parse.answer(completion, thinking, read_agent_action)
-    return in_pixels(parsed.value, frame) if parsed.value else None
-
-
-def _reason(completion: str, thinking: bool, frame: Frame) -> str | None:
-    """Why a completion did nothing."""
-    parsed = parse.answer(completion, thinking, read_agent_action)
-    return parsed.reason or (None if in_pixels(parsed.value, frame) else "outside_image")
-
-
-def _marks(action: ScreenAction | None, turn: int) -> tuple[Annotation, ...]:
-    """Where a turn's action went, on that turn's image."""
-    if action is None:
-        return ()
-    label = action.word or action.kind
-    if not action.points:
-        return (Annotation("prediction", "text", label=label, image=turn),)
-    return tuple(Annotation("prediction", "point", xy, label, turn) for xy in action.points)
+def _marks(turns: Sequence[Turn], read: Mapping[int, ActionReading]) -> tuple[Annotation, ...]:
+    """Where each turn's action went, on the screen that was shown last."""
+    marks: list[Annotation] = []
+    shown = 0  # images so far
+    for turn in turns:
+        shown += len(turn.observation.images)
+        reading = read.get(id(turn))
+        if reading is None or reading.action is None:
+            continue
+        label = reading.action.word or reading.action.kind
+        points = reading.action.points
+        marks += [Annotation("prediction", "point", xy, label, shown - 1) for xy in points] or [
+            Annotation("prediction", "text", label=label, image=shown - 1)
+        ]
+    return tuple(marks)

@@ -146,10 +146,10 @@ class Tool:
             if not 1 <= number <= shown:
                 raise ToolError(f"arguments.{name}: there is no image {number}, but {shown}")
             values[name] = images[number - 1]
-        place = next(iter(numbers.values()), shown)
+        place = next(iter(numbers.values()), len(frames))
         for name, kind in self._places.items():
             if values[name] is not None:
-                if not shown:
+                if not frames:
                     raise ToolError(f"arguments.{name}: there is no image to point at")
                 values[name] = _in_pixels(values[name], frames[place - 1], f"arguments.{name}", kind)
         return BoundCall(self, values)

@@ -183,8 +183,8 @@ def is_text_turn(turn: Turn) -> bool:
 
 
 def _conversation_row(shown: Observation) -> dict[str, Any]:
-    """What a conversation's turn adds to its content; {}: there is none."""
-    if not shown.messages:
+    """What a turn adds to its content; {}: there are neither messages nor tools."""
+    if not (shown.messages or shown.tools):
         return {}
     messages = [
         {"role": m.role, "parts": len(m.content),
@@ -259,7 +259,7 @@ class Recorded(Sequence[Episode]):
 
 def _observation(turn: TurnRow, content: tuple[str | PilImage.Image | Video, ...]) -> Observation:
     if not turn.messages:
-        return Observation(content)
+        return Observation(content, tools=tuple(turn.tools))
     parts = iter(content)
     messages = [
         Message(row.role, tuple(islice(parts, row.parts)), tuple(ToolCall(c.name, c.arguments) for c in row.tool_calls))

@@ -1,4 +1,7 @@
-"""MiniWoB++ pages (package `miniwob`) in a real browser, seen as screenshots and acted on by mouse and keyboard."""
+"""MiniWoB++ pages in a real browser, seen as screenshots and acted on by mouse and keyboard.
+
+They come with the package `miniwob`; a few of our own, in its protocol, need what earlier screens showed (OWN).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from tasks.gui_formats import ScreenAction
+from tasks.agent_actions import ScreenAction
 from tasks.web import browser
 from vlrl.media import load_rgb
 from vlrl.types import Split, UserError
@@ -83,10 +86,13 @@ _SOLUTIONS = {
     "const value = o === '+' ? +a + +b : o === '-' ? a - b : a * b;"
     f"return fill(q('#math-answer'), String(value)) || {_SUBMIT};",
     "unicode-test": _LABELLED,
+    "recall-colors": "return click(tiles.right);",
+    "one-back": "return click(tiles.right);",
 }
 GOLD = {page: _TOOLS + solution for page, solution in _SOLUTIONS.items()}
 
 
+OWN = Path(__file__).with_name("agent_pages")  # pages of ours
 SIZE = (160, 210)  # of a MiniWoB++ screen in pixels: 50 rows of instruction over 160 x 160
 WINDOW = (500, 320)  # of the whole page, whose other parts show the score and are cut off
 TABS = 8
@@ -95,8 +101,9 @@ PATIENCE = 30  # seconds after which a browser that does not answer counts as de
 WAIT = 0.5  # seconds of the action `wait`
 NOTCH = 100  # pixels that one scroll action turns the wheel
 # No clock: an episode ends by its page or by its turns, so that a slow machine fails nobody. No animations, so that
-# a screenshot shows the end of what an action began.
+# a screenshot shows the end of what an action began. No blinking caret, so that equal states look equal.
 PREPARE = "if (window.jQuery) jQuery.fx.off = true; core.setDataMode(arguments[0]);"
+STEADY = 'document.head.insertAdjacentHTML("beforeend", "<style>* { caret-animation: manual; }</style>");'
 BEGIN = """core.endEpisode(0); core.EPISODE_MAX_TIME = 1e9; Math.seedrandom(arguments[0]); core.startEpisodeReal();
 document.activeElement.blur();"""
 STATUS = "return [WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL, WOB_TASK_READY, core.getUtterance()];"
@@ -122,7 +129,14 @@ def folder() -> Path:
 
 def pages() -> tuple[str, ...]:
     """The names of all pages."""
-    return tuple(sorted(file.stem for file in folder().glob("*.html")))
+    return tuple(sorted(file.stem for place in (folder(), OWN) for file in place.glob("*.html")))
+
+
+def address(page: str) -> str:
+    """Where a browser finds a page; ours are told where the package keeps the scripts that they share."""
+    own = OWN / f"{page}.html"
+    core = (folder().parent / "core").as_uri()
+    return f"{own.as_uri()}?{core}" if own.exists() else (folder() / f"{page}.html").as_uri()
 
 
 class MiniWob:
@@ -164,7 +178,8 @@ class MiniWob:
         else:
             self.chrome.switch_to.window(self._tabs.pop(page, None) or self._free_tab())
             browser.resize(self.chrome, WINDOW)
-            self.chrome.get((folder() / f"{page}.html").as_uri())
+            self.chrome.get(address(page))
+            self.chrome.execute_script(STEADY)
             self._tabs[page], self._played[page] = self.chrome.current_window_handle, 0
         self.chrome.execute_script(PREPARE, split)
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks import gui_formats
-from tasks.gui_formats import (
+from tasks import agent_actions
+from tasks.agent_actions import (
     DIRECTIONS,
     KEYS,
     MAX_TYPED,
@@ -101,4 +101,4 @@ def test_a_point_beside_the_screen_is_no_action():
 
 def test_the_prompt_names_every_kind():
     """A model can only use what it was told of."""
-    assert all(f'["{kind}"' in gui_formats.ASKED for kind in gui_formats.FORMS)
+    assert all(f'["{kind}"' in agent_actions.TEXT_PROMPT for kind in agent_actions.FORMS)

@@ -358,6 +358,8 @@ OPTIONS: dict[str, dict[str, str]] = {
         "pages": "MiniWoB++ pages that are played.",
         "turns": "Turns after which an episode is truncated.",
         "browsers": "Browsers that run in parallel.",
+        "context": "Earlier turns that are shown: one_screen (none), or a conversation: full, last_images, summary.",
+        "actions": "Actions as `text` in answer tags, or as calls of `tools`.",
     },
     "task.gui_grounding": {
         "per_screen": "Consecutive samples that ask about one screen.",
