@@ -146,7 +146,8 @@ def _starts(task: Task, samples: Sequence[Sample]) -> Iterator[tuple[Sample, Obs
     """Each sample and what its episodes begin with."""
     for sample in samples:
         with closing(task.environment(sample)) as environment:
-            yield sample, environment.reset()
+            shown = environment.reset()
+        yield sample, shown  # when it is closed: a task may open one at a time
 
 
 def _frames(images: Sequence[Image.Image], space: str) -> tuple[Frame, ...]:

@@ -45,6 +45,7 @@ const rolled = (b, down) => down ? b.scrollHeight - b.scrollTop - b.clientHeight
 """
 _LABELLED = "return click(all('#area button').find(b => b.innerHTML === quoted()));"
 _SUBMIT = "click(q('#subbtn'))"
+_LOGIN = f"fill(q('#username'), quoted(0)) || fill(q('#password'), quoted(1)) || {_SUBMIT}"
 _SOLUTIONS = {
     "circle-center": f"return q('#blue-circle') ? {_SUBMIT} : click(q('.black-circle'));",
     "click-button": _LABELLED,
@@ -79,7 +80,12 @@ _SOLUTIONS = {
     "const kind = t ? (/\\d/.test(t.textContent) ? 'digit' : 'letter')"
     " : q('#area_svg circle') ? 'circle' : q('#area_svg rect') ? 'rectangle' : 'triangle';"
     "return click(q(`[data-type=${kind}]`));",
-    "login-user": "return fill(q('#username'), quoted(0)) || fill(q('#password'), quoted(1)) || " + _SUBMIT + ";",
+    "login-user": f"return {_LOGIN};",
+    "login-user-popup": f"return q('#popup') ? click(q('#popup-cancel')) : {_LOGIN};",
+    "multi-orderings": "const [, ...wanted] = goal.match(/for (.*) movies directed by (.*) from year (.*)\\./);"
+    "const field = name => all('#area tr').find(row => row.textContent === name).querySelector('input');"
+    "const names = ['Genre', 'Director', 'Year'], next = names.findIndex((name, i) => field(name).value !== wanted[i]);"
+    "return next < 0 ? click(q('.final')) : fill(field(names[next]), wanted[next]);",
     "scroll-text-2": "const b = q('#text-area'), down = goal.includes('bottom');"
     f"return rolled(b, down) ? {_SUBMIT} : ['scroll', ...at(b), down ? 'down' : 'up'];",
     "simple-arithmetic": "const [, a, o, b] = q('#math-problem').textContent.match(/(\\d+) (.) (\\d+)/);"

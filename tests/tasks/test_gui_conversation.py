@@ -197,10 +197,10 @@ def test_an_unreadable_action_is_answered_with_an_error(make_task):
     assert played.end().correct == 1.0
 
 
-@pytest.mark.parametrize("options", [{"context": Full()}, {"context": LastImages(images=2), "actions": "tools"}])
-def test_the_task_holds_what_check_task_claims(make_task, options):
-    """Gold scores the maximum in every coordinate space and context, junk does not."""
-    assert [finding for finding in prove(make_task(**options)) if finding.problem] == []
+def test_the_task_holds_what_check_task_claims(make_task):
+    """Gold scores the maximum in every coordinate space, junk does not; one browser is enough."""
+    task = make_task(context=LastImages(images=2), actions="tools", turns=6)
+    assert [finding for finding in prove(task) if finding.problem] == []
 
 
 def test_equal_states_look_equal(make_task):

@@ -55,7 +55,11 @@ def find_others(recipe: Path) -> dict[str, list[str]]:
 
 
 RECIPE_FILES = sorted((FOLDER / "recipes").glob("*.yaml"))
-VARIANTS = ("gui_agent_150", "gui_agent_demos")  # gui_agent with other pages or fewer of them: ten more seconds each
+VARIANTS = (
+    "gui_agent_150",
+    "gui_agent_demos",
+    "gui_history_agent",
+)  # gui_agent with other pages or fewer of them: ten more seconds each
 CONFIGS = {
     file.stem: [str(file)]
     for file in sorted([*FOLDER.glob("*.yaml"), *FOLDER.glob("models/*.yaml"), *FOLDER.glob("studies/*.yaml")])
