@@ -195,6 +195,7 @@ def looking_add(commands: Commands) -> None:
     doctor.add_argument("--frame", help="with --model: the coordinates it writes, as policy.frame")
     doctor.add_argument("--models", nargs="*", metavar="TYPE", help="what becomes of tiny random models of the types "
                         "that transformers maps; default: all")  # fmt: skip
+    doctor.add_argument("--speed", action="store_true", help="with --models: beside the plain path, half a minute each")
     doctor.set_defaults(run=_doctor)
 
 
@@ -216,7 +217,7 @@ def _doctor(options: argparse.Namespace) -> int:
         quiet()
         from vlrl.tools.model_table import main as models
 
-        return models(options.models)
+        return models(options.models, options.speed)
     if options.model:
         quiet()
         from vlrl.tools.model_doctor import main as model

@@ -12,7 +12,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -238,12 +238,14 @@ class PlainVLM(VLM):
 
     @torch.no_grad()
     def _try_stacking(self, prompt: Prompt) -> None:
-        """Whether two rows forwarded together have the log-probabilities of one alone."""
-        text: Text = (prompt, (self.codec.stop_ids[0],))
+        """Whether two rows of different images have the log-probabilities together that each has alone."""
+        negative = {n: -v if v.is_floating_point() else v for n, v in prompt.inputs.items()}
+        texts: list[Text] = [(p, (self.codec.stop_ids[0],)) for p in (prompt, replace(prompt, inputs=negative))]
         try:
             with self.precision():
-                one, two = (self._scorer(stacked([text] * n, self.codec.pad_id, self.device))[0] for n in (1, 2))
-            self.stacks = float((two - one).abs().max()) <= self._tolerance
+                parts = (texts, texts[:1], texts[1:])
+                both, *each = (self._scorer(stacked(part, self.codec.pad_id, self.device))[0] for part in parts)
+            self.stacks = float((both - torch.cat(each)).abs().max()) <= self._tolerance
         except Exception:  # a model may fail in any way
             self.stacks = False
 

@@ -382,7 +382,10 @@ class ChatProcessor:
         metadata = [{"fps": 1000, "frames_indices": ms, "total_num_frames": ms[-1] + 1} for ms in clocks]
         # Given, because its absence is warned of; it concerns a resizing that is not done.
         cap = {"cap_pixels_per_frame": False} if hasattr(self.processor.video_processor, "cap_pixels_per_frame") else {}
-        return {"videos": shown, "video_metadata": metadata, "do_sample_frames": False, **cap}
+        # `return_metadata`: some processors write the times into the prompt, and read them from what they return
+        return {
+            "videos": shown, "video_metadata": metadata, "do_sample_frames": False, "return_metadata": True, **cap
+        }  # fmt: skip
 
     def decode(self, ids: Sequence[int]) -> str:
         """Completion tokens -> text, without the stop token."""

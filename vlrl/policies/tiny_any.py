@@ -58,6 +58,7 @@ SIZES: tuple[tuple[str, int], ...] = (
 )
 ASKED = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}
 TEMPLATE = (
+    "{{% if tools %}}<|im_start|>system\n{{{{ tools | tojson }}}}<|im_end|>\n{{% endif %}}"
     "{{% for m in messages %}}<|im_start|>{{{{ m.role }}}}\n"
     "{{% if m.content is string %}}{{{{ m.content }}}}{{% else %}}{{% for p in m.content %}}"
     "{{% if p.type == 'image' %}}{image}{{% elif p.type == 'video' %}}{video}"
@@ -72,7 +73,10 @@ PROCESSOR: dict[str, Any] = {
     "image_seq_length": 4, "image_seq_len": 4, "num_image_tokens": (IMAGE // PATCH) ** 2, "img_size": IMAGE,
 }  # fmt: skip
 
+# of a processor class or a type
 READS: dict[str, dict[str, Any]] = {
+    "fast_vlm": {"patch_size": 64},
+    "perception_lm": {"pooling_ratio": 1},
     "AriaProcessor": {"size_conversion": {980: 4}},
     "PixtralProcessor": {"spatial_merge_size": 2},
     "Idefics2Processor": {"image_seq_len": 64},
@@ -80,6 +84,7 @@ READS: dict[str, dict[str, Any]] = {
     "AyaVisionProcessor": {"patch_size": 2 * PATCH},
     "Granite4VisionProcessor": {"downsample_rate": "1/2"},
     "GraniteDoclingProcessor": {"image_seq_len": 1, "image_token": "<image>"},
+    "Gemma3nProcessor": {"image_seq_length": 256},
     "LlavaOnevisionProcessor": {"vision_feature_select_strategy": "full"},
 }
 
@@ -91,11 +96,15 @@ SHOWN = {
     "HunYuanVLProcessor": "<image_start_token><image_token><image_end_token>",
 }
 
+# what stands for a video, likewise
+FILMED = dict.fromkeys(("Glm4vProcessor", "Glm46VProcessor"), "<|begin_of_video|><video_token><|end_of_video|>")
+
 # of image and video processors: sizes that are called otherwise, or that may not be those of `_small`
 SHOWS: dict[str, dict[str, Any]] = {
     "aria": {"max_image_size": 980},
     "ernie4_5_vl_moe": {"draw_on_frames": False},
     "paligemma": {"image_seq_length": (IMAGE // PATCH) ** 2},
+    "fast_vlm": {"size": {"shortest_edge": 8 * IMAGE}, "crop_size": {"height": 8 * IMAGE, "width": 8 * IMAGE}},
     "emu3": {"min_pixels": IMAGE**2, "max_pixels": 4 * IMAGE**2},
     "dots3_note": {"temporal_patch_size": 1},
     "deepseek_ocr2": {"size": {"height": 48 * PATCH, "width": 48 * PATCH}, "tile_size": 48 * PATCH},
@@ -158,6 +167,24 @@ OWN: dict[str, dict[str, Any]] = {
     "mistral_large4": {"text_config": {"num_key_value_heads": 4}},
     "mllama": {"vision_config": {"vision_output_dim": 2 * HIDDEN}},
     "glm5_next": {"text_config": {"num_key_value_heads": 4}},
+    "gemma3n": {
+        "text_config": {"num_kv_shared_layers": 0},
+        "vision_config": {"hidden_size": 2048, "model_args": {"channel_multiplier": 0.1}},
+    },
+    "perception_lm": {
+        "vision_config": {
+            "architecture": "vit_pe_lang_large_patch14_448",
+            "model_args": {
+                "depth": LAYERS, "embed_dim": HIDDEN, "num_heads": 4, "img_size": IMAGE, "patch_size": PATCH,
+                "global_pool": "", "use_post_transformer_norm": False, "init_values": 0.1, "ref_feat_shape": [4, 4],
+            },
+        }
+    },
+    "fast_vlm": {
+        "vision_config": {
+            "hidden_size": 4 * HIDDEN, "model_args": {"layers": [1] * 5, "embed_dims": [16, 16, 32, 64, 2 * HIDDEN]}
+        }
+    },
     "deepseek_ocr2": {
         "text_config": {"mlp_layer_types": ["dense", "sparse"], "num_experts_per_tok": 2},
         "vision_config": {"sam_config": {"downsample_channels": [32, HIDDEN], "image_size": 48 * PATCH}},
@@ -326,7 +353,7 @@ def tokenizer_of(processor_class: type, others: Sequence[str] = ()) -> PreTraine
     """
     source = inspect.getsource(inspect.getmodule(processor_class))
     spelled = set(re.findall(SPELLED, source))
-    roles = set(re.findall(r"tokenizer(?:,\s*\"|\.)(\w+_token)\b", source)) - ENDS
+    roles = set(re.findall(r"tokenizer(?:,\s*\"|\.)(\w+_token)\b(?!\",\s*\"<)", source)) - ENDS
     if 'self.image_token = "' not in source:
         roles.add("image_token")
     core = Tokenizer(models.BPE())
@@ -364,7 +391,7 @@ def processor_of(config_class: type, processor_class: type, tokenizer: Any) -> A
             kind = next(iter(found.values())) if isinstance(found, dict) else found
             parts[name] = _small(kind, SHOWS.get(config_class.model_type, {}))
     known = inspect.signature(processor_class.__init__).parameters
-    settings = PROCESSOR | READS.get(processor_class.__name__, {})
+    settings = PROCESSOR | READS.get(processor_class.__name__, {}) | READS.get(config_class.model_type, {})
     if "qformer_tokenizer" in known:
         parts["qformer_tokenizer"] = tokenizer
     parts |= {name: value for name, value in settings.items() if name in known and name not in parts}
@@ -374,6 +401,7 @@ def processor_of(config_class: type, processor_class: type, tokenizer: Any) -> A
     processor = processor_class(**parts)
     names = {kind: getattr(processor, f"{kind}_token", None) or f"<{kind}>" for kind in ("image", "video")}
     names["image"] = SHOWN.get(processor_class.__name__, names["image"])
+    names["video"] = FILMED.get(processor_class.__name__, names["video"])
     processor.chat_template = TEMPLATE.format(**names)
     return processor
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,19 @@ from vlrl.types import Episode, Observation, Sample, UserError, Video
 PATHS = ("packed", "forked", "plain", "")  # the faster first
 EXACT = 1e-4  # nats, between what sampled and what is trained
 COPIES = 3  # completions of a prompt
-COLUMNS = ("family", "path", "images", "videos", "frame", "sampled = trained", "saved = loaded", "note")
+VISUAL, GROUP, WRITTEN, ROUNDS = 256, 8, 16, 2  # of the speed: visual tokens, completions, their tokens, repetitions
+COLUMNS = (
+    "family", "path", "images", "videos", "tools", "frame", "sampled = trained", "saved = loaded", "speed", "note"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Trial:
     """What one type's model did. `gap` and `kept`: largest differences of log-probabilities in nats; None: not reached.
 
-    gap: of sampling and of the forward pass that is trained; kept: of the model and of what it saved, loaded again.
+    gap: of sampling and of the forward pass that is trained; kept: of the model and of what it saved, loaded again;
+    tools: whether a conversation whose tools return images is one training sequence; speed: how many times as fast a
+    group is sampled and trained as where each completion is forwarded with its prompt.
     """
 
     family: str
@@ -45,6 +51,8 @@ class Trial:
     videos: bool = False
     gap: float | None = None
     kept: float | None = None
+    tools: bool = False
+    speed: float | None = None
     reason: str = ""
 
     @property
@@ -52,8 +60,8 @@ class Trial:
         return not self.reason
 
 
-def try_type(family: str) -> Trial:
-    """Builds, loads, acts, evaluates, updates, saves and loads a tiny model."""
+def try_type(family: str, speed: bool = False) -> Trial:
+    """Builds, loads, acts, evaluates, updates, saves and loads a tiny model; `speed`: measures that too."""
     path = ""
     try:
         with _quiet(), tempfile.TemporaryDirectory() as folder:
@@ -62,7 +70,9 @@ def try_type(family: str) -> Trial:
             processor.save_pretrained(folder)
             policy: Any = load(PolicySection(model=folder, max_tokens=6), shared_prefix="auto", device="cpu")
             path = "packed" if type(policy) is VLM else "plain"
-            return _tried(family, path, policy, Path(folder) / "saved")
+            trial = _tried(family, path, policy, Path(folder) / "saved")
+            fast = speed and trial.path != "plain"
+            return replace(trial, speed=_measure_speed(Path(folder) / "saved")) if fast else trial
     except Exception as error:  # what a type cannot do is the table's content, whatever it fails with
         kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
         return Trial(family, path, reason=kind + _line(error).rpartition("cannot be trained: ")[2])
@@ -102,7 +112,30 @@ def _tried(family: str, path: str, policy: VLM, saved: Path) -> Trial:
     kept = float((again.evaluate(decisions).logprobs.detach() - after).abs().max())
     wrong = [] if gap <= EXACT else [f"sampling is off by {gap:.2g} nats"]
     wrong += [] if kept <= EXACT else [f"what was saved is off by {kept:.2g} nats"]
-    return Trial(family, path, True, _reads_videos(policy), gap, kept, "; ".join(wrong))
+    tools = policy.codec.shows_tools and not policy.codec.appends
+    return Trial(family, path, True, _reads_videos(policy), gap, kept, tools, reason="; ".join(wrong))
+
+
+def _measure_speed(folder: Path) -> float:
+    """A group's seconds on the plain path by those on the fast one, each at its best: sampled, evaluated, backward."""
+    seconds = []
+    for shared in (False, True):
+        section = PolicySection(model=str(folder), max_tokens=WRITTEN)
+        policy: Any = load(section, shared_prefix=shared, device="cpu")
+        images = -(-VISUAL // max(1, int(policy.prompt(Observation((_noise(64, 64), "?"))).types.sum())))
+        shown = [part for _ in range(images) for part in (_noise(64, 64), "and")]  # text between, as templates have it
+        sample = Sample("speed", Observation((*shown, "what is at [1, 2]?")))
+        seconds.append(min([_time_group(policy, sample) for _ in range(1 + ROUNDS)][1:]))
+    return seconds[0] / seconds[1]
+
+
+def _time_group(policy: VLM, sample: Sample) -> float:
+    episodes = [Episode(sample, 0, stream=(0, i)) for i in range(GROUP)]
+    start = time.perf_counter()
+    now = policy.evaluate(policy.act(episodes, [sample.prompt] * GROUP, keep=True))
+    now.logprobs[now.mask].sum().backward()
+    policy.model.zero_grad()
+    return time.perf_counter() - start
 
 
 def _update(policy: VLM, now: Any) -> None:
@@ -173,17 +206,17 @@ def table(trials: Sequence[Trial]) -> str:
 def _row(trial: Trial) -> list[str]:
     yes = {True: "yes", False: "no"}
     if trial.gap is None or trial.kept is None:
-        return [trial.family, trial.path or "-", "-", "-", "-", "-", "-", trial.reason.replace("|", "/")]
-    frame = convention(trial.family).space
-    return [trial.family, trial.path, yes[trial.images], yes[trial.videos], frame, f"{trial.gap:.0e}",
-            f"{trial.kept:.0e}", trial.reason]  # fmt: skip
+        return [trial.family, trial.path or "-", *["-"] * (len(COLUMNS) - 3), trial.reason.replace("|", "/")]
+    frame, speed = convention(trial.family).space, "-" if trial.speed is None else f"{trial.speed:.1f}x"
+    return [trial.family, trial.path, yes[trial.images], yes[trial.videos], yes[trial.tools], frame,
+            f"{trial.gap:.0e}", f"{trial.kept:.0e}", speed, trial.reason]  # fmt: skip
 
 
-def main(families: Sequence[str] = ()) -> int:
+def main(families: Sequence[str] = (), speed: bool = False) -> int:
     """Print the table for some types, or for all; 0."""
     trials = []
     for family in families or tiny_any.types():
-        trials.append(try_type(family))
+        trials.append(try_type(family, speed))
         print(f"{family}: {trials[-1].reason or 'works'}", file=sys.stderr)
     print(table(trials))
     return 0

@@ -29,7 +29,10 @@ from vlrl.types import Episode, Message, Observation, Sample, Step, Turn, UserEr
 # images that see both ways and sliding windows, states of linear attention, short convolutions, tiles; and, slow,
 # experts, resamplers, three-dimensional positions, attention across, inputs that do not stack
 QUICK = ("gemma3", "qwen3_5", "lfm2_vl", "llava_next")
-SLOW = ("qwen3_vl_moe", "gemma4", "internvl", "glm4v", "glm46v", "idefics2", "mllama", "minicpmv4_6", "mistral3")
+SLOW = (
+    "qwen3_vl_moe", "gemma4", "internvl", "glm4v", "glm46v", "idefics2", "mllama", "minicpmv4_6", "mistral3", "molmo2",
+    "smolvlm",
+)  # fmt: skip
 TYPES = (*QUICK, *(pytest.param(family, marks=pytest.mark.slow) for family in SLOW))
 EXACT = {"rtol": 0, "atol": 1e-5}
 
