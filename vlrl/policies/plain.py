@@ -238,14 +238,22 @@ class PlainVLM(VLM):
 
     @torch.no_grad()
     def _try_stacking(self, prompt: Prompt) -> None:
-        """Whether two rows of different images have the log-probabilities together that each has alone."""
+        """Whether two rows of different images have the log-probabilities together that each has alone.
+
+        What an image changes may be little: a gap must be as small as of two equal rows, or beside that change.
+        """
         negative = {n: -v if v.is_floating_point() else v for n, v in prompt.inputs.items()}
-        texts: list[Text] = [(p, (self.codec.stop_ids[0],)) for p in (prompt, replace(prompt, inputs=negative))]
+        one, other = (((p, (self.codec.stop_ids[0],) * 3),) for p in (prompt, replace(prompt, inputs=negative)))
         try:
             with self.precision():
-                parts = (texts, texts[:1], texts[1:])
-                both, *each = (self._scorer(stacked(part, self.codec.pad_id, self.device))[0] for part in parts)
-            self.stacks = float((both - torch.cat(each)).abs().max()) <= self._tolerance
+                a, b, equal, mixed = (
+                    self._scorer(stacked(texts, self.codec.pad_id, self.device))[0]
+                    for texts in (one, other, one + one, one + other)
+                )
+            noise = float((equal - torch.cat([a, a])).abs().max())
+            gap = float((mixed - torch.cat([a, b])).abs().max())
+            change = float((a - b).abs().max())
+            self.stacks = max(noise, gap) <= self._tolerance and gap <= 2 * noise + change / 10 + 1e-5
         except Exception:  # a model may fail in any way
             self.stacks = False
 

@@ -343,10 +343,13 @@ class ChatProcessor:
         try:
             rewrite = self._find_rewrite(image, REPLY)
             first, reply = self._encode(shown), self.tokens(REPLY)
-            self._append(self._append(first, reply, shown), reply, shown)
+            second = self._append(first, reply, shown)
+            self._append(second, reply, shown)
+            asked = Message("user", shown.content)
+            whole = self._encode(Observation.from_messages([asked, Message("assistant", (REPLY,)), asked]))
         except Exception as error:  # a template or a processor may fail in any way
             return f"it takes no second turn: {first_line(error)}"
-        return rewrite
+        return rewrite or _find_difference(second, whole)
 
     @cached_property
     def shows_tools(self) -> bool:
@@ -499,6 +502,14 @@ def to_turns(observation: Observation) -> list[dict[str, Any]]:
 def first_line(error: Exception) -> str:
     """What an error says, or else its kind, in at most 200 characters."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+def _find_difference(appended: Prompt, whole: Prompt) -> str:
+    """Why two turns have other inputs one by one than at once, as indices into all images have; '': they have not."""
+    for name, value in whole.inputs.items():
+        if not is_per_token(name, value, len(whole.ids)) and not value.equal(appended.inputs[name]):
+            return f"its processor makes another {name} of two turns at once than of each"
+    return ""
 
 
 def _said(role: str, text: str) -> list[dict[str, Any]]:

@@ -175,14 +175,22 @@ OWN: dict[str, dict[str, Any]] = {
         "vision_config": {
             "architecture": "vit_pe_lang_large_patch14_448",
             "model_args": {
-                "depth": LAYERS, "embed_dim": HIDDEN, "num_heads": 4, "img_size": IMAGE, "patch_size": PATCH,
-                "global_pool": "", "use_post_transformer_norm": False, "init_values": 0.1, "ref_feat_shape": [4, 4],
+                "depth": LAYERS,
+                "embed_dim": HIDDEN,
+                "num_heads": 4,
+                "img_size": IMAGE,
+                "patch_size": PATCH,
+                "global_pool": "",
+                "use_post_transformer_norm": False,
+                "init_values": 0.1,
+                "ref_feat_shape": [4, 4],
             },
         }
     },
     "fast_vlm": {
         "vision_config": {
-            "hidden_size": 4 * HIDDEN, "model_args": {"layers": [1] * 5, "embed_dims": [16, 16, 32, 64, 2 * HIDDEN]}
+            "hidden_size": 4 * HIDDEN,
+            "model_args": {"layers": [1] * 5, "embed_dims": [16, 16, 32, 64, 2 * HIDDEN]},
         }
     },
     "deepseek_ocr2": {
