@@ -85,7 +85,7 @@ class _Moves(RobotClient):
         super().__init__(config)
         self.starts: list[float] = []
         self.ages: list[float | None] = []
-        self._shown: dict[float, float] = {}  # time stamp of an action -> of the observation that it answers
+        self._observation: dict[float, float] = {}  # time stamp of an action -> of the observation that it answers
 
     def actions_available(self) -> bool:
         self.starts.append(time.monotonic())
@@ -97,12 +97,12 @@ class _Moves(RobotClient):
         with self.action_queue_lock:
             head = self.action_queue.queue[0]
         done = super().control_loop_action(verbose)
-        self.ages[-1] = time.time() - self._shown[head.get_timestamp()]
+        self.ages[-1] = time.time() - self._observation[head.get_timestamp()]
         return done
 
     def _aggregate_action_queues(self, incoming_actions: list, aggregate_fn: Any = None) -> None:
         first = incoming_actions[0].get_timestamp()
-        self._shown.update((action.get_timestamp(), first) for action in incoming_actions)
+        self._observation.update((action.get_timestamp(), first) for action in incoming_actions)
         super()._aggregate_action_queues(incoming_actions, aggregate_fn)
 
 

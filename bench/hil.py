@@ -43,7 +43,7 @@ class Person:
 
     controls: ActionSpec
     gaps: list[float] = field(default_factory=list)
-    hands: list[np.ndarray] = field(default_factory=list)
+    teleop_device: list[np.ndarray] = field(default_factory=list)
     left: int = 0  # ticks for which it still drives
 
     SPAN, WRONG, WAITS, STILL, DRIVES = 10, 0.5, 40, 0.03, 80  # ticks, halves of the limits, ticks, metres, ticks
@@ -53,13 +53,13 @@ class Person:
         if self.left:
             self.left -= 1
             if not self.left:
-                self.gaps, self.hands = [], []
+                self.gaps, self.teleop_device = [], []
             return self.left > 0
         half = (self.controls.high - self.controls.low) / 2
         self.gaps = [*self.gaps, float(np.abs((asked - right) / half).mean())][-self.SPAN :]
-        self.hands = [*self.hands, state[:3]][-self.WAITS :]
+        self.teleop_device = [*self.teleop_device, state[:3]][-self.WAITS :]
         wrong = len(self.gaps) == self.SPAN and np.mean(self.gaps) > self.WRONG
-        stuck = len(self.hands) == self.WAITS and np.ptp(self.hands, 0).max() < self.STILL
+        stuck = len(self.teleop_device) == self.WAITS and np.ptp(self.teleop_device, 0).max() < self.STILL
         self.left = self.DRIVES if wrong or stuck else 0
         return self.left > 0
 

@@ -28,7 +28,7 @@ from vlrl.types import Observation, UserError
 class Moment:
     """What the robot showed, what was done then, and how that tick went."""
 
-    shown: Observation
+    observation: Observation
     control: np.ndarray  # float32 [A], as given to the robot: within the limits, noise included
     clean: np.ndarray  # float32 [A], the script's own: what is to be imitated
     reward: float
@@ -56,14 +56,14 @@ def demonstrate(robot: Robot, scene: int, *, ticks: int, noise: float, seed: int
     play = RobotEnv(robot, scene, ticks=ticks)
     script: Any = robot  # which has one, or this fails
     try:
-        shown, over = play.reset(), False
+        observation, over = play.reset(), False
         while not over:
             clean = np.asarray(script.expert(), np.float32)
             control = noisy(rng, robot.controls, clean, noise)
             step = play.step(control)
             over = step.terminated or step.truncated
-            moments.append(Moment(shown, control, clean, step.reward, "success" in step.info, over))
-            shown = step.observation
+            moments.append(Moment(observation, control, clean, step.reward, "success" in step.info, over))
+            observation = step.observation
     except RobotError as error:
         raise UserError(f"demos: scene {scene}: {error}") from None
     return Demo(scene, tuple(moments), outcome_in(step.info), step.fault)
@@ -107,10 +107,10 @@ def checksum(robot: Robot, chosen: Iterable[int]) -> str:
     return checksum_of(homes())
 
 
-def checksum_of(shown: Iterable[tuple[int, Observation]]) -> str:
+def checksum_of(starts: Iterable[tuple[int, Observation]]) -> str:
     """`checksum` of scenes whose beginnings were seen: seed and first observation of each."""
     digest = hashlib.sha256()
-    for seed, start in shown:
+    for seed, start in starts:
         state = np.zeros(0, np.float32) if start.state is None else start.state
         digest.update(f"{seed} {start.text} {state.astype('<f4').tobytes().hex()}\n".encode())
     return digest.hexdigest()[:16]
@@ -140,7 +140,7 @@ class LerobotWriter:
     def add(self, demo: Demo) -> None:
         """Writes one episode."""
         if self._dataset is None:
-            self._dataset = self._begin(demo.moments[0].shown)
+            self._dataset = self._begin(demo.moments[0].observation)
         for moment in demo.moments:
             self._dataset.add_frame(frame(moment, demo.scene))
         with _quiet():
@@ -150,26 +150,26 @@ class LerobotWriter:
         """Finishes the files."""
         self._dataset.finalize()
 
-    def _begin(self, shown: Observation) -> Any:
+    def _begin(self, observation: Observation) -> Any:
         return self._create(
-            f"local/{self._folder.name}", round(self._robot.hz), features(self._robot, shown), root=self._folder,
+            f"local/{self._folder.name}", round(self._robot.hz), features(self._robot, observation), root=self._folder,
             robot_type=type(self._robot).__name__, use_videos=False,
         )  # fmt: skip
 
 
-def features(robot: Robot, shown: Observation) -> Features:
+def features(robot: Robot, observation: Observation) -> Features:
     """The columns of the data set. lerobot's policies read those of `observation.` and `action`, no others.
 
     `action` is what the script would do, so what is to be imitated; `sent_action` has the noise. A policy that learns
     from what was sent does worse by far (docs/demos.md).
     Without a camera the state is also `observation.environment_state`: lerobot's ACT and diffusion ask for one of them.
     """
-    names, state = robot.controls.names, _vector(len(shown.state), getattr(robot, "names", None))
+    names, state = robot.controls.names, _vector(len(observation.state), getattr(robot, "names", None))
     pictures = {
         f"observation.images.camera{number}": {
             "dtype": "image", "shape": (picture.height, picture.width, 3), "names": ["height", "width", "channels"],
         }
-        for number, picture in enumerate(shown.images, 1)
+        for number, picture in enumerate(observation.images, 1)
     }  # fmt: skip
     return {
         "observation.state": state,
@@ -185,21 +185,21 @@ def features(robot: Robot, shown: Observation) -> Features:
 
 def frame(moment: Moment, scene: int) -> Mapping[str, Any]:
     """A moment as lerobot's `add_frame` takes it: the values of `features`, and the instruction as `task`."""
-    shown = moment.shown
+    observation = moment.observation
     pictures = {
         f"observation.images.camera{number}": np.asarray(picture.convert("RGB"))
-        for number, picture in enumerate(shown.images, 1)
+        for number, picture in enumerate(observation.images, 1)
     }
     return {
-        "observation.state": shown.state,
-        **(pictures or {"observation.environment_state": shown.state}),
+        "observation.state": observation.state,
+        **(pictures or {"observation.environment_state": observation.state}),
         "action": moment.clean,
         "sent_action": moment.control,
         "next.reward": np.array([moment.reward], np.float32),
         "next.success": np.array([moment.success]),
         "next.done": np.array([moment.done]),
         "scene": np.array([scene], np.int64),
-        "task": shown.text,
+        "task": observation.text,
     }
 
 
@@ -229,12 +229,12 @@ def _quiet() -> Iterator[None]:
     """Without a progress bar for each episode."""
     import datasets
 
-    shown = not datasets.are_progress_bars_disabled()
+    had_bars = not datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
         yield
     finally:
-        if shown:
+        if had_bars:
             datasets.enable_progress_bars()
 
 
@@ -261,7 +261,7 @@ class DemoTally:
         self.outcomes[demo.outcome] += 1
         if kept:
             self.kept, self.frames = self.kept + 1, self.frames + len(demo.moments)
-            first = demo.moments[0].shown
+            first = demo.moments[0].observation
             self.starts.append((demo.scene, Observation((first.text,), first.state)))  # pictures would fill the memory
 
     def __str__(self) -> str:

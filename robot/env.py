@@ -105,7 +105,7 @@ class ControlTick:
     """One control and what came of it."""
 
     index: int  # in the episode, from 0
-    asked: np.ndarray  # float32 [A], by the policy
+    requested: np.ndarray  # float32 [A], by the policy
     sent: np.ndarray  # float32 [A], by the robot
     signals: RobotStatus
 
@@ -151,20 +151,20 @@ class RobotEnv:
         self.robot, self.ending = robot, None
         self._start, self._limit, self._watchers, self._stopped = start, ticks, watchers, stopped
         self._sent: list[np.ndarray] = []
-        self._shown: Observation | None = None
+        self._observation: Observation | None = None
 
     def reset(self) -> Observation:
         """Raises RobotError, UserError or what the robot raises: an episode that did not begin has no result."""
-        if self._shown is not None:
+        if self._observation is not None:
             raise RuntimeError("an environment is made for one episode: make a new one")
         send_home(self.robot, self._start)
-        self._shown, _ = look(self.robot)
+        self._observation, _ = look(self.robot)
         for watcher in self._watchers:
             watcher.on_begin(self.robot)
-        return self._shown
+        return self._observation
 
     def step(self, action: str | np.ndarray, frames: Sequence[Frame] = ()) -> Step:
-        if self._shown is None or self.ending:
+        if self._observation is None or self.ending:
             raise RuntimeError("step after reset, and not after the end")
         counts, reward, numbers = Counter(ticks=0, clipped=0, repeats=0), 0.0, {}
         controls = self._controls(action)
@@ -222,7 +222,7 @@ class RobotEnv:
         if self.ending and self.ending.outcome in ("bad_action", "error"):
             return
         try:
-            self._shown, repeats = look(self.robot)
+            self._observation, repeats = look(self.robot)
             counts.update(repeats=repeats)
         except Exception as error:  # as in `_tick`
             self.ending = self.ending or fault(error)
@@ -230,11 +230,11 @@ class RobotEnv:
     def _reply(self, reward: float, numbers: dict[str, float], used: float) -> Step:
         ending, reward, info = self.ending, float(reward), {name: float(each) for name, each in numbers.items()}
         if ending is None:
-            return Step(self._shown, reward, info=info)
+            return Step(self._observation, reward, info=info)
         for watcher in self._watchers:
             watcher.on_end(self.robot, ending)
         info |= smoothness(self._sent, self.robot.controls) | ending.info()
-        return Step(self._shown, reward, ending.done, not ending.done, info, used, ending.void)
+        return Step(self._observation, reward, ending.done, not ending.done, info, used, ending.void)
 
 
 # A video of an episode, written while it is played.

@@ -285,7 +285,7 @@ class TickRecord:
 
     tick: int  # from 0, counted since the start of the process
     sensed: RobotState
-    asked: np.ndarray | None  # float32 [A], before the governor; None where nothing was due
+    requested: np.ndarray | None  # float32 [A], before the governor; None where nothing was due
     sent: np.ndarray | None  # float32 [A]; None where nothing was sent
     source: Source
     age: float  # seconds from the observation that led to the action; 0 without one

@@ -43,13 +43,13 @@ from vlrl.types import Frame, Observation, Step, UserError, Video
 Packed = tuple[dict[str, Any], dict[str, np.ndarray]]
 
 
-def write_observation(shown: Observation, memory: SharedPictures) -> Packed:
+def write_observation(observation: Observation, memory: SharedPictures) -> Packed:
     """Fields and arrays; the images go into the memory. `content` has texts, and None where an image stands."""
-    if any(isinstance(part, Video) for part in shown.content):
+    if any(isinstance(part, Video) for part in observation.content):
         raise ValueError("a robot shows images, no videos")
-    sizes = memory.write(shown.images)
-    content = [part if isinstance(part, str) else None for part in shown.content]
-    return {"content": content, "sizes": sizes}, {} if shown.state is None else {"state": shown.state}
+    sizes = memory.write(observation.images)
+    content = [part if isinstance(part, str) else None for part in observation.content]
+    return {"content": content, "sizes": sizes}, {} if observation.state is None else {"state": observation.state}
 
 
 def read_observation(
@@ -179,7 +179,7 @@ class PooledRobotEnv:
     def __init__(self, pool: WorkerPool, start: int | Snapshot, ticks: int, video: Mapping[str, Any] | None = None):
         self._pool, self._start, self._ticks, self._video = pool, start, ticks, video
         self._worker: Process | None = None
-        self._shown: Observation | None = None
+        self._observation: Observation | None = None
         self._turn = RLock()
 
     def reset(self) -> Observation:
@@ -189,13 +189,13 @@ class PooledRobotEnv:
             UserError: it failed on TRIES workers, none was free in time, or the robot says what the user can mend.
         """
         with self._turn:
-            if self._shown is not None:
+            if self._observation is not None:
                 raise RuntimeError("an environment is made for one episode: make a new one")
             reasons = []
             while len(reasons) < TRIES:
                 try:
-                    self._shown = self._begin()
-                    return self._shown
+                    self._observation = self._begin()
+                    return self._observation
                 except WorkerError as error:
                     reasons.append(str(error))
                     self._lose(reasons[-1])
@@ -208,7 +208,7 @@ class PooledRobotEnv:
             except WorkerError as error:
                 self._lose(str(error))
                 ending = fault(error)
-                return Step(self._shown, truncated=True, info=ending.info(), fault=ending.void)
+                return Step(self._observation, truncated=True, info=ending.info(), fault=ending.void)
             if step.truncated and "error" in step.info:  # its simulator may be in any state
                 self._lose(next((key[len("error: ") :] for key in step.info if key.startswith("error: ")), "unnamed"))
             elif step.terminated or step.truncated:
@@ -269,9 +269,9 @@ class PooledRobotEnv:
         numbers = isinstance(action, np.ndarray) and action.dtype.kind in "fiu"
         sent = {"action": action.astype(np.float64, copy=False)} if numbers else {}
         fields, arrays = worker.ask("step", {}, sent)
-        self._shown = read_observation(fields, arrays, worker.memory)
+        self._observation = read_observation(fields, arrays, worker.memory)
         names = ("reward", "terminated", "truncated", "info", "executed", "fault")
-        return Step(self._shown, **{name: fields[name] for name in names})
+        return Step(self._observation, **{name: fields[name] for name in names})
 
     def _held(self) -> Process:
         if self._worker is None:
@@ -468,16 +468,16 @@ class Worker:
         video = fields.get("video")
         self._film = VideoWriter(**video) if video else None
         self._play = RobotEnv(self._robot, start, ticks=fields["ticks"], watchers=[self._film] if self._film else [])
-        shown = self._play.reset()
+        observation = self._play.reset()
         if at_home and isinstance(self._robot, Simulator):
             self._home = self._robot.snapshot()
-        return wire_pack(*write_observation(shown, self._memory))
+        return wire_pack(*write_observation(observation, self._memory))
 
     def step(self, fields: Mapping[str, Any], arrays: Arrays) -> bytes:
         step = self._play.step(arrays.get("action", NO_NUMBERS))
-        shown, state = write_observation(step.observation, self._memory)
+        packed, state = write_observation(step.observation, self._memory)
         names = ("reward", "terminated", "truncated", "info", "executed", "fault")
-        return wire_pack(shown | {name: getattr(step, name) for name in names}, state)
+        return wire_pack(packed | {name: getattr(step, name) for name in names}, state)
 
     def plan(self, fields: Mapping[str, Any], arrays: Arrays) -> bytes:
         """What the robot's script would do next."""

@@ -31,10 +31,10 @@ def speeds(channels: Sequence[Channel]) -> tuple[Channel, ...]:
     )
 
 
-def integrated(last: np.ndarray, asked: np.ndarray, channels: Sequence[Channel], hz: float) -> np.ndarray:
+def integrated(last: np.ndarray, requested: np.ndarray, channels: Sequence[Channel], hz: float) -> np.ndarray:
     """The next target, float32 [A], after `last`: positions go on by asked / hz, speeds of the robot are as asked."""
     moves = np.array([channel.kind == "position" for channel in channels])
-    return np.where(moves, last + asked / np.float32(hz), asked).astype(np.float32)
+    return np.where(moves, last + requested / np.float32(hz), requested).astype(np.float32)
 
 
 # What is counted and timed around the tick: silence of whoever started the process, faults in a row, lateness.
@@ -53,14 +53,14 @@ class Silence:
 
     def __init__(self, silence_s: float, stop_s: float):
         self._hold, self._stop = silence_s, silence_s + stop_s
-        self._heard = boottime()
+        self._last_heard_s = boottime()
 
     def end(self) -> None:
-        self._heard = boottime()
+        self._last_heard_s = boottime()
 
     def verdict(self, now: float) -> tuple[Literal["", "hold", "stop"], float]:
         """What to do, and the seconds of silence."""
-        quiet = now - self._heard
+        quiet = now - self._last_heard_s
         return ("stop" if quiet > self._stop else "hold" if quiet > self._hold else ""), quiet
 
 
@@ -137,7 +137,7 @@ class LostError(Exception):
 class _Chosen:
     """What a tick asks for: a target float32 [A], or None to hold."""
 
-    asked: np.ndarray | None = None
+    requested: np.ndarray | None = None
     source: Source = "hold"
     age: float = 0.0
     seq: int = -1
@@ -233,7 +233,7 @@ class Loop:
             chosen = _Chosen() if held else self._choose()
             sent = self._send(chosen, sensed, events)
         self._count(events)
-        ticked = TickRecord(self.tick, sensed or self._nothing(), chosen.asked, sent, chosen.source, chosen.age,
+        ticked = TickRecord(self.tick, sensed or self._nothing(), chosen.requested, sent, chosen.source, chosen.age,
                         chosen.seq,
                         tuple(events), self.governor.stopped)  # fmt: skip
         self.tick += 1
@@ -279,15 +279,15 @@ class Loop:
         due = self._timeline.at(self.tick, now)
         if due is None:
             return _Chosen()
-        asked = due.action
+        requested = due.action
         if getattr(self.body, "drive", "position") == "speed":
             last = self._sensed.measured if self._sent is None else self._sent
-            asked = integrated(last, asked, self.body.channels, self.body.hz)
-        return _Chosen(asked, "policy", due.age_s, due.seq)
+            requested = integrated(last, requested, self.body.channels, self.body.hz)
+        return _Chosen(requested, "policy", due.age_s, due.seq)
 
     def _send(self, chosen: _Chosen, sensed: RobotState, events: list[SafetyEvent]) -> np.ndarray | None:
         """What was really sent, or None where nothing was."""
-        verdict = self.governor.govern(chosen.asked, chosen.age, sensed, self._sent)
+        verdict = self.governor.govern(chosen.requested, chosen.age, sensed, self._sent)
         events += verdict.events
         if self.governor.stopped:
             self.code = self.code or STOPPED

@@ -33,7 +33,7 @@ from robot.control.loop import (
     format_error,
     prioritise,
 )
-from robot.control.messages import MappedPictures, MotionInfo, PipeEnd, pack_about, pack_ticked, read, read_plan
+from robot.control.messages import MappedPictures, MotionInfo, PipeEnd, pack_info, pack_ticked, read, read_plan
 from robot.control.plausible import Plausible
 from robot.drivers.lerobot import make_driver
 from robot.safety.estop import Held, Stops
@@ -252,7 +252,7 @@ class MotionService:
         )
         first = _first_reading(body)
         images = {name: image.shape[:2] for name, image in first.images.items()}
-        line.send(pack_about(MotionInfo(body.hz, body.channels, controls_of(body), body.names, images, priority)))
+        line.send(pack_info(MotionInfo(body.hz, body.channels, controls_of(body), body.names, images, priority)))
 
     def run(self, signals: Signals) -> None:
         """Ticks until it is to end.

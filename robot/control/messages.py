@@ -293,11 +293,11 @@ class MotionInfo:
     priority: str  # how the process is scheduled: nice (before others) or normal
 
 
-def pack_about(about: MotionInfo) -> bytes:
+def pack_info(about: MotionInfo) -> bytes:
     return wire_pack({"kind": "about", "about": asdict(about)})
 
 
-def read_about(said: Mapping[str, Any]) -> MotionInfo:
+def read_info(said: Mapping[str, Any]) -> MotionInfo:
     images = {name: tuple(size) for name, size in said["images"].items()}
     channels, controls = (tuple(Channel(**each) for each in said[key]) for key in ("channels", "controls"))
     return MotionInfo(said["hz"], channels, controls, tuple(said["names"]), images, said["priority"])
@@ -334,7 +334,7 @@ def pack_ticked(ticked: TickRecord, timing: MotionTiming, began: int, task: str,
         "seq": ticked.seq, "events": [vars(event) for event in ticked.events], "stopped": ticked.stopped,
         "began": began, "task": task, "timing": vars(timing),
     }  # fmt: skip
-    arrays = {"state": sensed.state, "measured": sensed.measured, "asked": ticked.asked, "sent": ticked.sent}
+    arrays = {"state": sensed.state, "measured": sensed.measured, "asked": ticked.requested, "sent": ticked.sent}
     return wire_pack(fields, {name: array for name, array in arrays.items() if array is not None})
 
 
@@ -343,8 +343,8 @@ def read_ticked(fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray], pic
     signals = RobotStatus(**fields["signals"])
     sensed = RobotState(fields["t"], arrays["state"], arrays["measured"], images, fields["health"], signals)
     events = tuple(SafetyEvent(**each) for each in fields["events"])
-    asked, sent = arrays.get("asked"), arrays.get("sent")
-    return TickRecord(fields["tick"], sensed, asked, sent, fields["source"], fields["age"], fields["seq"], events,
+    requested, sent = arrays.get("asked"), arrays.get("sent")
+    return TickRecord(fields["tick"], sensed, requested, sent, fields["source"], fields["age"], fields["seq"], events,
                   fields["stopped"])  # fmt: skip
 
 

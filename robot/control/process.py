@@ -67,7 +67,7 @@ class Motion:
         self._timings: deque[MotionTiming] = deque(maxlen=KEPT)
         self._latest: TickRecord | None = None
         self._began = self._first = self._asked = 0
-        self._about: MotionInfo | None = None
+        self._info: MotionInfo | None = None
         self._last_words: Mapping[str, Any] | None = None
         self._failed, self._gone = "", False
         self._ports = contextlib.ExitStack()
@@ -79,14 +79,14 @@ class Motion:
         self._reader.start()
         self._tell("first", {"body": dict(body), "safety": safety.model_dump(mode="json", exclude_unset=True)})
         try:
-            self._await(lambda: self._about is not None, patience, "connecting the robot")
+            self._await(lambda: self._info is not None, patience, "connecting the robot")
         except BaseException:
             self.close()
             raise
 
     @property
     def info(self) -> MotionInfo:
-        return self._about
+        return self._info
 
     @property
     def alive(self) -> bool:
@@ -197,8 +197,8 @@ class Motion:
         code = self._process.wait()
         if code < 0:
             return Exit(code, f"the motion process died (signal {-code})")
-        said = self._last_words or {}
-        return Exit(code, said.get("cause") or ("" if code == 0 else f"the motion process ended (exit status {code})"))
+        reply = self._last_words or {}
+        return Exit(code, reply.get("cause") or ("" if code == 0 else f"the motion process ended (exit status {code})"))
 
     def _tell(self, kind: str, fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> None:
         self._send(wire_pack({"kind": kind, **fields}, arrays))
@@ -240,7 +240,7 @@ class Motion:
             if kind == "tick":
                 self._tick(fields, arrays)
             elif kind == "about":
-                self._about = messages.read_about(fields["about"])
+                self._info = messages.read_info(fields["about"])
             elif kind == "failed":
                 self._failed = fields["cause"]
             else:

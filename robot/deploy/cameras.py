@@ -234,7 +234,7 @@ class CameraPicture:
     changed: float  # boottime() since when it has been the same, pixel by pixel
 
 
-class Eyes:
+class CameraProcess:
     """The camera process (`robot.deploy.cameras`). A camera or the process that dies is opened again for ever.
 
     Args:
@@ -246,7 +246,7 @@ class Eyes:
 
     def __init__(self, cameras: Mapping[str, Mapping[str, Any]]):
         self._cameras = {name: dict(options) for name, options in cameras.items()}
-        self._seen: dict[str, CameraPicture] = {}
+        self._pictures: dict[str, CameraPicture] = {}
         self._trouble: dict[str, str] = {}
         self._news = threading.Condition()
         self._base = 0  # added to the process' numbers, so that they grow also when it is started again
@@ -259,7 +259,7 @@ class Eyes:
     def latest(self) -> Mapping[str, CameraPicture]:
         """Of those cameras that have shown something, the newest picture, in the order in which they are named."""
         with self._news:
-            return {name: self._seen[name] for name in self._cameras if name in self._seen}
+            return {name: self._pictures[name] for name in self._cameras if name in self._pictures}
 
     def trouble(self) -> Mapping[str, str]:
         """What is wrong with which camera; {} while all is well."""
@@ -273,9 +273,9 @@ class Eyes:
             UserError: one has not.
         """
         with self._news:
-            if self._news.wait_for(lambda: len(self._seen) == len(self._cameras), seconds):
+            if self._news.wait_for(lambda: len(self._pictures) == len(self._cameras), seconds):
                 return
-            name = next(name for name in self._cameras if name not in self._seen)
+            name = next(name for name in self._cameras if name not in self._pictures)
             raise UserError(f"cameras.{name}: no picture in {seconds:g} s: {self._trouble.get(name) or 'it is silent'}")
 
     def close(self) -> None:
@@ -288,13 +288,13 @@ class Eyes:
                 self._trouble[fields["camera"]] = fields["trouble"]
             else:
                 seen = CameraPicture(arrays["picture"], self._base + fields["seq"], fields["t"], fields["changed"])
-                self._seen[fields["camera"]] = seen
+                self._pictures[fields["camera"]] = seen
             self._news.notify_all()
 
     def _died(self) -> None:
         with self._news:
             self._trouble = dict.fromkeys(self._cameras, "the camera process died")
-            self._base = max([self._base, *(seen.seq for seen in self._seen.values())])
+            self._base = max([self._base, *(seen.seq for seen in self._pictures.values())])
 
 
 # Whether the cameras still see what the robot does.
@@ -304,7 +304,7 @@ PLAIN = 6  # of 255: a picture without larger differences shows nothing: a cap, 
 
 
 @dataclass(frozen=True)
-class Sight:
+class CameraVerdict:
     """What is wrong with the cameras: '' or a cause in one line; hold first, then stop."""
 
     hold: str = ""
@@ -327,19 +327,19 @@ class Lookout:
         # camera -> since when the same, where the robot was then, and whether it has moved since
         self._at: dict[str, tuple[float, np.ndarray, bool]] = {}
         self._plain: dict[str, float] = {}  # camera -> since when it shows one colour only
-        self._begun: float | None = None
+        self._start: float | None = None
 
-    def judge(self, seen: Mapping[str, CameraPicture], measured: np.ndarray, now: float) -> Sight:
+    def judge(self, seen: Mapping[str, CameraPicture], measured: np.ndarray, now: float) -> CameraVerdict:
         """measured: float32 [A], where each channel is."""
-        self._begun = now if self._begun is None else self._begun
+        self._start = now if self._start is None else self._start
         found = [(*self._gap(name, seen.get(name), measured, now), name) for name in self._cameras]
         gap, what, name = max(found, default=(0.0, "", ""))
         cause = f"camera {name}: {what} for {gap:.1f} s"
-        return Sight(cause if gap > self._stale_s else "", cause if gap > self._stop_s else "")
+        return CameraVerdict(cause if gap > self._stale_s else "", cause if gap > self._stop_s else "")
 
     def _gap(self, name: str, seen: CameraPicture | None, measured: np.ndarray, now: float) -> tuple[float, str]:
         if seen is None:
-            return now - self._begun, "no picture"
+            return now - self._start, "no picture"
         since, there, moved = self._at.get(name, (None, measured, False))
         moved = since == seen.changed and (moved or bool((np.abs(measured - there) > self._far).any()))
         self._at[name] = (seen.changed, there if since == seen.changed else measured.copy(), moved)

@@ -162,7 +162,7 @@ class DashboardServer:
     """
 
     def __init__(self, port: int):
-        self._told: dict[str, Any] = EMPTY
+        self._state: dict[str, Any] = EMPTY
         self._pictures: dict[str, np.ndarray] = {}
         self._orders: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.token = secrets.token_urlsafe(16)
@@ -176,7 +176,7 @@ class DashboardServer:
 
     def show(self, told: Mapping[str, Any], pictures: Mapping[str, np.ndarray]) -> None:
         """What the page says from now on: `EMPTY`'s keys, and the cameras' pictures. Quick: nothing is encoded."""
-        self._told, self._pictures = {**EMPTY, **told}, dict(pictures)
+        self._state, self._pictures = {**EMPTY, **told}, dict(pictures)
 
     def orders(self) -> list[str]:
         """What was asked for since the last call, of ORDERS."""
@@ -195,7 +195,7 @@ class DashboardServer:
             nonce = secrets.token_urlsafe(12)
             return "text/html; charset=utf-8", live(self.token, nonce).encode()
         if path == "/state" and told:
-            return "application/json", json.dumps(self._told).encode()
+            return "application/json", json.dumps(self._state).encode()
         name = unquote(path.removeprefix("/camera/").removesuffix(".jpg"))
         if path.startswith("/camera/") and name in self._pictures:
             made = io.BytesIO()

@@ -21,15 +21,23 @@ from robot.control.messages import MotionInfo
 from robot.control.process import Motion
 from robot.deploy import episode
 from robot.deploy.action_chunks import Chunks
-from robot.deploy.cameras import Eyes
+from robot.deploy.cameras import CameraProcess
 from robot.deploy.config import Deploy, Served, load
 from robot.deploy.dashboard import DashboardServer
-from robot.deploy.episode import Practising, check_practice, pose_of
+from robot.deploy.episode import PracticeWatcher, check_practice, pose_of
 from robot.deploy.recorder import Recorder, finished, hold_data
 from robot.deploy.report import write
 from robot.deploy.scene import BodyScene, DeployScene, EmulatorScene, Operator, ServedScene, connected
-from robot.deploy.session import Ender, Keyboard, Rig, TickStatistics, find_state_indices, select_pictures, wants
-from robot.deploy.teleop import Hands
+from robot.deploy.session import (
+    DeploySession,
+    Ender,
+    Keyboard,
+    TickStatistics,
+    find_state_indices,
+    select_pictures,
+    wants,
+)
+from robot.deploy.teleop import TeleopDevice
 from robot.drivers.lerobot import hold_ports
 from robot.serving.client import Client
 from robot.types import RobotError
@@ -60,25 +68,27 @@ def check_setup(config: Deploy, about: MotionInfo, client: Client, hz: float) ->
         raise UserError(f"policy.execute: {policy.execute}: the policy gives {spec.chunk} actions at a time")
 
 
-def checklist(rig: Rig) -> str:
+def checklist(session: DeploySession) -> str:
     """What a dry run found, for people."""
-    about, client, config = rig.motion.info, rig.client, rig.config
-    ticked = rig.motion.latest()
+    about, client, config = session.motion.info, session.client, session.config
+    ticked = session.motion.latest()
     spec, mode = client.spec, config.policy.mode
     where = zip(about.channels, ticked.sensed.measured.tolist() if ticked else [], strict=False)
     lines = [
         f"robot: {about.hz:g} ticks a second, scheduled {about.priority}; {len(about.channels)} channels",
         *(f"  {channel.name}: {value:.2f} {channel.unit}" for channel, value in where),
-        f"policy: {client.model}, {rig.chunks.hz:g} actions a second in chunks of {spec.chunk}, {mode}",
-        *(f"camera {name}: {size[1]}x{size[0]}" for name, size in _preflight_sizes(rig).items()),
+        f"policy: {client.model}, {session.chunks.hz:g} actions a second in chunks of {spec.chunk}, {mode}",
+        *(f"camera {name}: {size[1]}x{size[0]}" for name, size in _preflight_sizes(session).items()),
         f"recording: {config.record.out if config.record else 'none'}",
         "all is ready; nothing was sent",
     ]
     return "\n".join(lines)
 
 
-def _preflight_sizes(rig: Rig) -> dict[str, tuple[int, ...]]:
-    return {name: seen.picture.shape for name, seen in rig.latest_pictures().items()} | dict(rig.motion.info.images)
+def _preflight_sizes(session: DeploySession) -> dict[str, tuple[int, ...]]:
+    return {name: seen.picture.shape for name, seen in session.latest_pictures().items()} | dict(
+        session.motion.info.images
+    )
 
 
 # A local policy as a server of our own: torch stays in its process, as with one on another machine.
@@ -134,7 +144,9 @@ CONNECT_S = 60.0  # for the robot
 Sizes = Mapping[str, Sequence[int]]  # camera -> height, width
 
 
-def opened(stack: contextlib.ExitStack, config: Deploy, ender: Ender) -> tuple[Rig, Recorder | None, Practising | None]:
+def opened(
+    stack: contextlib.ExitStack, config: Deploy, ender: Ender
+) -> tuple[DeploySession, Recorder | None, PracticeWatcher | None]:
     """Everything that the config names. `stack` closes it, the motion process first.
 
     Raises:
@@ -148,20 +160,32 @@ def opened(stack: contextlib.ExitStack, config: Deploy, ender: Ender) -> tuple[R
     if config.practice:  # before it takes minutes to find out
         check_practice(config.practice, view is not None or keys.open)
     url = config.policy.url or stack.enter_context(served(config.policy.dir, config.policy.start_s))
-    eyes = _closed(stack, Eyes(config.cameras)) if config.cameras else None
+    camera_process = _closed(stack, CameraProcess(config.cameras)) if config.cameras else None
     motion = _closed(stack, moved(config))
-    sizes = _opening_sizes(eyes, motion)
+    sizes = _opening_sizes(camera_process, motion)
     scene = _closed(stack, _scene(config, motion.info.names, sizes))
     client = _closed(stack, _client("policy", config, url, motion, sizes))
-    hands = _closed(stack, _make_hands(config, motion)) if config.teleop else None
+    teleop_device = _closed(stack, _open_teleop_device(config, motion)) if config.teleop else None
     stack.callback(motion.close)  # again: first of all
     if config.home:
         pose_of(config.home.pose, motion.info.channels, "home.pose")
     chunks = Chunks(config.policy, client.spec, motion.info.hz)
     check_setup(config, motion.info, client, chunks.hz)
-    rig = Rig(config, motion, client, chunks, scene, TickStatistics(motion.info.hz), ender, keys, eyes, hands, view)
+    session = DeploySession(
+        config,
+        motion,
+        client,
+        chunks,
+        scene,
+        TickStatistics(motion.info.hz),
+        ender,
+        keys,
+        camera_process,
+        teleop_device,
+        view,
+    )
     recorder = Recorder(config, motion.info, sizes, chunks.hz, client.model) if config.record else None
-    return rig, recorder, _practising(stack, rig, sizes)
+    return session, recorder, _practising(stack, session, sizes)
 
 
 def moved(config: Deploy) -> Motion:
@@ -185,11 +209,11 @@ def _view(stack: contextlib.ExitStack, config: Deploy) -> DashboardServer | None
     return view
 
 
-def _opening_sizes(eyes: Eyes | None, motion: Motion) -> Sizes:
+def _opening_sizes(camera_process: CameraProcess | None, motion: Motion) -> Sizes:
     """Of all pictures that there are: the cameras', then the body's own."""
-    if eyes:
-        eyes.wait(FIRST_S)
-    seen = {name: each.picture.shape for name, each in eyes.latest().items()} if eyes else {}
+    if camera_process:
+        camera_process.wait(FIRST_S)
+    seen = {name: each.picture.shape for name, each in camera_process.latest().items()} if camera_process else {}
     return seen | dict(motion.info.images)
 
 
@@ -209,20 +233,20 @@ def _client(key: str, config: Deploy, url: str, motion: Motion, sizes: Sizes) ->
     return connected(key, url, policy.token_file, policy.ca, said, policy.start_s)
 
 
-def _make_hands(config: Deploy, motion: Motion) -> Hands:
-    return Hands(config.teleop.type, config.teleop.options, [each.name for each in motion.info.channels])
+def _open_teleop_device(config: Deploy, motion: Motion) -> TeleopDevice:
+    return TeleopDevice(config.teleop.type, config.teleop.options, [each.name for each in motion.info.channels])
 
 
-def _practising(stack: contextlib.ExitStack, rig: Rig, sizes: Sizes) -> Practising | None:
-    practice, motion = rig.config.practice, rig.motion
+def _practising(stack: contextlib.ExitStack, session: DeploySession, sizes: Sizes) -> PracticeWatcher | None:
+    practice, motion = session.config.practice, session.motion
     if practice is None:
         return None
     resetter = None
     if practice.reset.url:
-        resetter = _closed(stack, _client("practice.reset", rig.config, practice.reset.url, motion, sizes))
-        check_setup(rig.config, motion.info, resetter, resetter.spec.hz or motion.info.hz)
+        resetter = _closed(stack, _client("practice.reset", session.config, practice.reset.url, motion, sizes))
+        check_setup(session.config, motion.info, resetter, resetter.spec.hz or motion.info.hz)
         stack.callback(motion.close)
-    return Practising(rig, practice, resetter)
+    return PracticeWatcher(session, practice, resetter)
 
 
 # `vlrl deploy`: from the command line to the exit code.
@@ -252,16 +276,16 @@ def _deploy(config: Deploy, out: Path, lease: int | None, ender: Ender, dry_run:
     if _finish(config, lease, ender):
         return ender.code
     with contextlib.ExitStack() as stack:
-        rig, recorder, practice = opened(stack, config, ender)
+        session, recorder, practice = opened(stack, config, ender)
         if dry_run:
-            print(checklist(rig))
+            print(checklist(session))
             return 0
-        code, cause = episode.run(rig, recorder, practice)
-        left = rig.motion.close()
+        code, cause = episode.run(session, recorder, practice)
+        left = session.motion.close()
         code, cause = (code, cause) if code or left.code in (0, 3) else (left.code, left.cause)
-        result = {**rig.ledger.result(), "exit": {"code": code, "cause": cause}, "practice": _practised(practice)}
-    facts = {"policy": f"{rig.client.model}", "robot": _named(config), "mode": config.policy.mode}
-    write(out, {**result, "facts": facts, "config": config.model_dump(mode="json", exclude_unset=True)}, rig.ledger)
+        result = {**session.ledger.result(), "exit": {"code": code, "cause": cause}, "practice": _practised(practice)}
+    facts = {"policy": f"{session.client.model}", "robot": _named(config), "mode": config.policy.mode}
+    write(out, {**result, "facts": facts, "config": config.model_dump(mode="json", exclude_unset=True)}, session.ledger)
     if code not in AT_ONCE and _finish(config, lease, ender) and not code:
         code, cause = ender.code, "interrupted"
     _say_end(result, code, cause, out)
@@ -299,10 +323,10 @@ def _ignored(number: int) -> bool:
     return signal.getsignal(number) == signal.SIG_IGN
 
 
-def _practised(practice: Practising | None) -> dict[str, int] | None:
+def _practised(practice: PracticeWatcher | None) -> dict[str, int] | None:
     if practice is None:
         return None
-    return {"resets": practice.resets, "missed": practice.missed, "recoveries": practice.rig.ledger.recoveries}
+    return {"resets": practice.resets, "missed": practice.missed, "recoveries": practice.session.ledger.recoveries}
 
 
 def _finish(config: Deploy, lease: int | None, ender: Ender) -> bool:

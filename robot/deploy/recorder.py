@@ -51,7 +51,7 @@ ROOM = 256  # records that may wait; further ones are dropped and counted
 LARGEST = 1 << 28  # bytes of a record; a longer one is damage
 
 
-class Spool:
+class TakeWriter:
     """Writes one episode. Used by one thread; it never raises and never waits once it is made.
 
     Args:
@@ -69,7 +69,7 @@ class Spool:
         self._queue: queue.Queue[tuple[dict[str, Any], dict[str, np.ndarray]] | None] = queue.Queue(room)
         self._untold = 0  # of `lost`, those that the file does not say yet
         self._end = 0  # where the last whole record ends
-        self._thread = threading.Thread(target=self._run, name="spool", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="take-writer", daemon=True)
         self._thread.start()
         self._put({"kind": "header", **header})
 
@@ -81,7 +81,7 @@ class Spool:
             "seq": ticked.seq, "events": [[e.stage, e.reaction, e.cause] for e in ticked.events],
             "stopped": ticked.stopped, "reward": signals.reward, "success": signals.success, **fields,
         }  # fmt: skip
-        numbers = {"state": sensed.state, "measured": sensed.measured, "asked": ticked.asked, "sent": ticked.sent}
+        numbers = {"state": sensed.state, "measured": sensed.measured, "asked": ticked.requested, "sent": ticked.sent}
         arrays = {name: np.asarray(value, np.float32) for name, value in numbers.items() if value is not None}
         self._put(told, arrays | {f"picture:{name}": picture for name, picture in pictures.items()})
 
@@ -142,7 +142,7 @@ class Spool:
             self.problem = self.problem or f"{error.strerror} ({self.path})"
 
 
-def read_spool(path: Path) -> Iterator[tuple[dict[str, Any], dict[str, np.ndarray]]]:
+def read_take(path: Path) -> Iterator[tuple[dict[str, Any], dict[str, np.ndarray]]]:
     """The records of a file, up to the last whole one; pictures as they are kept, for `picture`."""
     with open(path, "rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
@@ -191,7 +191,7 @@ class Take:
 def load_frames(path: Path) -> Take | None:
     """None where not even a header was written."""
     header, ticks, end, lost = None, [], {}, 0
-    for fields, arrays in read_spool(path):
+    for fields, arrays in read_take(path):
         kind = fields["kind"]
         if kind == "header":
             header = fields
@@ -505,30 +505,30 @@ class EpisodeRecording:
     """One episode's ticks on their way into its spool, each picture once.
 
     Args:
-        spool: None: nothing is kept.
+        take_writer: None: nothing is kept.
         seen: the cameras' newest pictures.
     """
 
-    def __init__(self, spool: Spool | None, seen: Callable[[], Mapping[str, CameraPicture]]):
-        self._spool, self._seen, self._told = spool, seen, False
+    def __init__(self, take_writer: TakeWriter | None, seen: Callable[[], Mapping[str, CameraPicture]]):
+        self._take_writer, self._seen, self._told = take_writer, seen, False
         self._kept: dict[str, int] = {}  # camera -> the last picture that was kept
 
     def tick(self, ticked: TickRecord) -> str:
         """Why nothing more can be kept, once; else ''."""
-        if self._spool is None:
+        if self._take_writer is None:
             return ""
         fresh = {}
         for name, seen in self._seen().items():
             if self._kept.get(name) != seen.seq:
                 fresh[name], self._kept[name] = seen.picture, seen.seq
-        self._spool.tick(ticked, fresh | dict(ticked.sensed.images))
-        problem = "" if self._told else self._spool.problem
+        self._take_writer.tick(ticked, fresh | dict(ticked.sensed.images))
+        problem = "" if self._told else self._take_writer.problem
         self._told = bool(problem) or self._told
         return problem
 
     def note(self, text: str) -> None:
-        if self._spool is not None:
-            self._spool.note(text=text)
+        if self._take_writer is not None:
+            self._take_writer.note(text=text)
 
 
 class Recorder:
@@ -565,12 +565,12 @@ class Recorder:
         except OSError as error:
             raise UserError(f"record.out: {self._folder}: {error.strerror}") from None
 
-    def begin(self, number: int, seed: int, task: str) -> Spool:
+    def begin(self, number: int, seed: int, task: str) -> TakeWriter:
         """Raises OSError: the file cannot be made."""
         name = uuid.uuid4().hex
         order = f"{len(list(self._folder.glob('*.spool'))):05d}"
         header = {**self._header, "id": name, "episode": number, "seed": seed, "task": task or "no instruction"}
-        return Spool(self._folder / f"{order}_{name[:8]}.spool", header)
+        return TakeWriter(self._folder / f"{order}_{name[:8]}.spool", header)
 
 
 def waiting(out: Path) -> int:

@@ -195,9 +195,12 @@ def _latency(result: Mapping[str, Any]) -> str:
 
 
 def _sources(result: Mapping[str, Any]) -> str:
-    ticks, hands = result["ticks"], result["interventions"]
+    ticks, takeovers = result["ticks"], result["interventions"]
     rows = [[name, ticks.get(name, 0)] for name in ("policy", "person", "script", "hold", "none")]
-    rows += [["without a fresh action", f"{ticks['not_fresh']:.1%}"], ["takeovers by a person", hands["takeovers"]]]
+    rows += [
+        ["without a fresh action", f"{ticks['not_fresh']:.1%}"],
+        ["takeovers by a person", takeovers["takeovers"]],
+    ]
     rows += [[name.replace("_", " "), result[name]] for name in ("recoveries", "reconnects", "lost_records")]
     return _table(("Ticks", "Count"), rows)
 

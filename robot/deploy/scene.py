@@ -47,18 +47,18 @@ class Operator:
     ready, knows = True, False
 
     def __init__(self):
-        self._said = ""
+        self._order = ""
 
     def begin(self, seed: int) -> None:
-        self._said = ""
+        self._order = ""
 
     def verdict(self, ticked: TickRecord, images: Mapping[str, np.ndarray]) -> RobotStatus:
-        if self._said == "failure":
+        if self._order == "failure":
             return RobotStatus(failure="the operator says so")
-        return RobotStatus(success=self._said == "success", reward=float(self._said == "success"))
+        return RobotStatus(success=self._order == "success", reward=float(self._order == "success"))
 
     def order(self, text: str) -> None:
-        self._said = text
+        self._order = text
 
     def close(self) -> None:
         pass
@@ -158,12 +158,12 @@ class _Emulator:
         try:
             self._stream.write(json.dumps({"do": do, **options}).encode() + b"\n")
             self._stream.flush()
-            said = json.loads(self._stream.readline() or b'{"error": "it is gone"}')
+            reply = json.loads(self._stream.readline() or b'{"error": "it is gone"}')
         except (OSError, ValueError) as error:
-            said = {"error": str(error)}
-        if "error" in said:
-            raise RobotError(f"the emulator: {said['error']}")
-        return said["ok"]
+            reply = {"error": str(error)}
+        if "error" in reply:
+            raise RobotError(f"the emulator: {reply['error']}")
+        return reply["ok"]
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -195,7 +195,7 @@ class ServedScene(Operator):
         super().__init__()
         self._config, self._task, self._episode, self._sure = config, task, 0, 0
         self._open: float | None = None  # boottime() of the question that is not answered yet
-        self._heard = self._asked = boottime()
+        self._last_heard_s = self._asked = boottime()
         self._client = connected("scene", config.url, config.token_file, config.ca)
         try:
             self._pictures, self._state = _find_inputs(self._client, names, sizes)
@@ -206,15 +206,15 @@ class ServedScene(Operator):
     def begin(self, seed: int) -> None:
         super().begin(seed)
         self._episode, self._sure, self._open = self._episode + 1, 0, None
-        self._heard = boottime()
+        self._last_heard_s = boottime()
         self._client.reset(self._episode)
 
     def verdict(self, ticked: TickRecord, images: Mapping[str, np.ndarray]) -> RobotStatus:
         now = boottime()
         for answer in self._client.answers():
-            self._open, self._heard = None, now
+            self._open, self._last_heard_s = None, now
             self._sure = self._sure + 1 if float(answer.actions[0, 0]) >= self._config.threshold else 0
-        if now - self._heard > LOST_S:
+        if now - self._last_heard_s > LOST_S:
             why = self._client.lost or self._client.failure
             raise RobotError(f"scene.url: the success classifier is silent: {why or 'no answer'}")
         if self._sure >= self._config.after:

@@ -21,11 +21,11 @@ import numpy as np
 
 from robot.control.process import Motion
 from robot.deploy.action_chunks import Chunks
-from robot.deploy.cameras import CameraPicture, Eyes, Lookout
+from robot.deploy.cameras import CameraPicture, CameraProcess, Lookout
 from robot.deploy.config import Deploy
 from robot.deploy.dashboard import DashboardServer
 from robot.deploy.scene import DeployScene
-from robot.deploy.teleop import Hands
+from robot.deploy.teleop import TeleopDevice
 from robot.safety.checks import bounds
 from robot.serving.client import ChunkAnswer, Client
 from robot.types import Channel, RobotStatus, TickRecord
@@ -38,29 +38,29 @@ from vlrl.types import UserError, wilson
 RANGES = MappingProxyType({"deg": (-180.0, 180.0), "rad": (-math.pi, math.pi), "%": (0.0, 100.0)})
 
 
-def describe_session(rig: Rig, ticked: TickRecord, now: float) -> dict[str, Any]:
+def describe_session(session: DeploySession, ticked: TickRecord, now: float) -> dict[str, Any]:
     """The keys of `robot.deploy.dashboard.EMPTY`."""
-    config, ledger = rig.config, rig.ledger
+    config, ledger = session.config, session.ledger
     won = sum(bool(episode["success"]) for episode in ledger.episodes)
     facts = [
         ("Episode", f"{len(ledger.episodes) + 1} of {config.episodes}"),
         ("Success so far", f"{won} of {len(ledger.episodes)}"),
         ("Drives", ticked.source),
         ("Age of the action", f"{1000 * ticked.age:.0f} ms"),
-        ("Latency, 95 %", f"{1000 * rig.chunks.latency():.0f} ms"),
-        ("Policy server", rig.client.lost or "connected"),
+        ("Latency, 95 %", f"{1000 * session.chunks.latency():.0f} ms"),
+        ("Policy server", session.client.lost or "connected"),
     ]
-    seen = rig.latest_pictures()
+    seen = session.latest_pictures()
     cameras = [(name, each.seq, round(now - each.t, 3)) for name, each in seen.items()]
     cameras += [(name, ticked.tick, round(now - ticked.sensed.t, 3)) for name in ticked.sensed.images]
     return {
-        "title": config.task or rig.motion.task or "vlrl deploy",
-        "said": ticked.stopped or rig.said,
-        "bad": bool(ticked.stopped) or rig.bad,
+        "title": config.task or session.motion.task or "vlrl deploy",
+        "said": ticked.stopped or session.message,
+        "bad": bool(ticked.stopped) or session.bad,
         "facts": facts,
         "cameras": cameras,
-        "joints": _joints(rig, ticked),
-        "events": [_event(what, *rest) for what, rest in rig.events.items()],
+        "joints": _joints(session, ticked),
+        "events": [_event(what, *rest) for what, rest in session.events.items()],
     }
 
 
@@ -69,10 +69,10 @@ def _event(what: str, count: int, cause: str) -> str:
     return f"{what}{times}: {cause}" if cause else f"{what}{times}"
 
 
-def _joints(rig: Rig, ticked: TickRecord) -> list[tuple[str, float, str, float]]:
+def _joints(session: DeploySession, ticked: TickRecord) -> list[tuple[str, float, str, float]]:
     """Name, value, unit, and where in what such a number spans; without those that the robot does not say."""
     rows = []
-    for channel, value in zip(rig.motion.info.channels, ticked.sensed.measured.tolist(), strict=True):
+    for channel, value in zip(session.motion.info.channels, ticked.sensed.measured.tolist(), strict=True):
         if math.isfinite(value):
             low, high = RANGES.get(channel.unit, (-1.0, 1.0))
             rows.append((channel.name, value, channel.unit, min(1.0, max(0.0, (value - low) / (high - low)))))
@@ -323,8 +323,8 @@ class Takeover:
         hz: ticks a second.
     """
 
-    def __init__(self, hands: Hands, channels: Sequence[Channel], near: np.ndarray, hz: float):
-        self._hands, self._channels, self._near, self._ramp = hands, tuple(channels), near, RAMP_S * hz
+    def __init__(self, teleop_device: TeleopDevice, channels: Sequence[Channel], near: np.ndarray, hz: float):
+        self._teleop_device, self._channels, self._near, self._ramp = teleop_device, tuple(channels), near, RAMP_S * hz
         self._speeds = np.array([channel.kind == "speed" for channel in channels])
         self._waited: np.ndarray | None = None  # the last `_still` that there was
         self.turn(False)
@@ -332,58 +332,58 @@ class Takeover:
     def turn(self, taken: bool) -> None:
         """The person takes over, or gives back."""
         self.taken, self.lost = taken, ""
-        self.said = "a person takes over" if taken else "a person gives back: the policy drives"
+        self.message = "a person takes over" if taken else "a person gives back: the policy drives"
         self._rest()
 
     def _rest(self) -> None:
         self._last: np.ndarray | None = None  # where the robot was sent a tick ago
         self._still: np.ndarray | None = None  # where it waits for the hand
-        self._begun: tuple[int, np.ndarray] | None = None  # the tick, and by how much the robot was off the hand
+        self._start: tuple[int, np.ndarray] | None = None  # the tick, and by how much the robot was off the hand
 
     @property
     def follows(self) -> bool:
-        return self._begun is not None
+        return self._start is not None
 
     def target(self, ticked: TickRecord) -> np.ndarray | None:
         """What the robot is to be sent after this tick, float32 [A]; None: nothing, so that it holds.
 
         `said` is then what the person should know, in one line, and `lost` why there is no hand, or ''.
         """
-        asked = self._hands.target()
-        if asked is None:
+        requested = self._teleop_device.target()
+        if requested is None:
             self._rest()
-            self.lost = self._hands.trouble or "it says nothing"
-            self.said = f"the teleoperator is lost ({self.lost}): the robot holds; mend it, or give back"
+            self.lost = self._teleop_device.trouble or "it says nothing"
+            self.message = f"the teleoperator is lost ({self.lost}): the robot holds; mend it, or give back"
             return None
         self.lost = ""
-        if self._begun is None and not self._takes(ticked, asked):
+        if self._start is None and not self._takes(ticked, requested):
             return self._still
-        tick, off = self._begun
+        tick, off = self._start
         share = min(1.0, (ticked.tick - tick) / self._ramp)
-        return (asked + (1 - share) * off).astype(np.float32)
+        return (requested + (1 - share) * off).astype(np.float32)
 
-    def _takes(self, ticked: TickRecord, asked: np.ndarray) -> bool:
+    def _takes(self, ticked: TickRecord, requested: np.ndarray) -> bool:
         """Whether the robot follows from now on."""
         sent, last = ticked.sent, self._last
         self._last = sent
         if self._still is None:
             if sent is None or last is None or (sent != last).any():
-                self.said = "a person takes over: the robot comes to rest"
+                self.message = "a person takes over: the robot comes to rest"
                 return False
             self._still = self._waited = np.where(self._speeds, np.float32(0), sent)
-        off = self._still - asked
+        off = self._still - requested
         worst = int(np.argmax(np.abs(off) / self._near))
         if abs(off[worst]) > self._near[worst]:
             channel = self._channels[worst]
-            self.said = f"bring the hand to the robot: {channel.name} is {-off[worst]:+.0f} {channel.unit} off"
+            self.message = f"bring the hand to the robot: {channel.name} is {-off[worst]:+.0f} {channel.unit} off"
             return False
-        self._begun, self.said = (ticked.tick, off), "a person drives"
+        self._start, self.message = (ticked.tick, off), "a person drives"
         return True
 
     def mark_waiting(self, ticked: TickRecord) -> TickRecord:
         """The tick as it is to be told: a robot that waits for the hand is held, not driven."""
         held = ticked.source == "person" and not self.follows and self._waited is not None
-        waits = held and np.array_equal(ticked.asked, self._waited)
+        waits = held and np.array_equal(ticked.requested, self._waited)
         return replace(ticked, source="hold") if waits else ticked
 
 
@@ -396,7 +396,7 @@ NOTHING: Mapping[str, CameraPicture] = MappingProxyType({})
 
 
 @dataclass(eq=False)
-class Rig:
+class DeploySession:
     """Shared by the episodes of a run; used by one thread."""
 
     config: Deploy
@@ -407,13 +407,13 @@ class Rig:
     ledger: TickStatistics
     ender: Ender
     keys: Keyboard
-    eyes: Eyes | None = None
-    hands: Hands | None = None
+    camera_process: CameraProcess | None = None
+    teleop_device: TeleopDevice | None = None
     view: DashboardServer | None = None
-    said: str = ""  # what the run is at, in one line
+    message: str = ""  # what the run is at, in one line
     bad: bool = False
     events: dict[str, tuple[int, str]] = field(default_factory=dict)  # what -> how often, the last cause; newest first
-    _shown: float = 0.0
+    _last_show_s: float = 0.0
 
     @property
     def by_person(self) -> bool:
@@ -426,13 +426,13 @@ class Rig:
 
     def takeover(self) -> Takeover | None:
         """None without a teleoperator. A hand may be as far from the robot as the governor's first target may."""
-        if self.hands is None:
+        if self.teleop_device is None:
             return None
         channels, hz = self.motion.info.channels, self.motion.info.hz
-        return Takeover(self.hands, channels, bounds(channels, self.config.safety, hz).jump, hz)
+        return Takeover(self.teleop_device, channels, bounds(channels, self.config.safety, hz).jump, hz)
 
     def latest_pictures(self) -> Mapping[str, CameraPicture]:
-        return self.eyes.latest() if self.eyes else NOTHING
+        return self.camera_process.latest() if self.camera_process else NOTHING
 
     def images(self, ticked: TickRecord) -> dict[str, np.ndarray]:
         """The cameras' newest pictures, then the body's own of this tick."""
@@ -443,7 +443,7 @@ class Rig:
         return [*stop, *self.keys.orders(), *(self.view.orders() if self.view else [])]
 
     def say(self, text: str, bad: bool = False) -> None:
-        self.said, self.bad = text, bad
+        self.message, self.bad = text, bad
         print(text, file=sys.stderr, flush=True)
 
     def event(self, what: str, cause: str = "") -> None:
@@ -454,8 +454,8 @@ class Rig:
     def show(self, ticked: TickRecord | None) -> None:
         """To the page, now and then."""
         now = boottime()
-        if self.view is not None and ticked is not None and now - self._shown > SHOW_S:
-            self._shown = now
+        if self.view is not None and ticked is not None and now - self._last_show_s > SHOW_S:
+            self._last_show_s = now
             self.view.show(describe_session(self, ticked, now), self.images(ticked))
 
     def idle(self, until: Callable[[], bool]) -> None:

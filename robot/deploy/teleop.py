@@ -31,7 +31,7 @@ FOR_S = 0.15  # seconds for which one counts
 RETRY_S = 2.0
 
 
-class Hands:
+class TeleopDevice:
     """The newest action of a teleoperator.
 
     Args:

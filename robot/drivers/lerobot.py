@@ -441,7 +441,7 @@ class LerobotBody:
         self._health: dict[str, float] = {}
         self._questions: Iterator[Any] = iter(())
         self._torque: list[Any] = []
-        self._asked_at = 0.0
+        self._last_request = 0.0
         self._unwatched = [bus for bus in self._buses.values() if hasattr(bus, "port_handler")]
 
     def connect(self) -> None:
@@ -492,9 +492,9 @@ class LerobotBody:
     def spare(self, seconds: float) -> None:
         """Asks which servos are under torque, and after one more number of their health, in what is left of a tick."""
         now = time.monotonic()
-        if seconds < ENOUGH or now - self._asked_at < 1 / READINGS:
+        if seconds < ENOUGH or now - self._last_request < 1 / READINGS:
             return
-        self._asked_at = now
+        self._last_request = now
         for question in (*self._torque, next(self._questions, dict)):
             self._health |= self._sure(question)
 

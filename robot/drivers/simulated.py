@@ -57,10 +57,10 @@ class Simulated:
     def connect(self) -> None:
         """Makes scene 0, so that there is something to sense."""
         self.begin(0)
-        shown = self._robot.get_observation()
-        if shown.state is None:
+        observation = self._robot.get_observation()
+        if observation.state is None:
             raise UserError(f"robot: {type(self._robot).__name__} shows no state: the motion process needs one")
-        self.names = self.names or tuple(f"state{number}" for number in range(1, len(shown.state) + 1))
+        self.names = self.names or tuple(f"state{number}" for number in range(1, len(observation.state) + 1))
 
     def begin(self, seed: int) -> None:
         self._robot.reset(seed)
@@ -68,10 +68,10 @@ class Simulated:
 
     def sense(self) -> RobotState:
         began = boottime()
-        shown = self._robot.get_observation()
-        self.task = shown.text
+        observation = self._robot.get_observation()
+        self.task = observation.text
         signals = self._robot.status() if self._moved else RobotStatus()
-        return RobotState(began, shown.state, self._measured(shown), _pictures(shown), {}, signals)
+        return RobotState(began, observation.state, self._measured(observation), _pictures(observation), {}, signals)
 
     def send(self, target: np.ndarray) -> np.ndarray:
         self._moved = True
@@ -84,16 +84,16 @@ class Simulated:
     def close(self) -> None:
         self._robot.close()
 
-    def _measured(self, shown: Observation) -> np.ndarray:
-        state = dict(zip(self.names, shown.state, strict=False))
+    def _measured(self, observation: Observation) -> np.ndarray:
+        state = dict(zip(self.names, observation.state, strict=False))
         return np.array(
             [0.0 if channel.kind == "speed" else state.get(channel.name, math.nan) for channel in self.channels],
             np.float32,
         )
 
 
-def _pictures(shown: Observation) -> dict[str, np.ndarray]:
-    return {f"camera{number}": np.asarray(image.convert("RGB")) for number, image in enumerate(shown.images, 1)}
+def _pictures(observation: Observation) -> dict[str, np.ndarray]:
+    return {f"camera{number}": np.asarray(image.convert("RGB")) for number, image in enumerate(observation.images, 1)}
 
 
 # A recorded episode as a body: it shows what was recorded, whatever it is sent, and says how far that is off.

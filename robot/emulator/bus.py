@@ -102,7 +102,7 @@ class Bus:
     def __init__(self, chain: Chain, link: Path):
         self.chain, self.link = chain, link
         self._ends: tuple[int, int] | None = None  # ours, theirs
-        self._closing, self._rest, self._heard = threading.Event(), b"", 0.0
+        self._closing, self._rest, self._last_heard_s = threading.Event(), b"", 0.0
         self._thread = threading.Thread(target=self._serve, name=f"bus {chain.arm}", daemon=True)
 
     def start(self) -> None:
@@ -128,9 +128,9 @@ class Bus:
     def _hear(self, data: bytes, now: float) -> None:
         if termios.tcgetattr(self._ends[1])[5] not in self._bauds():
             return
-        rest = self._rest if now - self._heard < PATIENCE else b""
+        rest = self._rest if now - self._last_heard_s < PATIENCE else b""
         found, self._rest = packets.split(rest + data)
-        self._heard = now
+        self._last_heard_s = now
         for packet in found:
             self._say(self.chain.answers(packet, now))
 

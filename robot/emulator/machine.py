@@ -93,11 +93,11 @@ def serve(shared: Any, pipe: Connection, sizes: dict[str, tuple[int, int]], hz: 
     """The process: pictures at a rate until the pipe is closed at its other end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the parent
     try:
-        eyes = {name: _Eye(name, size, ports.get(name, 0)) for name, size in sizes.items()}
+        camera_process = {name: _Eye(name, size, ports.get(name, 0)) for name, size in sizes.items()}
     except Exception as error:  # whatever a renderer or a socket raises is told in one line
         pipe.send(str(error))
         return
-    pipe.send({name: eye.port for name, eye in eyes.items()})
+    pipe.send({name: eye.port for name, eye in camera_process.items()})
     due, troubles, asked = time.monotonic(), {}, time.monotonic()
     while True:
         try:
@@ -105,13 +105,13 @@ def serve(shared: Any, pipe: Connection, sizes: dict[str, tuple[int, int]], hz: 
                 said = pipe.recv()
                 if said is None:
                     now = time.monotonic()
-                    pipe.send({name: eye.count() / max(now - asked, 1e-9) for name, eye in eyes.items()})
+                    pipe.send({name: eye.count() / max(now - asked, 1e-9) for name, eye in camera_process.items()})
                     asked = now
                 else:
                     troubles = said
         except (EOFError, OSError):
             return
-        for name, eye in eyes.items():
+        for name, eye in camera_process.items():
             eye.look(np.array(shared[:]), {kind for kind, names in troubles.items() if name in names})
         due = max(due + 1 / hz, time.monotonic())
 
@@ -390,7 +390,7 @@ class Machine:
         self.cameras = Cameras(setup.cameras, setup.fps, setup.ports) if setup.cameras else None
         self.links = {"follower": setup.folder / "so101", "leader": setup.folder / "so101_leader"}
         self._buses = [Bus(self.chains[arm], link) for arm, link in self.links.items()]
-        self._clock = ArmClock([self.arm, self.leader, *([_Shown(self)] if self.cameras else [])])
+        self._clock = ArmClock([self.arm, self.leader, *([_StaticArm(self)] if self.cameras else [])])
         for part in (*self._buses, self._clock):
             part.start()
 
@@ -486,11 +486,11 @@ class Machine:
             self.cameras.close()
 
 
-class _Shown:
+class _StaticArm:
     """Shows the cameras how the arm stands, and what is wrong with them, after each move."""
 
     def __init__(self, machine: Machine):
-        self._machine, self.chain, self._said = machine, machine.arm.chain, None
+        self._machine, self.chain, self._last_trouble = machine, machine.arm.chain, None
 
     def advance(self, steps: int) -> None:
         data, cameras = self._machine.arm.data, self._machine.cameras
@@ -499,6 +499,6 @@ class _Shown:
             kind: [f.camera or name for name in cameras.ports for f in self._machine.faults.all() if f.kind == kind]
             for kind in ("freeze", "black", "stop")
         }
-        if wrong != self._said:
+        if wrong != self._last_trouble:
             cameras.trouble(wrong)
-            self._said = wrong
+            self._last_trouble = wrong

@@ -138,7 +138,7 @@ class Tick:
     """One tick before anything is sent. Arrays are float64 [A], in the channels' units."""
 
     bounds: Bounds
-    asked: np.ndarray | None  # None: nothing due, or of no use
+    requested: np.ndarray | None  # None: nothing due, or of no use
     problem: str  # why what was asked is of no use; ''
     age: float  # seconds from the observation that led to it
     at: np.ndarray  # the last target that was sent
@@ -166,7 +166,7 @@ class Tick:
     @cached_property
     def goal(self) -> np.ndarray:
         """What is asked, within the limits of position."""
-        return between(self.low, self.asked, self.high)
+        return between(self.low, self.requested, self.high)
 
     @cached_property
     def tolerance(self) -> np.ndarray:
@@ -215,7 +215,7 @@ class Tick:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Objection:
     """What a stage objects to, in one line, and the target float64 [A] that it would let pass (for `clip`)."""
 
     cause: str
@@ -223,7 +223,7 @@ class Found:
 
 
 # (this tick, the target float64 [A] that the stages before let pass: None where nothing is asked) -> an objection
-Look = Callable[[Tick, np.ndarray | None], Found | None]
+Look = Callable[[Tick, np.ndarray | None], Objection | None]
 
 
 def worst(tick: Tick, excess: np.ndarray) -> int:
@@ -240,39 +240,42 @@ def others(excess: np.ndarray) -> str:
 # Stages that look at the action itself: is it one, is it fresh, does it begin near the robot.
 
 
-def read_request(asked: object, names: Sequence[str]) -> tuple[np.ndarray | None, str]:
+def read_request(requested: object, names: Sequence[str]) -> tuple[np.ndarray | None, str]:
     """An action of unknown making -> float64 [A] and '', or None and why it is of no use. Never raises."""
-    if not isinstance(asked, np.ndarray) or asked.dtype.kind not in "fiu":
-        return None, f"not an array of numbers but {type(asked).__name__} {getattr(asked, 'dtype', '')}".rstrip()
-    if asked.shape != (len(names),):
-        return None, f"of shape {asked.shape}, not {(len(names),)}"
+    if not isinstance(requested, np.ndarray) or requested.dtype.kind not in "fiu":
+        return (
+            None,
+            f"not an array of numbers but {type(requested).__name__} {getattr(requested, 'dtype', '')}".rstrip(),
+        )
+    if requested.shape != (len(names),):
+        return None, f"of shape {requested.shape}, not {(len(names),)}"
     with np.errstate(over="ignore"):  # beyond float32 is infinite
-        values = asked.astype(np.float32).astype(np.float64)
+        values = requested.astype(np.float32).astype(np.float64)
     bad = [f"{name} {value}" for name, value in zip(names, values, strict=True) if not np.isfinite(value)]
     return (None, f"not finite: {', '.join(bad)}") if bad else (values, "")
 
 
-def finite(tick: Tick, target: np.ndarray | None) -> Found | None:
+def finite(tick: Tick, target: np.ndarray | None) -> Objection | None:
     """The action is numbers, one for each channel, none of them NaN or infinite."""
-    return Found(f"the action is {tick.problem}") if tick.problem else None
+    return Objection(f"the action is {tick.problem}") if tick.problem else None
 
 
 def stale(hold_s: float):
     """An action is due, and the observation that led to it is not older than `hold_s`."""
 
-    def look(tick: Tick, target: np.ndarray | None) -> Found | None:
+    def look(tick: Tick, target: np.ndarray | None) -> Objection | None:
         if tick.problem:
             return None
-        if tick.asked is None:
-            return Found("no action is due")
+        if tick.requested is None:
+            return Objection("no action is due")
         if not tick.age <= hold_s:  # an age that is not a number is no age
-            return Found(f"the action answers an observation of {tick.age:.3f} s ago, limit {hold_s:g} s")
+            return Objection(f"the action answers an observation of {tick.age:.3f} s ago, limit {hold_s:g} s")
         return None
 
     return look
 
 
-def jump(tick: Tick, target: np.ndarray | None) -> Found | None:
+def jump(tick: Tick, target: np.ndarray | None) -> Objection | None:
     """The first action leads no further than `jump` from where the robot is; clip: goes there at the limits."""
     if not tick.first or target is None:
         return None
@@ -281,7 +284,7 @@ def jump(tick: Tick, target: np.ndarray | None) -> Found | None:
     if (excess <= 0).all():
         return None
     i, bounds = worst(tick, excess), tick.bounds
-    return Found(
+    return Objection(
         f"{bounds.names[i]}: first target {target[i]:.4g} {bounds.units[i]} is {abs(target[i] - where[i]):.4g} from "
         f"the robot, limit {bounds.jump[i]:.4g}{others(excess)}",
         target,
@@ -327,17 +330,17 @@ class History:
 
 def _compare_targets(
     tick: Tick, target: np.ndarray, within: np.ndarray, says: str, value: np.ndarray, limit: np.ndarray
-) -> Found | None:
+) -> Objection | None:
     """An objection where the two targets differ by more than rounding: `says` with channel, value, limit."""
     excess = np.abs(target - within) - tick.tolerance
     if (excess <= 0).all():
         return None
     i = worst(tick, excess)
     name, unit = tick.bounds.names[i], tick.bounds.units[i]
-    return Found(f"{name}: {says.format(value=value[i], limit=limit[i], unit=unit)}{others(excess)}", within)
+    return Objection(f"{name}: {says.format(value=value[i], limit=limit[i], unit=unit)}{others(excess)}", within)
 
 
-def position(tick: Tick, target: np.ndarray | None) -> Found | None:
+def position(tick: Tick, target: np.ndarray | None) -> Objection | None:
     """The target lies between the channel's limits, the margin taken off."""
     if target is None:
         return None
@@ -346,7 +349,7 @@ def position(tick: Tick, target: np.ndarray | None) -> Found | None:
     return _compare_targets(tick, target, within, "target {value:.4g} {unit}, limit {limit:.4g}", target, limit)
 
 
-def step(tick: Tick, target: np.ndarray | None) -> Found | None:
+def step(tick: Tick, target: np.ndarray | None) -> Objection | None:
     """The target changes by no more than `step` from the last one."""
     if target is None:
         return None
@@ -357,7 +360,7 @@ def step(tick: Tick, target: np.ndarray | None) -> Found | None:
     )
 
 
-def speed(tick: Tick, target: np.ndarray | None) -> Found | None:
+def speed(tick: Tick, target: np.ndarray | None) -> Objection | None:
     """The target goes no faster than `speed`."""
     if target is None:
         return None
@@ -366,7 +369,7 @@ def speed(tick: Tick, target: np.ndarray | None) -> Found | None:
     return _compare_targets(tick, target, within, "{value:.4g} {unit}/s, limit {limit:.4g}", rate, limit)
 
 
-def acceleration(tick: Tick, target: np.ndarray | None) -> Found | None:
+def acceleration(tick: Tick, target: np.ndarray | None) -> Objection | None:
     """The target's speed changes by no more than `acceleration`, and it can stop before the limits of position.
 
     A target that was held back goes on as fast as what is asked does, and makes up the rest as fast as it can still
@@ -385,7 +388,7 @@ def acceleration(tick: Tick, target: np.ndarray | None) -> Found | None:
     return _compare_targets(tick, target, within, says, change, limit)
 
 
-def lead(tick: Tick, target: np.ndarray | None) -> Found | None:
+def lead(tick: Tick, target: np.ndarray | None) -> Objection | None:
     """The target is no further than `lead` ahead of where the robot is, and can stop before it would be.
 
     Where the robot itself went further away, the target waits: it never moves because a reading did.
@@ -422,18 +425,18 @@ def measured_of(sensed: RobotState, names: Sequence[str]) -> tuple[np.ndarray, s
     return where.astype(np.float64), problem
 
 
-def reading(tick: Tick, target: np.ndarray | None) -> Found | None:
+def reading(tick: Tick, target: np.ndarray | None) -> Objection | None:
     """The reading is numbers, one for each channel."""
-    return Found(f"the reading is {tick.unread}") if tick.unread else None
+    return Objection(f"the reading is {tick.unread}") if tick.unread else None
 
 
 def age(age_s: float) -> Look:
     """The reading is not older than `age_s`."""
 
-    def look(tick: Tick, target: np.ndarray | None) -> Found | None:
+    def look(tick: Tick, target: np.ndarray | None) -> Objection | None:
         if tick.reading_age <= age_s:
             return None
-        return Found(f"the reading is {tick.reading_age:.3f} s old, limit {age_s:g} s")
+        return Objection(f"the reading is {tick.reading_age:.3f} s old, limit {age_s:g} s")
 
     return look
 
@@ -450,12 +453,12 @@ def _all_still(tick: Tick, ticks: int) -> bool:
 def frozen(ticks: int) -> Look:
     """The readings of a robot that is sent to move are not all the same for `ticks` ticks (a bus that repeats)."""
 
-    def look(tick: Tick, target: np.ndarray | None) -> Found | None:
+    def look(tick: Tick, target: np.ndarray | None) -> Objection | None:
         if not _unmoved(tick, ticks, tick.bounds.lead).any() or not _all_still(tick, ticks):
             return None
         i = worst(tick, np.where(np.isfinite(tick.bounds.lead), tick.moved, 0))
         name, unit = tick.bounds.names[i], tick.bounds.units[i]
-        return Found(
+        return Objection(
             f"all readings are the same for {int(tick.still[i])} ticks while {name} was sent {tick.moved[i]:.4g} {unit}"
         )
 
@@ -468,7 +471,7 @@ def stuck(ticks: int) -> Look:
     Where all readings are, `frozen` objects, if it can tell: a bus that repeats itself says nothing of one joint.
     """
 
-    def look(tick: Tick, target: np.ndarray | None) -> Found | None:
+    def look(tick: Tick, target: np.ndarray | None) -> Objection | None:
         bounds = tick.bounds
         lead = np.where(np.isfinite(bounds.lead), bounds.lead, (bounds.high - bounds.low) / 2)
         held = _unmoved(tick, ticks, lead) & bounds.stuck
@@ -476,7 +479,7 @@ def stuck(ticks: int) -> Look:
             return None
         i = worst(tick, np.where(held, tick.moved, 0))
         name, unit = tick.bounds.names[i], tick.bounds.units[i]
-        return Found(
+        return Objection(
             f"{name} reads the same for {int(tick.still[i])} ticks while it was sent {tick.moved[i]:.4g} {unit}"
             f"{others(held)}"
         )
@@ -487,13 +490,13 @@ def stuck(ticks: int) -> Look:
 def disagree(ticks: int) -> Look:
     """The robot is not for `ticks` ticks far from everywhere it was lately sent (it falls, is pushed, or misread)."""
 
-    def look(tick: Tick, target: np.ndarray | None) -> Found | None:
+    def look(tick: Tick, target: np.ndarray | None) -> Objection | None:
         astray = tick.astray >= ticks
         if not astray.any():
             return None
         i = worst(tick, np.where(astray, tick.off, 0))
         name, unit = tick.bounds.names[i], tick.bounds.units[i]
-        return Found(
+        return Objection(
             f"{name} is {tick.off[i]:.4g} {unit} from where it was sent, limit {tick.bounds.disagree[i]:.4g}"
             f"{others(astray)}"
         )
@@ -504,14 +507,14 @@ def disagree(ticks: int) -> Look:
 def health(limits: Mapping[str, Health]) -> Look:
     """Every number of the servos' health is within its limits; a number's limits go by what follows its last dot."""
 
-    def look(tick: Tick, target: np.ndarray | None) -> Found | None:
+    def look(tick: Tick, target: np.ndarray | None) -> Objection | None:
         for name, value in tick.health.items():
             limit = limits.get(name.rpartition(".")[2])
             low, high = (limit.low, limit.high) if limit else (None, None)
             if value < (-math.inf if low is None else low):
-                return Found(f"{name} {value:.4g}, limit {low:g}")
+                return Objection(f"{name} {value:.4g}, limit {low:g}")
             if value > (math.inf if high is None else high):
-                return Found(f"{name} {value:.4g}, limit {high:g}")
+                return Objection(f"{name} {value:.4g}, limit {high:g}")
         return None
 
     return look
@@ -593,7 +596,7 @@ def workspace(depth: Callable[[np.ndarray], tuple[float, str]]) -> Look:
         depth: how far in metres targets float64 [A] are outside (negative: inside), and what is worst about them.
     """
 
-    def look(tick: Tick, target: np.ndarray | None) -> Found | None:
+    def look(tick: Tick, target: np.ndarray | None) -> Objection | None:
         if target is None:
             return None
         allowed = max(0.0, depth(tick.at)[0]) + _SLACK
@@ -601,17 +604,17 @@ def workspace(depth: Callable[[np.ndarray], tuple[float, str]]) -> Look:
         def leads_to(rate: np.ndarray) -> tuple[float, str]:
             return max(depth(tick.target(rate)), depth(np.where(tick.bounds.speeds, rate, tick.stopping(rate))))
 
-        asked = tick.rate_to(target)
-        deep, cause = leads_to(asked)
+        requested = tick.rate_to(target)
+        deep, cause = leads_to(requested)
         if deep <= allowed:
             return None
         rate = tick.rest()
         for i in np.flatnonzero(~tick.bounds.speeds):
             trial = rate.copy()
-            trial[i] = asked[i]
+            trial[i] = requested[i]
             if leads_to(trial)[0] <= allowed:
                 rate = trial
-        return Found(cause, tick.target(np.where(tick.bounds.speeds, asked, rate)))
+        return Objection(cause, tick.target(np.where(tick.bounds.speeds, requested, rate)))
 
     return look
 

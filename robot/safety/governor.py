@@ -79,7 +79,12 @@ class Governor:
         self.begin(measured)
 
     def govern(
-        self, asked: object, age_s: float, sensed: RobotState, last_sent: np.ndarray | None, now: float | None = None
+        self,
+        requested: object,
+        age_s: float,
+        sensed: RobotState,
+        last_sent: np.ndarray | None,
+        now: float | None = None,
     ) -> GovernorVerdict:
         """One tick: what is asked -> what is to be sent.
 
@@ -91,13 +96,13 @@ class Governor:
         """
         try:
             with np.errstate(all="ignore"):
-                return self._govern(asked, _seconds(age_s), sensed, last_sent, boottime() if now is None else now)
+                return self._govern(requested, _seconds(age_s), sensed, last_sent, boottime() if now is None else now)
         except Exception as error:  # a robot that moves must be held whatever goes wrong here
             event = self.stop(f"{type(error).__name__}: {error}", "governor")
             return GovernorVerdict(self._sent.again(), "stop", (event,))
 
     def _govern(
-        self, asked: object, age: float, sensed: RobotState, last: np.ndarray | None, now: float
+        self, requested: object, age: float, sensed: RobotState, last: np.ndarray | None, now: float
     ) -> GovernorVerdict:
         measured, unread = measured_of(sensed, self.bounds.names)
         self._sent.settle(measured, last)
@@ -108,7 +113,7 @@ class Governor:
         history = self._history
         history.add(measured, self._sent.at)
         self._health |= {name: value for name, value in sensed.health.items() if isinstance(value, int | float)}
-        action, problem = (None, "") if asked is None else read_request(asked, self.bounds.names)
+        action, problem = (None, "") if requested is None else read_request(requested, self.bounds.names)
         tick = Tick(
             self.bounds, action, problem, age, self._sent.at, self._sent.rate, self._goal, self._first, measured,
             unread, now - sensed.t, history.still, history.moved, history.astray, history.off, self._health,
@@ -123,9 +128,9 @@ class Governor:
 
     def _look(self, tick: Tick) -> tuple[list[SafetyEvent], np.ndarray | None]:
         """Every stage in order -> what they say, and the target that they leave; None: hold."""
-        events, target, held = [], tick.asked, False
+        events, target, held = [], tick.requested, False
         for name, look, reaction in self._stages:
-            if name == "stale" and self._idle and tick.asked is None:
+            if name == "stale" and self._idle and tick.requested is None:
                 continue
             found = look(tick, None if held else target)
             if found is None:
@@ -151,7 +156,7 @@ class Governor:
             return "stop"
         worst = max((event.reaction for event in events), key=_RANK.index, default="pass")
         worst = "pass" if worst == "warn" else worst
-        return "hold" if tick.asked is None else worst
+        return "hold" if tick.requested is None else worst
 
     def _event(self, stage: str, reaction: Reaction, cause: str) -> SafetyEvent:
         self.counts[stage, reaction] += 1

@@ -58,7 +58,7 @@ class AnswerTiming:
 class Stats:
     """Counts of one client since it was made. `dropped` has chunks by why they were not taken."""
 
-    asked: int = 0
+    requests: int = 0
     sent: int = 0
     replaced: int = 0  # observations that a newer one took the place of before they were sent
     answered: int = 0
@@ -151,7 +151,7 @@ class Link:
     ):  # fmt: skip
         self.refused = False  # the server does not want this client
         self._url, self._token, self._tls, self._make, self._silence = url, token, tls, dialect, silence
-        self._owner, self._lock, self._heard = owner, threading.Lock(), 0.0
+        self._owner, self._lock, self._last_heard_s = owner, threading.Lock(), 0.0
         self._pending: tuple[int, float, PolicyRequest] | None = None
         self._episode: int | None = None  # to be told
         self._unanswered = False
@@ -159,10 +159,10 @@ class Link:
         self._thread = threading.Thread(target=self._work, name="policy client", daemon=True)
         self._thread.start()
 
-    def send(self, seq: int, at: float, asked: PolicyRequest) -> None:
+    def send(self, seq: int, at: float, requests: PolicyRequest) -> None:
         with self._lock:
             self._owner.stats.replaced += self._pending is not None
-            self._pending = (seq, at, asked)
+            self._pending = (seq, at, requests)
         self._call(self._wake.set)
 
     def reset(self, episode: int) -> None:
@@ -236,7 +236,7 @@ class Link:
 
     async def _talk(self, connection: ClientConnection, dialect: PolicyDialect) -> str:
         """Until the first of its parts ends. Returns why."""
-        self._unanswered, self._heard = False, time.monotonic()
+        self._unanswered, self._last_heard_s = False, time.monotonic()
         parts = (self._send, self._read, self._watch)
         tasks = [asyncio.create_task(part(connection, dialect)) for part in parts]
         try:
@@ -261,23 +261,23 @@ class Link:
                 await self._observe(connection, dialect, *taken)
 
     async def _observe(
-        self, connection: ClientConnection, dialect: PolicyDialect, seq: int, at: float, asked: PolicyRequest
+        self, connection: ClientConnection, dialect: PolicyDialect, seq: int, at: float, requests: PolicyRequest
     ) -> None:
         try:
-            said = dialect.observe(seq, at, asked)
+            said = dialect.observe(seq, at, requests)
         except (TypeError, ValueError) as error:  # not what an observation is made of
             self._owner.failed(f"observation {seq} cannot be sent: {error}")
             return
         self._unanswered = True
-        self._owner.went(seq, at, asked.episode)
+        self._owner.went(seq, at, requests.episode)
         await connection.send(said)
 
     async def _read(self, connection: ClientConnection, dialect: PolicyDialect) -> str:
         async for data in connection:
-            self._heard = time.monotonic()
+            self._last_heard_s = time.monotonic()
             said = dialect.read(data)
             if isinstance(said, Pong):
-                self._owner.stats.pings.append(self._heard - said.t)
+                self._owner.stats.pings.append(self._last_heard_s - said.t)
             elif isinstance(said, Refused):
                 self._owner.failed(str(said))
             elif said:
@@ -289,7 +289,7 @@ class Link:
 
     async def _watch(self, connection: ClientConnection, dialect: PolicyDialect) -> str:
         """Asks for a word, and sees whether any comes. While this process stood still it could hear none."""
-        while (began := time.monotonic()) - self._heard < self._silence:
+        while (began := time.monotonic()) - self._last_heard_s < self._silence:
             with contextlib.suppress(TimeoutError):  # what is on its way fills the line
                 async with asyncio.timeout(self._silence / 4):
                     if said := dialect.ping():
@@ -299,13 +299,13 @@ class Link:
             await asyncio.sleep(self._silence / 4)
             late = time.monotonic() - began - self._silence / 2  # the longest that a round takes
             if late > 0:
-                self._heard = min(time.monotonic(), self._heard + late)
+                self._last_heard_s = min(time.monotonic(), self._last_heard_s + late)
         connection.transport.abort()
         return f"not a word for {self._silence:g} s"
 
     def _ponged(self, pong: asyncio.Future) -> None:
         if not pong.cancelled() and not pong.exception():
-            self._heard = time.monotonic()
+            self._last_heard_s = time.monotonic()
             self._owner.stats.pings.append(pong.result())
 
 
@@ -375,13 +375,13 @@ class Client:
         """Why there is no connection now; '' while there is one."""
         return self._lost
 
-    def ask(self, asked: PolicyRequest) -> int:
+    def ask(self, requests: PolicyRequest) -> int:
         """Sends an observation, at once; its number, which rises. One that is still unsent is replaced."""
         with self._lock:
             self._seq += 1
             seq, at = self._seq, boottime()
-            self.stats.asked += 1
-        self._link.send(seq, at, replace(asked, images=dict(asked.images)))
+            self.stats.requests += 1
+        self._link.send(seq, at, replace(requests, images=dict(requests.images)))
         return seq
 
     def answers(self, timeout: float = 0.0) -> list[ChunkAnswer]:

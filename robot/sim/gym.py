@@ -123,13 +123,13 @@ class ObservationPart:
         return observation
 
 
-def list_parts(space: Any, keys: tuple[Any, ...] = ()) -> Iterator[ObservationPart]:
+def list_observation_parts(space: Any, keys: tuple[Any, ...] = ()) -> Iterator[ObservationPart]:
     """The parts of an observation of this space."""
     from gymnasium.spaces import Dict, Tuple
 
     if isinstance(space, Dict | Tuple):
         for key, each in space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces):
-            yield from list_parts(each, (*keys, key))
+            yield from list_observation_parts(each, (*keys, key))
     else:
         yield ObservationPart(keys, space)
 
@@ -257,8 +257,8 @@ class GymRobot:
         env = self._open()
         self.hz = rate(hz, env)
         self.controls = controls_of(env.action_space, id, names, units)
-        known = list(list_parts(env.observation_space))
-        self._drawn, taken = RENDER in images, [name for name in images if name != RENDER]
+        known = list(list_observation_parts(env.observation_space))
+        self._frames, taken = RENDER in images, [name for name in images if name != RENDER]
         self._images = chosen("images", taken, [each for each in known if each.is_image])
         self._numbers = StateVector(chosen("state", state, [each for each in known if not each.is_image]))
         self.names = self._numbers.names
@@ -268,18 +268,18 @@ class GymRobot:
         env = self._open()
         self._generators.seed(seed)
         with self._generators.lent():
-            self._seen, _ = env.reset(seed=seed)
+            self._observation, _ = env.reset(seed=seed)
         self._signals = RobotStatus()
 
     def get_observation(self) -> Observation:
-        env, seen = self._require_reset(), self._seen
+        env, seen = self._require_reset(), self._observation
         return Observation((*self._pictures(env, seen), self._instruction), self._numbers.of(seen))
 
     def send_action(self, control: np.ndarray) -> np.ndarray:
         control, env = self.controls.checked(control), self._require_reset()
         control = self._within(env, control)
         with self._generators.lent():
-            self._seen, reward, ended, cut, info = env.step(_action(env, control))
+            self._observation, reward, ended, cut, info = env.step(_action(env, control))
         self._signals = self._judge(float(reward), ended, cut, info)
         return control
 
@@ -305,17 +305,17 @@ class GymRobot:
         if self._env is None:
             with self._generators.lent():
                 self._env = self._make()
-            self._seen: Any = None
+            self._observation: Any = None
             self._signals = RobotStatus()
         return self._env
 
     def _require_reset(self) -> Any:
-        if self._env is None or self._seen is None:
+        if self._env is None or self._observation is None:
             raise RobotError("home first")
         return self._env
 
     def _pictures(self, env: Any, seen: Any) -> tuple[Image.Image, ...]:
-        drawn = env.render() if self._drawn else ()
+        drawn = env.render() if self._frames else ()
         drawn = drawn if isinstance(drawn, list | tuple) else (drawn,)
         return tuple(map(picture, (*(each.of(seen) for each in self._images), *drawn)))
 
@@ -333,7 +333,7 @@ class GymRobot:
         self.reset(0)
         with self._generators.lent():
             info = self._open().step(_action(self._open(), (self.controls.low + self.controls.high) / 2))[4]
-        self._seen = None
+        self._observation = None
         if self._success not in info:
             known = ", ".join(map(str, info)) or "nothing"
             raise UserError(f"robot.success: {self.id} tells no {self._success!r}, but {known}; a least reward will do")

@@ -185,44 +185,48 @@ class MetaWorldRobot:
         self._seed: int | None = None
 
     def reset(self, seed: int) -> None:
-        self._seen = start(self._env, seed)
-        self._seed, self._told = seed, np.zeros(2 + len(TOLD))  # success, reward and what else is told
+        self._observation = start(self._env, seed)
+        self._seed, self._outcome = seed, np.zeros(2 + len(TOLD))  # success, reward and what else is told
 
     def get_observation(self) -> Observation:
         self._require_reset()
-        return Observation((*self._pictures(), INSTRUCTIONS[self.task]), self._seen.astype(np.float32))
+        return Observation((*self._pictures(), INSTRUCTIONS[self.task]), self._observation.astype(np.float32))
 
     def expert(self) -> np.ndarray:
         """What Meta-World's script would do now, float32 [4], within the limits. It has no memory."""
         self._require_reset()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # that its steps are longer than may be: they are cut here
-            asked = np.asarray(self._script.get_action(self._seen.copy()), np.float64)  # some write into what they see
+            asked = np.asarray(
+                self._script.get_action(self._observation.copy()), np.float64
+            )  # some write into what they see
         return self.controls.checked((asked * (STEP, STEP, STEP, 1)).clip(self.controls.low, self.controls.high))
 
     def send_action(self, control: np.ndarray) -> np.ndarray:
         control = self.controls.checked(control)
         self._require_reset()
-        self._seen, reward, _, _, info = self._env.step(control.astype(np.float64) / (STEP, STEP, STEP, 1))
+        self._observation, reward, _, _, info = self._env.step(control.astype(np.float64) / (STEP, STEP, STEP, 1))
         check_stable(self._env.data)
-        self._told = np.array([info["success"], reward, *(info[name] for name in TOLD)], np.float64)
+        self._outcome = np.array([info["success"], reward, *(info[name] for name in TOLD)], np.float64)
         return control
 
     def status(self) -> RobotStatus:
         self._require_reset()
-        won, reward, *numbers = self._told.tolist()
+        won, reward, *numbers = self._outcome.tolist()
         return RobotStatus(bool(won), reward if self._shaped else won, numbers=dict(zip(TOLD, numbers, strict=True)))
 
     def snapshot(self) -> Snapshot:
         self._require_reset()
         physics = state_of(self._env.model, self._env.data)
-        return Snapshot(self._seed, {"physics": physics, "seen": self._seen, "told": self._told, **remember(self._env)})
+        return Snapshot(
+            self._seed, {"physics": physics, "seen": self._observation, "told": self._outcome, **remember(self._env)}
+        )
 
     def restore(self, snapshot: Snapshot) -> None:
         if self._seed != snapshot.seed:  # within a scene the model stays as it is
             self.reset(snapshot.seed)
         put_state(self._env.model, self._env.data, snapshot.arrays["physics"])
-        self._seen, self._told = snapshot.arrays["seen"].copy(), snapshot.arrays["told"].copy()
+        self._observation, self._outcome = snapshot.arrays["seen"].copy(), snapshot.arrays["told"].copy()
         recall(self._env, snapshot.arrays)
 
     def close(self) -> None:

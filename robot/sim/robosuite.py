@@ -94,9 +94,9 @@ def _scaled(prefix: str, labels: Sequence[tuple[str, str]], controller: Any) -> 
     """Dimensions for which the controller stretches its input range onto its output range."""
     ranges = (controller.input_min, controller.input_max, controller.output_min, controller.output_max)
     for (name, unit), *ends in zip(labels, *(np.broadcast_to(each, len(labels)) for each in ranges), strict=True):
-        told_low, told_high, low, high = map(float, ends)
-        scale = (high - low) / (told_high - told_low)
-        yield Way(prefix + name, unit, low, high, (low + high) / 2 - scale * (told_low + told_high) / 2, scale)
+        state_low, state_high, low, high = map(float, ends)
+        scale = (high - low) / (state_high - state_low)
+        yield Way(prefix + name, unit, low, high, (low + high) / 2 - scale * (state_low + state_high) / 2, scale)
 
 
 # Scripts that do robosuite's Lift, Stack and PickPlaceCan with a Panda under OSC_POSE or OSC_POSITION.

@@ -363,7 +363,7 @@ class Tabletop:
         self.hz, self.controls = float(HZ), _controls(job)
         c, s = math.cos(math.radians(askew)), math.sin(math.radians(askew))
         self._turn = np.array(((c, -s, 0.0), (s, c, 0.0), (0.0, 0.0, 1.0)))  # from the gantry's axes to the table's
-        self._told = [STATE.index(name) for name in state]
+        self._state_indices = [STATE.index(name) for name in state]
         size = (camera[0], camera[1]) if camera else (64, 64)
         self.model: Any = load_mujoco().MjModel.from_xml_string(xml(size))
         self.data: Any = load_mujoco().MjData(self.model)
@@ -382,7 +382,7 @@ class Tabletop:
         data.mocap_pos[:] = [now.marked if mark == now.mark else (0, 0, -5) for mark in GOALS]
 
     def get_observation(self) -> Observation:
-        return Observation((*self._pictures(), self._require_reset().instruction), self._state()[self._told])
+        return Observation((*self._pictures(), self._require_reset().instruction), self._state()[self._state_indices])
 
     def picture(self, size: tuple[int, int]) -> Image.Image:
         """The table from the front, RGB, width and height in pixels; for videos, whatever the policy is shown."""

@@ -232,7 +232,7 @@ class State:
     """What the journal adds up to."""
 
     verdicts: list[TrialVerdict] = field(default_factory=list)  # in force, voids among them, in order
-    begun: bool = False  # the next episode was begun and has no verdict
+    is_running: bool = False  # the next episode was begun and has no verdict
     undone: int = 0  # verdicts taken back
     ended: str = ""  # why the trial is over; from then on nothing may be added
 
@@ -299,13 +299,13 @@ class Journal:
     def _apply(self, event: Mapping[str, Any]) -> None:
         state = self.state
         if event["event"] == "begin":
-            state.begun = True
+            state.is_running = True
         elif event["event"] == "verdict":
             state.verdicts.append(TrialVerdict(**{key: event[key] for key in TrialVerdict.__dataclass_fields__}))
-            state.begun = False
+            state.is_running = False
         elif event["event"] == "undo":
             state.verdicts.pop()
-            state.begun, state.undone = True, state.undone + 1
+            state.is_running, state.undone = True, state.undone + 1
         elif event["event"] == "end":
             state.ended = event["why"]
         elif event["event"] != "frozen":

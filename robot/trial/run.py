@@ -48,7 +48,7 @@ class Outcome:
     success: bool | None
     void: str = ""
     numbers: Mapping[str, float] = field(default_factory=dict)
-    said: str = ""  # for the operator; it must not tell which policy ran
+    message: str = ""  # for the operator; it must not tell which policy ran
 
 
 Play = Callable[[TrialArm, str | int | None, int], Outcome]  # the policy, the start, the episode's number, from 1
@@ -106,7 +106,7 @@ def outcome(code: int, place: Path) -> Outcome:
     if code in LOST:
         return Outcome(None, void=LOST[code])
     if code in STOPPED:
-        return Outcome(None, said=STOPPED[code])
+        return Outcome(None, message=STOPPED[code])
     try:
         row = load_json(place / "result.json", finite=False)["episodes"][-1]
         if code == 0 and isinstance(row, Mapping):
@@ -187,7 +187,7 @@ def run(folder: Path, play: Play, desk: Desk) -> dict[str, Any] | None:
 def _step(plan: TrialPlan, journal: Journal, play: Play, desk: Desk) -> bool:
     """One thing that the operator does; False: pause."""
     state = journal.state
-    if state.begun:  # and interrupted, or its verdict was taken back
+    if state.is_running:  # and interrupted, or its verdict was taken back
         journal.verdict(desk.judge(state.next))
         return True
     why, undo = over(plan, state), bool(state.verdicts)
@@ -210,14 +210,14 @@ def _play(plan: TrialPlan, journal: Journal, play: Play, desk: Desk) -> None:
     except UserError:  # nothing was played
         journal.verdict(TrialVerdict(number, "void", "robot", "the episode could not be run"))
         raise
-    if outcome.said:
-        desk.say(f"Episode {number}: {outcome.said}")
+    if outcome.message:
+        desk.say(f"Episode {number}: {outcome.message}")
     if outcome.void:
         desk.say(f"Episode {number} is void and will be repeated: {outcome.void}")
         journal.verdict(TrialVerdict(number, "void", "robot", outcome.void, outcome.numbers))
     elif outcome.success is None:
-        said = desk.judge(number)
-        journal.verdict(TrialVerdict(number, said.verdict, said.by, said.note, outcome.numbers))
+        message = desk.judge(number)
+        journal.verdict(TrialVerdict(number, message.verdict, message.by, message.note, outcome.numbers))
     else:
         verdict = "success" if outcome.success else "failure"
         desk.say(f"Episode {number}: {verdict}, says the robot")

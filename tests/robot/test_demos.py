@@ -62,7 +62,7 @@ def recorded(tmp_path, options=None, **changes):
 
 
 def bytes_of(demo):
-    return [(m.shown.state.tobytes(), m.control.tobytes(), m.clean.tobytes(), m.reward) for m in demo.moments]
+    return [(m.observation.state.tobytes(), m.control.tobytes(), m.clean.tobytes(), m.reward) for m in demo.moments]
 
 
 def test_keeps_successes_and_counts_the_rest(tmp_path):
@@ -112,7 +112,7 @@ def test_the_clean_control_is_the_scripts_and_the_other_what_was_sent():
     assert all((abs(c) <= robot.controls.high).all() for c in sent)
     spread = np.std([(m.control - m.clean)[0] for m in demo.moments])
     assert 0.2 < spread < 0.8
-    assert all(m.clean[0] == 0.5 and np.isclose(m.clean[1], -0.3 * m.shown.state[1]) for m in demo.moments)
+    assert all(m.clean[0] == 0.5 and np.isclose(m.clean[1], -0.3 * m.observation.state[1]) for m in demo.moments)
     calm = demonstrate(robot, 3, ticks=60, noise=0.0, seed=0)
     assert all((m.control == m.clean).all() for m in calm.moments)
 
@@ -122,7 +122,7 @@ def test_moments_pair_what_was_shown_with_what_followed():
     robot = Scripted()
     demo = demonstrate(robot, 0, ticks=60, noise=0.2, seed=0)
     for now, after in zip(demo.moments, demo.moments[1:], strict=False):
-        assert np.allclose(now.shown.state + now.control / robot.hz, after.shown.state)
+        assert np.allclose(now.observation.state + now.control / robot.hz, after.observation.state)
     assert [m.success for m in demo.moments] == [False] * (len(demo.moments) - 1) + [True]
 
 
@@ -200,7 +200,7 @@ def test_frames_hold_what_the_features_promise(camera):
     """lerobot refuses a frame with another column, type or shape, after minutes of playing."""
     robot = Scripted(camera=camera)
     moment = demonstrate(robot, 0, ticks=60, noise=0.1, seed=0).moments[0]
-    promised, given = features(robot, moment.shown), frame(moment, 0)
+    promised, given = features(robot, moment.observation), frame(moment, 0)
     assert set(given) == {*promised, "task"} and given["task"] == "Go to the right."
     kinds = {name: (str(given[name].dtype), given[name].shape) for name in promised}
     assert kinds == {n: (f["dtype"].replace("image", "uint8"), f["shape"]) for n, f in promised.items()}
@@ -240,11 +240,11 @@ def test_lerobot_reads_what_was_recorded(tmp_path):
     for scene in scenes:
         for moment, row in zip(demonstrate(robot, scene, **how).moments, rows, strict=False):
             read = data[row]
-            assert (read["action"].numpy() == moment.clean).all() and read["task"] == moment.shown.text
+            assert (read["action"].numpy() == moment.clean).all() and read["task"] == moment.observation.text
             assert (read["sent_action"].numpy() == moment.control).all()
-            assert (read["observation.state"].numpy() == moment.shown.state).all()
+            assert (read["observation.state"].numpy() == moment.observation.state).all()
             picture = (read["observation.images.camera1"].numpy() * 255).round().transpose(1, 2, 0)
-            assert (picture == np.asarray(moment.shown.images[0])).all()
+            assert (picture == np.asarray(moment.observation.images[0])).all()
             assert bool(read["next.success"]) == bool(read["next.done"]) == moment.done and int(read["scene"]) == scene
     assert next(rows, None) is None
     robot.close()

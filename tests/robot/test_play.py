@@ -85,7 +85,7 @@ def test_controls_are_held_to_the_limits_and_counted():
     step = begun(robot, watchers=[notes]).step(np.array([[9, 0], [0.5, 0.1], [0, -7]], np.float32))
     assert step.info["clipped"] == 2
     assert [m.tolist() for m in robot.moved] == [[1, 0], [0.5, np.float32(0.1)], [0, -0.5]]
-    assert notes.ticks[0].asked.tolist() == [9, 0] and notes.ticks[0].sent.tolist() == [1, 0]
+    assert notes.ticks[0].requested.tolist() == [9, 0] and notes.ticks[0].sent.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ class Dynamixels(threading.Thread):
         self.models, self.memory = models, {number: bytearray(256) for number in models}
         self.ours, self.theirs = pty.openpty()
         tty.setraw(self.theirs)
-        self.port, self._closing, self._heard = os.ttyname(self.theirs), threading.Event(), time.monotonic()
+        self.port, self._closing, self._last_heard_s = os.ttyname(self.theirs), threading.Event(), time.monotonic()
 
     def get(self, address: int, size: int = 1) -> list[int]:
         """A register of every servo."""
@@ -49,7 +49,7 @@ class Dynamixels(threading.Thread):
             while len(data) >= 7 and len(data) >= (end := 7 + int.from_bytes(data[5:7], "little")):
                 packet, data = data[:end], data[end:]
                 assert packet[:4] == HEAD and crc(packet[:-2]) == int.from_bytes(packet[-2:], "little")
-                self._heard = time.monotonic()
+                self._last_heard_s = time.monotonic()
                 for answer in self._answers(packet[4], packet[7], packet[8:-2]):
                     os.write(self.ours, answer)
 
@@ -62,7 +62,7 @@ class Dynamixels(threading.Thread):
     def _watch(self) -> None:
         for memory in self.memory.values():
             limit = memory[WATCHDOG]
-            if 0 < limit < 128 and memory[TORQUE] and time.monotonic() - self._heard > limit * UNIT:
+            if 0 < limit < 128 and memory[TORQUE] and time.monotonic() - self._last_heard_s > limit * UNIT:
                 memory[WATCHDOG] = STOPPED
 
     def _answers(self, number: int, code: int, data: bytes) -> Iterator[bytes]:

@@ -37,7 +37,7 @@ def sensed(tick: int, pan: float = 0.0, grip: float = 50.0, **more) -> RobotStat
     return RobotState(**{"t": tick / HZ, "state": where, "measured": where, **more})
 
 
-class Rig:
+class DeploySession:
     """A governor and an arm that is always where it was sent."""
 
     def __init__(self, config: Safety, channels: tuple[Channel, ...] = CHANNELS):
@@ -88,27 +88,27 @@ CASES = [
                          ids=[c[0] for c in CASES])  # fmt: skip
 def test_one_tick(asked, more, stage, reaction, target, says) -> None:
     """The log is all that a user has to learn why the arm did not do what the policy said."""
-    rig = Rig(safety())
-    verdict = rig.ask(asked, **more)
+    session = DeploySession(safety())
+    verdict = session.ask(asked, **more)
     assert (verdict.reaction, verdict.target.tolist()) == (reaction, [target, 50.0])
     found = [event for event in verdict.events if event.stage == stage]
     assert len(found) == (stage is not None)
     assert all(event.reaction == reaction and all(part in event.cause for part in says) for event in found)
-    assert rig.governor.counts == {(event.stage, event.reaction): 1 for event in verdict.events}
+    assert session.governor.counts == {(event.stage, event.reaction): 1 for event in verdict.events}
 
 
 def test_step_and_acceleration() -> None:
     """Both bound what a servo is sent from tick to tick, whatever the speed limit says."""
     limits = {"pan": {"step": 2.0, "speed": 500, "acceleration": 5000}}
-    verdict = Rig(safety(channels=limits)).ask(act(3))
+    verdict = DeploySession(safety(channels=limits)).ask(act(3))
     assert (verdict.target[0], [event.stage for event in verdict.events]) == (2.0, ["step"])
     limits = {"pan": {"speed": 500, "acceleration": 100}}
-    rig = Rig(safety(channels=limits))
-    verdict = rig.ask(act(3))
+    session = DeploySession(safety(channels=limits))
+    verdict = session.ask(act(3))
     assert (verdict.target[0], verdict.events[0].stage) == (1.0, "acceleration")  # 100 deg/s^2 in 0.1 s: 10 deg/s
     assert "limit 100" in verdict.events[0].cause
-    assert rig.ask(act(3)).target[0] == pytest.approx(2.5, abs=0.01)  # slower, so that it can stop at 3
-    assert rig.many(act(3), 4).target[0] == 3.0
+    assert session.ask(act(3)).target[0] == pytest.approx(2.5, abs=0.01)  # slower, so that it can stop at 3
+    assert session.many(act(3), 4).target[0] == 3.0
 
 
 def test_the_lead_holds_a_target_near_a_blocked_arm() -> None:
@@ -135,7 +135,7 @@ def test_reactions_are_as_chosen(stage: str, reaction: str) -> None:
     seen = {"reading": {"state": np.array([NAN])}, "age": {"t": -9.0}, "health": {"health": {"a.temperature": 99.0}}}
     limits = {"pan": LIMITS["pan"] | {"step": 2.0}} if stage == "step" else {}
     limits |= {"pan": LIMITS["pan"] | {"acceleration": 100}} if stage == "acceleration" else {}
-    verdict = Rig(safety(react={stage: reaction}, channels=LIMITS | limits)).ask(asked, seen=seen.get(stage))
+    verdict = DeploySession(safety(react={stage: reaction}, channels=LIMITS | limits)).ask(asked, seen=seen.get(stage))
     assert verdict.reaction == ("clip" if stage == "jump" and reaction == "warn" else
                                 "pass" if reaction == "warn" else reaction)  # fmt: skip
     assert (stage, reaction) in [(event.stage, event.reaction) for event in verdict.events]
@@ -178,8 +178,8 @@ def test_an_encoder_that_does_not_move_stops_all_but_grippers(channel: str, own:
 
 def test_a_robot_that_stands_still_is_not_frozen() -> None:
     """Every simulator, and most encoders, read the same to the bit while nothing moves."""
-    rig = Rig(safety())
-    assert {rig.ask(act(0)).reaction for _ in range(50)} == {"pass"}
+    session = DeploySession(safety())
+    assert {session.ask(act(0)).reaction for _ in range(50)} == {"pass"}
 
 
 def test_an_arm_that_goes_where_it_was_not_sent_stops() -> None:
@@ -197,70 +197,70 @@ def test_an_arm_that_goes_where_it_was_not_sent_stops() -> None:
 
 def test_a_hold_becomes_a_stop() -> None:
     """A policy server that is gone does not come back by itself: somebody is to look."""
-    rig = Rig(safety(stale={"stop_s": 2.0}))
-    assert rig.many(None, 20).reaction == "hold"
-    verdict = rig.ask(None)
+    session = DeploySession(safety(stale={"stop_s": 2.0}))
+    assert session.many(None, 20).reaction == "hold"
+    verdict = session.ask(None)
     assert verdict.reaction == "stop"
     assert [(event.stage, event.reaction) for event in verdict.events] == [("stale", "hold"), ("stale", "stop")]
-    assert rig.ask(act(1)).reaction == "stop"
-    assert rig.ask(act(1)).events == ()  # said once
+    assert session.ask(act(1)).reaction == "stop"
+    assert session.ask(act(1)).events == ()  # said once
 
 
 def test_a_short_hold_does_not_add_up() -> None:
     """Two late chunks in a minute are no reason to end an episode."""
-    rig = Rig(safety(stale={"stop_s": 1.0}))
+    session = DeploySession(safety(stale={"stop_s": 1.0}))
     for _ in range(5):
-        assert rig.many(None, 9).reaction == "hold"
-        assert rig.ask(act(0)).reaction == "pass"
+        assert session.many(None, 9).reaction == "hold"
+        assert session.ask(act(0)).reaction == "pass"
 
 
 def test_between_episodes_nothing_is_stale() -> None:
     """While a person lays out the next scene, the arm waits: an alarm would need a re-arm at each episode."""
-    rig = Rig(safety(stale={"stop_s": 1.0}))
-    rig.governor.idle()
-    verdict = rig.many(None, 100)
-    assert (verdict.reaction, verdict.events, rig.governor.stopped) == ("hold", (), "")
-    rig.governor.begin(rig.last)
-    assert rig.ask(None).events[0].stage == "stale"
+    session = DeploySession(safety(stale={"stop_s": 1.0}))
+    session.governor.idle()
+    verdict = session.many(None, 100)
+    assert (verdict.reaction, verdict.events, session.governor.stopped) == ("hold", (), "")
+    session.governor.begin(session.last)
+    assert session.ask(None).events[0].stage == "stale"
 
 
 def test_a_stop_is_undone_by_a_person_alone() -> None:
     """The next episode must not quietly start an arm that somebody stopped."""
-    rig = Rig(safety())
-    event = rig.governor.stop("the red button")
+    session = DeploySession(safety())
+    event = session.governor.stop("the red button")
     assert (event.stage, event.reaction) == ("estop", "stop")
-    rig.governor.begin(rig.last)
-    assert rig.ask(act(4)).reaction == "stop"
-    rig.governor.rearm(rig.last)
-    assert rig.ask(act(4)).reaction == "pass"
+    session.governor.begin(session.last)
+    assert session.ask(act(4)).reaction == "stop"
+    session.governor.rearm(session.last)
+    assert session.ask(act(4)).reaction == "pass"
 
 
 def test_the_jump_guard_is_armed_again_after_a_hold() -> None:
     """What a policy asks for after a gap may be as far off as its first action was."""
-    rig = Rig(safety(react={"jump": "stop"}))
-    assert rig.many(act(4), 3).reaction == "pass"
-    assert rig.ask(act(15)).reaction == "clip"  # no beginning: only fast
-    rig.many(None, 3)
-    verdict = rig.ask(act(60))
+    session = DeploySession(safety(react={"jump": "stop"}))
+    assert session.many(act(4), 3).reaction == "pass"
+    assert session.ask(act(15)).reaction == "clip"  # no beginning: only fast
+    session.many(None, 3)
+    verdict = session.ask(act(60))
     assert (verdict.reaction, verdict.events[-1].stage) == ("stop", "jump")
 
 
 def test_it_starts_where_the_robot_is() -> None:
     """After the arm was moved by hand, the last episode's target is a leap away."""
-    rig = Rig(safety())
-    rig.many(act(40), 20)
+    session = DeploySession(safety())
+    session.many(act(40), 20)
     moved = act(-30)
-    rig.governor.begin(moved)
-    verdict = rig.governor.govern(None, 0, sensed(30, -30), rig.last, now=3.0)
+    session.governor.begin(moved)
+    verdict = session.governor.govern(None, 0, sensed(30, -30), session.last, now=3.0)
     assert verdict.target[0] == -30
 
 
 def test_a_sagging_arm_is_not_let_down_further() -> None:
     """Gravity pulls an arm a little below its target: to start from there each time would walk it to the table."""
-    rig = Rig(safety())
-    rig.many(act(40), 20)
-    rig.governor.begin(act(38.5))
-    assert rig.governor.govern(None, 0, sensed(30, 38.5), rig.last, now=3.0).target[0] == 40
+    session = DeploySession(safety())
+    session.many(act(40), 20)
+    session.governor.begin(act(38.5))
+    assert session.governor.govern(None, 0, sensed(30, 38.5), session.last, now=3.0).target[0] == 40
 
 
 def test_a_robot_that_starts_outside_may_only_come_in() -> None:
@@ -311,11 +311,11 @@ def test_speeds_are_held_by_zero() -> None:
 @pytest.mark.parametrize("broken", [None, "x", 3, object()])
 def test_a_reading_that_is_none_holds_for_good(broken: object) -> None:
     """Whatever a body hands over: an exception here would leave the arm to itself."""
-    rig = Rig(safety())
-    rig.ask(act(4))
-    verdict = rig.governor.govern(act(4), 0, broken, rig.last, now=1.0)
+    session = DeploySession(safety())
+    session.ask(act(4))
+    verdict = session.governor.govern(act(4), 0, broken, session.last, now=1.0)
     assert (verdict.reaction, verdict.target.tolist()) == ("stop", [4.0, 50.0])
-    assert rig.governor.stopped.startswith("governor")
+    assert session.governor.stopped.startswith("governor")
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_time_outs_do_not_hang_on_the_wall_clock(arm, monkeypatch):
 def test_health_is_asked_for_one_reading_at_a_time(arm):
     """A poll of all servos at once would cost ticks."""
     for _ in range(31):
-        arm._asked_at = 0.0
+        arm._last_request = 0.0
         arm.spare(1.0)
     health = read(arm).health
     assert {name.rpartition(".")[2] for name in health} >= {

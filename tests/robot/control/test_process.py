@@ -83,7 +83,7 @@ def test_a_plan_is_carried_out_tick_by_tick(tabletop):
     assert [each.tick for each in ticks] == list(range(ticks[0].tick, ticks[0].tick + len(ticks)))
     done = [each for each in ticks if each.source == "policy"]
     assert [each.tick for each in done] == list(range(now + 6, now + 18))
-    np.testing.assert_array_equal([each.asked for each in done], actions)
+    np.testing.assert_array_equal([each.requested for each in done], actions)
     np.testing.assert_array_equal([each.sent for each in done], actions)
     after = [each for each in ticks if each.tick >= now + 20]
     assert {each.source for each in after} == {"hold"} and not np.any([each.sent for each in after])

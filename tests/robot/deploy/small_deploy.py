@@ -64,8 +64,8 @@ def options(file, *changes, dry_run=False):
 
 
 def ticks_of(folder, episode=0):
-    spool = sorted(spools_of(folder / "data").glob("*.spool"))[episode]
-    return load_frames(spool)
+    take_writer = sorted(spools_of(folder / "data").glob("*.spool"))[episode]
+    return load_frames(take_writer)
 
 
 class Run:

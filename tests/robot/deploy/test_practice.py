@@ -13,7 +13,7 @@ from small_deploy import options, written
 from robot.control.process import Motion
 from robot.deploy.action_chunks import Chunks
 from robot.deploy.config import PolicySource, Stuck
-from robot.deploy.episode import Jam, pose_of, ramp
+from robot.deploy.episode import StuckDetector, pose_of, ramp
 from robot.deploy.main import main, replay_main
 from robot.deploy.recorder import features, grid, load_frames, spools_of
 from robot.safety.limits import Safety
@@ -56,12 +56,12 @@ def nodding():
 def test_a_ramp_arrives_and_keeps_the_limits() -> None:
     """Homing must never be the most dangerous part of a run."""
     motion = Motion(BODY, Safety.model_validate({"default": {"speed": 30.0}}))
-    rig = SimpleNamespace(motion=motion, ender=SimpleNamespace(code=0), orders=lambda: [], show=lambda ticked: None,
+    session = SimpleNamespace(motion=motion, ender=SimpleNamespace(code=0), orders=lambda: [], show=lambda ticked: None,
                           chunks=Chunks(PolicySource(), Nodding().spec, motion.info.hz))  # fmt: skip
     try:
         first = motion.begin(0)
         goal = pose_of({"shoulder_pan.pos": first.sensed.measured[0] + 20}, motion.info.channels, "home.pose")
-        assert ramp(rig, goal, 1.0)
+        assert ramp(session, goal, 1.0)
         ticks = [ticked for ticked in motion.ticks() if ticked.sent is not None]
         assert ticks[-1].sent[0] == pytest.approx(goal[0]) and ticks[-1].sent[1:] == pytest.approx(ticks[0].sent[1:])
         pace = np.abs(np.diff([ticked.sent[0] for ticked in ticks])) * motion.info.hz
@@ -78,7 +78,7 @@ def test_a_pose_of_what_is_no_position() -> None:
 
 
 def jam_at(targets, places, source="policy"):
-    jam = Jam(Stuck(seconds=1.0, back_s=0.5), ARM, 10.0)
+    jam = StuckDetector(Stuck(seconds=1.0, back_s=0.5), ARM, 10.0)
     for number, (target, place) in enumerate(zip(targets, places, strict=True)):
         asked, here = np.array([target, 0, 50], np.float32), np.array([place, 0, np.nan], np.float32)
         if jam.see(TickRecord(number, RobotState(0.0, here, here), asked, asked, source, 0.1, 1)):

@@ -108,16 +108,16 @@ def test_a_take_that_comes_back_is_one_episode(recorded, tmp_path) -> None:
     """A recording that was restored from a backup, or not yet removed at a power cut, must not count twice."""
     run = recorded(tmp_path, finish=False)
     assert run.end() == 0
-    (spool,) = spools_of(tmp_path / "data").glob("*.spool")
-    kept = spool.read_bytes()
+    (take_writer,) = spools_of(tmp_path / "data").glob("*.spool")
+    kept = take_writer.read_bytes()
     both = [finisher(tmp_path), finisher(tmp_path)]  # at once: one of them works, the other is refused
     codes = sorted(outcome(process)[0] for process in both)
     assert codes == [0, 2] or codes == [0, 0]  # or one after the other
     once = frames(tmp_path)
-    spool.write_bytes(kept)
-    spool.with_name("copy.spool").write_bytes(kept)
+    take_writer.write_bytes(kept)
+    take_writer.with_name("copy.spool").write_bytes(kept)
     assert outcome(finisher(tmp_path))[1]["episodes"] == 0
-    assert frames(tmp_path) == once and once[0] == 1 and not list(spool.parent.glob("*.spool"))
+    assert frames(tmp_path) == once and once[0] == 1 and not list(take_writer.parent.glob("*.spool"))
 
 
 def test_two_recorders_of_one_data_set(recorded, tmp_path) -> None:

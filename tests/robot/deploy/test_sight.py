@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
-from robot.deploy.cameras import CameraPicture, Eyes, Lookout, make_cameras
+from robot.deploy.cameras import CameraPicture, CameraProcess, Lookout, make_cameras
 from robot.types import Channel
 from vlrl.types import UserError
 
@@ -61,29 +61,32 @@ def until(condition, seconds=30.0):
 def test_a_camera_freezes_goes_silent_and_comes_back() -> None:
     """A policy that is shown old pictures as if they were new drives blind."""
     publisher = Publisher()
-    eyes = Eyes({"wrist": publisher.config(), "front": publisher.config()})
+    camera_process = CameraProcess({"wrist": publisher.config(), "front": publisher.config()})
     try:
-        eyes.wait(30)
-        assert list(eyes.latest()) == ["wrist", "front"]  # as named, whichever was first: policies count on the order
-        first = eyes.latest()["front"]
-        until(lambda: eyes.latest()["front"].seq > first.seq + 2)
-        assert eyes.latest()["front"].picture.shape == (24, 32, 3) and eyes.trouble() == {}
+        camera_process.wait(30)
+        assert list(camera_process.latest()) == [
+            "wrist",
+            "front",
+        ]  # as named, whichever was first: policies count on the order
+        first = camera_process.latest()["front"]
+        until(lambda: camera_process.latest()["front"].seq > first.seq + 2)
+        assert camera_process.latest()["front"].picture.shape == (24, 32, 3) and camera_process.trouble() == {}
 
         publisher.mode = "frozen"
-        until(lambda: (seen := eyes.latest()["front"]).t - seen.changed > 0.3)
+        until(lambda: (seen := camera_process.latest()["front"]).t - seen.changed > 0.3)
 
         publisher.mode = "silent"
-        until(lambda: "front" in eyes.trouble())
-        last = eyes.latest()["front"].seq
+        until(lambda: "front" in camera_process.trouble())
+        last = camera_process.latest()["front"].seq
         publisher.mode = "live"
-        until(lambda: eyes.latest()["front"].seq > last and not eyes.trouble())
+        until(lambda: camera_process.latest()["front"].seq > last and not camera_process.trouble())
 
-        last = eyes.latest()["front"].seq
-        os.kill(eyes.pid, signal.SIGKILL)
-        until(lambda: eyes.trouble())
-        until(lambda: eyes.latest()["front"].seq > last and not eyes.trouble())
+        last = camera_process.latest()["front"].seq
+        os.kill(camera_process.pid, signal.SIGKILL)
+        until(lambda: camera_process.trouble())
+        until(lambda: camera_process.latest()["front"].seq > last and not camera_process.trouble())
     finally:
-        eyes.close()
+        camera_process.close()
         publisher.close()
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from robot.deploy.config import RecordSection
 from robot.deploy.recorder import (
     TAKEN,
-    Spool,
+    TakeWriter,
     _sibling_folders,
     features,
     finish,
@@ -26,7 +26,7 @@ from robot.deploy.recorder import (
     hold_data,
     load_frames,
     picture,
-    read_spool,
+    read_take,
     restore,
     spools_of,
 )
@@ -56,13 +56,13 @@ def ticked(number, source="policy"):
 
 def record(folder, name, ticks=40, driven=range(0), success=True, **header):
     folder.mkdir(parents=True, exist_ok=True)
-    spool = Spool(folder / f"{name}.spool", HEADER | {"id": name} | header)
+    take_writer = TakeWriter(folder / f"{name}.spool", HEADER | {"id": name} | header)
     for number in range(ticks):
         pictures = {"front": drawn(number)} if number % 3 == 1 else {}
-        spool.tick(ticked(number, "person" if number in driven else "policy"), pictures)
-    spool.close(success=success)
-    assert spool.lost == 0 and spool.problem == ""
-    return spool.path
+        take_writer.tick(ticked(number, "person" if number in driven else "policy"), pictures)
+    take_writer.close(success=success)
+    assert take_writer.lost == 0 and take_writer.problem == ""
+    return take_writer.path
 
 
 @pytest.fixture(scope="module")
@@ -89,36 +89,36 @@ def test_cut_or_damaged_anywhere_it_is_read_up_to_there(whole, tmp_path_factory,
     hurt = whole[:place] if cut else whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :]
     file = tmp_path_factory.mktemp("cut") / "x.spool"
     file.write_bytes(hurt)
-    found = [fields["kind"] for fields, _ in read_spool(file)]
+    found = [fields["kind"] for fields, _ in read_take(file)]
     file.write_bytes(whole)
-    all_of_it = [fields["kind"] for fields, _ in read_spool(file)]
+    all_of_it = [fields["kind"] for fields, _ in read_take(file)]
     assert found == all_of_it[: len(found)] and len(found) < len(all_of_it)
 
 
 def test_disk_full_keeps_what_was_there_and_counts_the_rest(tmp_path) -> None:
     """The recording stops, control goes on."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    spool = Spool(tmp_path / "x.spool", HEADER | {"id": "x"})
+    take_writer = TakeWriter(tmp_path / "x.spool", HEADER | {"id": "x"})
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
     try:
         for number in range(200):
-            spool.tick(ticked(number), {})
-        spool.close(success=True)
+            take_writer.tick(ticked(number), {})
+        take_writer.close(success=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    take = load_frames(spool.path)
-    assert "File too large" in spool.problem
-    assert 10 < len(take.ticks) < 150 and len(take.ticks) + spool.lost == 200
+    take = load_frames(take_writer.path)
+    assert "File too large" in take_writer.problem
+    assert 10 < len(take.ticks) < 150 and len(take.ticks) + take_writer.lost == 200
 
 
 def test_a_slow_disk_delays_nobody(tmp_path) -> None:
     """Control must not wait for the recording: what does not fit is counted, and marked in the file."""
-    spool = Spool(tmp_path / "x.spool", HEADER | {"id": "x"}, room=4)
+    take_writer = TakeWriter(tmp_path / "x.spool", HEADER | {"id": "x"}, room=4)
     for number in range(400):
-        spool.tick(ticked(number), {"front": drawn(number)})
-    spool.close(success=True)
-    take = load_frames(spool.path)
-    assert spool.lost > 0 and take.lost == spool.lost and len(take.ticks) + spool.lost == 400
+        take_writer.tick(ticked(number), {"front": drawn(number)})
+    take_writer.close(success=True)
+    take = load_frames(take_writer.path)
+    assert take_writer.lost > 0 and take.lost == take_writer.lost and len(take.ticks) + take_writer.lost == 400
 
 
 def test_frames_are_at_the_data_sets_rate(tmp_path) -> None:

@@ -60,7 +60,7 @@ def test_a_hand_that_is_far_moves_nothing() -> None:
     takeover.turn(True)
     sent, labels = played(takeover, [30, 50, 0], 100)
     assert (sent == [30, 50, 0]).all() and set(labels) == {"hold"}
-    assert "pan.pos is +40 deg off" in takeover.said
+    assert "pan.pos is +40 deg off" in takeover.message
     target = takeover.target(TickRecord(100, RobotState(0.0, sent[-1], sent[-1]), None, sent[-1], "hold", 0.0, -1))
     assert target.tolist() == [30, 50, 0]  # it is held on purpose, which is no fault of the policy's
     hand.pose = np.float32([35, 50, 0])

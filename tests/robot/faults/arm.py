@@ -12,7 +12,7 @@ from ticks import eventually, of_ticked
 
 from robot.control.messages import ActionPlan
 from robot.control.process import Motion
-from robot.deploy.recorder import Spool
+from robot.deploy.recorder import TakeWriter
 from robot.emulator.control import Emulator
 from robot.safety.limits import Safety
 from robot.sim.so101 import JOINTS
@@ -52,7 +52,9 @@ class Arm:
         finally:
             sys.path[:] = before
         about = self.motion.info
-        self.spool = Spool(folder / "arm.spool", {"hz": about.hz, "channels": [each.name for each in about.channels]})
+        self.take_writer = TakeWriter(
+            folder / "arm.spool", {"hz": about.hz, "channels": [each.name for each in about.channels]}
+        )
         self._told, self._way, self._seq, self._ending = [], 1.0, 0, threading.Event()
         self.sweeping = True
         self._lock = threading.Lock()
@@ -65,7 +67,7 @@ class Arm:
         with self._lock:
             for ticked in self.motion.ticks():
                 self._told.append(of_ticked(ticked))
-                self.spool.tick(ticked, {})
+                self.take_writer.tick(ticked, {})
             return list(self._told)
 
     def moving(self, ticks=12):
@@ -119,7 +121,7 @@ class Arm:
         self.stop()
         ended = self.motion.close()
         self.ticks()
-        self.spool.close()
+        self.take_writer.close()
         self.emulator.close()
         return ended
 

@@ -16,7 +16,7 @@ class Fault:
     kind: str  # network, server, policy, bus, servo, camera, operator, process, disk, clock, two
     cause: str  # how it is caused
     begin: Callable[[Any], float | None]  # on a rig; time.monotonic() when it began, where the rig knows better
-    mend: Callable[[Any], object] = lambda rig: None
+    mend: Callable[[Any], object] = lambda session: None
     limit: int | None = LOCAL  # ticks until it is held; None: it need not be
     code: int | None = None  # the exit code; None: it goes on
     seconds: float = 1.0  # for which a fault stands that is mended

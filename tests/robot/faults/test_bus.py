@@ -15,7 +15,7 @@ from arm import Arm
 from scenario import Fault, check, ids, tell
 from ticks import Safe, eventually, safe
 
-from robot.deploy.recorder import read_spool
+from robot.deploy.recorder import read_take
 
 JUMPING = Path(__file__).parent / "jumping_clock"
 PAN = {"servo": "shoulder_pan"}
@@ -132,8 +132,8 @@ def shared(spares):
 def recorded(arm):
     """The ticks of the recording: all that came are there, none is missing between them."""
     seen = [each.tick for each in arm.ticks()]
-    arm.spool.close()
-    told = [fields["tick"] for fields, _ in read_spool(arm.spool.path) if fields["kind"] == "tick"]
+    arm.take_writer.close()
+    told = [fields["tick"] for fields, _ in read_take(arm.take_writer.path) if fields["kind"] == "tick"]
     assert told == list(range(told[0], told[0] + len(told))) and told == seen
     return told
 

@@ -44,7 +44,7 @@ class Safe:
 
 def of_ticked(ticked):
     events = tuple((each.stage, each.reaction, each.cause) for each in ticked.events)
-    return Shown(ticked.tick, ticked.sensed.t, ticked.source, ticked.sent, ticked.asked, ticked.sensed.measured,
+    return Shown(ticked.tick, ticked.sensed.t, ticked.source, ticked.sent, ticked.requested, ticked.sensed.measured,
                  ticked.stopped, events)  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def safe(ticks, began, until=float("inf")):
 
     Held from the first tick on after which nothing that a policy or a person asked was followed any more.
     """
-    place = _begun(ticks, began)
+    place = _start(ticks, began)
     origin = ticks[place].tick
     after = [each for each in ticks[place + 1 :] if each.t < until]
     last = max((i for i, each in enumerate(after) if each.free), default=-1)
@@ -104,7 +104,7 @@ def safe(ticks, began, until=float("inf")):
     return Safe(first.tick - origin, _still(after, last + 1, origin), 1e3 * (first.t - began), cause_of(first))
 
 
-def _begun(ticks, began):
+def _start(ticks, began):
     """Where the tick is in which something began; one without a reading repeats the time of the one before."""
     fresh = [i for i in range(len(ticks)) if ticks[i].t <= began and (i == 0 or ticks[i].t > ticks[i - 1].t)]
     return fresh[-1]

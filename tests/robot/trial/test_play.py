@@ -69,7 +69,7 @@ def test_a_lost_robot_or_server_makes_the_episode_void(tmp_path, code):
 def test_a_stop_for_safety_is_judged_by_the_operator(tmp_path, code):
     """If it were void, a policy that must be stopped would look better than one that merely fails."""
     outcome = deployed(tmp_path, None, code)
-    assert outcome.success is None and not outcome.void and "stop" in outcome.said
+    assert outcome.success is None and not outcome.void and "stop" in outcome.message
 
 
 def test_without_a_verdict_the_operator_is_asked(tmp_path):

@@ -154,7 +154,7 @@ def test_an_episode_that_could_not_be_run_is_void(tmp_path):
     with pytest.raises(UserError, match="no such thing"):
         run(folder, play, Operator("").desk)
     state = Journal(folder, plans.read(folder)).state
-    assert (state.next, state.begun, state.verdicts[0].verdict) == (1, False, "void")
+    assert (state.next, state.is_running, state.verdicts[0].verdict) == (1, False, "void")
 
 
 def _process(*arguments):
