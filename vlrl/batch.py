@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vlrl.distributed.episodes import fingerprint
-from vlrl.types import Decision, Episode, Observation, Rollouts, TrainingEpisode, plain
+from vlrl.types import OVERLONG, Decision, Episode, Observation, Rollouts, TrainingEpisode, plain
 
 
 def decisions_of(episodes: Sequence[Episode]) -> list[Decision]:
@@ -90,11 +90,13 @@ def last_features(policy: Any, episodes: Sequence[Episode]) -> Tensor | None:
     cut = [i for i, episode in enumerate(episodes) if episode.turns[-1].step.truncated]
     if not cut:
         return None
-    ends = [episodes[i].turns[-1] for i in cut]
-    asked = [  # any action: features have none
-        policy.decide(end.step.observation, end.decision.action, before=episodes[i].turns)
-        for i, end in zip(cut, ends, strict=True)
-    ]
+    asked = []
+    for i in cut:
+        *before, end = episodes[i].turns
+        if OVERLONG in end.step.info:  # the policy cannot be shown what followed: what it saw last stands for it
+            asked.append(policy.decide(end.observation, end.decision.action, before=before))
+        else:  # any action: features have none
+            asked.append(policy.decide(end.step.observation, end.decision.action, before=episodes[i].turns))
     made = policy.features(asked).cpu()
     return made.new_zeros(len(episodes), made.shape[1]).index_copy(0, torch.tensor(cut), made)
 

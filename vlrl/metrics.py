@@ -27,7 +27,7 @@ from vlrl.distributed.world import by_main, get_world
 from vlrl.episode_store import is_text_turn, turn_row
 from vlrl.io import rename_folder, write_atomic
 from vlrl.logging import strip
-from vlrl.types import Decision, Episode, Rollouts, UserError, Video, __version__, plain
+from vlrl.types import OVERLONG, Decision, Episode, Rollouts, UserError, Video, __version__, plain
 from vlrl.update import UpdateStats
 
 # The rows of a run and its checkpoints: what a checkpoint counts is on the disk before it, and comes back from it.
@@ -173,6 +173,14 @@ def by_task(episodes: Sequence[Episode]) -> dict[str, float]:
     return row
 
 
+def count_overlong(episodes: Sequence[Episode]) -> dict[str, int]:
+    """Of conversations: how many ended because they became longer than the policy takes."""
+    turns = [turn for episode in episodes for turn in episode.turns]
+    if not any(turn.observation.messages for turn in turns):
+        return {}
+    return {OVERLONG: sum(OVERLONG in turn.step.info for turn in turns)}
+
+
 def describe(
     episodes: list[Episode], rollouts: Rollouts, advantage: torch.Tensor, totals: UpdateStats
 ) -> dict[str, float]:
@@ -194,6 +202,7 @@ def describe(
         "skipped": totals.skipped, "left_out": totals.left_out,
         "repeated": sum(len(e.faults) for e in episodes),
         **by_task(episodes),
+        **count_overlong(episodes),
         **{f"parse_fail/{reason}": count / n for reason, count in sorted(reasons.items())},
         **{f"fault/{why}": count for why, count in sorted(Counter(w for e in episodes for w in e.faults).items())},
     }  # fmt: skip

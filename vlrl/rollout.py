@@ -27,7 +27,18 @@ from vlrl.performance import oom
 from vlrl.performance.profiling import timed
 from vlrl.policies import rng
 from vlrl.policies.weights import put as weights_put
-from vlrl.types import Environment, Episode, Observation, Policy, Sample, Score, Turn, UserError
+from vlrl.types import (
+    OVERLONG,
+    Environment,
+    Episode,
+    Observation,
+    OverlongError,
+    Policy,
+    Sample,
+    Score,
+    Turn,
+    UserError,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -195,7 +206,16 @@ def _play(
             active = list(opened)
             if begun is not None:
                 act = act | {"begun": [() if episodes[i].turns else begun[i] for i in active]}
-            decisions = oom.act(policy, [episodes[i] for i in active], [shown[i] for i in active], **act)
+            try:
+                decisions = oom.act(policy, [episodes[i] for i in active], [shown[i] for i in active], **act)
+            except OverlongError as error:
+                if not error.episodes:
+                    raise
+                for i in active:
+                    if any(episodes[i] is each for each in error.episodes):
+                        _end_overlong(episodes[i])
+                        opened.pop(i).close()
+                continue
             with timed(policy, "environment"):
                 steps = stepper.map(lambda i, d: opened[i].step(d.action, d.frames), active, decisions)
             for i, decision, step in zip(active, decisions, steps, strict=True):
@@ -209,6 +229,13 @@ def _play(
     finally:
         for environment in opened.values():
             environment.close()
+
+
+def _end_overlong(episode: Episode) -> None:
+    """Ends an episode whose conversation is longer than the policy takes: a limit, neither won nor lost."""
+    turn = episode.turns[-1]
+    step = replace(turn.step, truncated=True, info={**turn.step.info, OVERLONG: 1.0})
+    episode.turns[-1] = replace(turn, step=step)
 
 
 def _each(lane: Callable, policy: Policy, parts: Sequence[range], max_parallel_envs: int | None) -> None:

@@ -32,6 +32,17 @@ class UserError(Exception):
     """Something the user can mend. One line: what is wrong, where (file, row or key), what to do. Exit code 2."""
 
 
+OVERLONG = "overlong"  # in a step's `info`: what would follow is longer than the policy takes
+
+
+class OverlongError(UserError):
+    """A prompt is longer than the policy takes: the first one, or those that `episodes` would have to go on from."""
+
+    def __init__(self, message: str, episodes: Sequence[Episode] = ()):
+        super().__init__(message)
+        self.episodes = tuple(episodes)
+
+
 @dataclass(frozen=True)
 class Data:
     """Where a task's samples come from. No path: what the task renders or bundles."""

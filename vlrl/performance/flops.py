@@ -177,6 +177,7 @@ class Group:
     completion: float  # tokens, mean
     members: int
     frames: float = 1  # that the tower looks at one by one: images, pairs of a video's frames
+    before: float = 0  # tokens of a conversation that the prompt goes on from, whose keys are kept
 
 
 @dataclass(frozen=True)
@@ -266,8 +267,8 @@ def step(geometry: Geometry, group: Group, update: Update) -> Step:
     copies = group.members if update.mode == "naive" else 1
     pixels, seen = embedding(geometry, group.visual) * copies, blocks(geometry, group.visual, group.frames) * copies
     merged = merger(geometry, group.visual) * copies
-    prompt = layers(geometry, group.prompt) * copies
-    replies = layers(geometry, max(group.completion - 1, 0), group.prompt) * group.members
+    prompt = layers(geometry, group.prompt, group.before) * copies
+    replies = layers(geometry, max(group.completion - 1, 0), group.before + group.prompt) * group.members
     scored = head(geometry, group.completion * group.members)
     still = update.mode != "naive" and update.vision == update.projector == 0  # features are made once and kept
     again = update.epochs - 1 if update.mode == "kept" else update.epochs  # forward passes of the prompt in updates

@@ -11,6 +11,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 NAME = "shared_prefix"
+BLOCK = 256  # masked queries that are looked up at once where there are many: later keys are hidden from all of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,8 @@ def shared_prefix(
 
     Args:
         query: [R, heads, L, D]; key, value: [R, key heads, L or more, D]
-        attention_mask: bool [R, 1, S, keys], True where a query may look; None: all queries are causal.
+        attention_mask: bool [R, 1, S, keys], True where a query may look, never behind its own key; None: all queries
+            are causal.
 
     Returns:
         ([R, L, heads, D], None)
@@ -49,14 +51,24 @@ def shared_prefix(
     if attention_mask is not None and attention_mask.shape[2] == 0:
         attention_mask = None
     options["scaling"] = scaling
-    causal = 0 if attention_mask is None else query.shape[2] - attention_mask.shape[2]
-    if causal == 0:
+    masked = 0 if attention_mask is None else attention_mask.shape[2]
+    causal, keys = query.shape[2] - masked, key.shape[2]
+    if masked == 0 or (causal == 0 and masked <= 2 * BLOCK):
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-    first, _ = sdpa_attention_forward(
-        module, query[:, :, :causal], key[:, :, :causal], value[:, :, :causal], None, **options
-    )
-    rest, _ = sdpa_attention_forward(module, query[:, :, causal:], key, value, attention_mask, **options)
-    return torch.cat([first, rest], 1), None
+    parts = []
+    if causal:
+        parts.append(sdpa_attention_forward(
+            module, query[:, :, :causal], key[:, :, :causal], value[:, :, :causal], None, **options
+        )[0])  # fmt: skip
+    size = BLOCK if masked > 2 * BLOCK else masked
+    for start in range(0, masked, size):
+        end = min(start + size, masked)
+        seen = keys - masked + end  # the queries are those of the last keys
+        parts.append(sdpa_attention_forward(
+            module, query[:, :, causal + start : causal + end], key[:, :, :seen], value[:, :, :seen],
+            attention_mask[:, :, start:end, :seen], **options,
+        )[0])  # fmt: skip
+    return torch.cat(parts, 1), None
 
 
 def one_token(query: Tensor, key: Apart, value: Apart, scaling: float | None) -> Tensor:

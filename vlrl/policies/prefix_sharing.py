@@ -361,6 +361,7 @@ class Prompts:
         self._kept: OrderedDict[bytes, Prompt] = OrderedDict()
         self._used: WeakValueDictionary[bytes, Prompt] = WeakValueDictionary()
         self._met: OrderedDict[bytes, None] = OrderedDict()  # what came once
+        self._after: WeakValueDictionary[tuple[int, tuple[int, ...], bytes], Prompt] = WeakValueDictionary()
 
     def of(self, observation: Observation, key: str | None) -> Prompt:
         """The prompt; errors name the key, and what has none is never kept."""
@@ -383,6 +384,15 @@ class Prompts:
             self._met.popitem(last=False)
         return made
 
+    def after(self, before: Prompt, written: Sequence[int], observation: Observation) -> Prompt:
+        """A conversation's next prompt, one for all that wrote and were shown the same while one of them lives."""
+        name = (id(before), tuple(written), digest(observation))  # the next prompt holds the one before
+        made = self._after.get(name)
+        if made is None:
+            self.work.add(processor_calls=1)
+            made = self._after[name] = self.codec.append(before, written, observation)
+        return made
+
     def _keep(self, content: bytes, made: Prompt) -> None:
         self._kept[content] = made
         self.held += made.nbytes
@@ -390,7 +400,7 @@ class Prompts:
             self.held -= self._kept.popitem(last=False)[1].nbytes
 
     def forget(self) -> None:
-        for known in (self._kept, self._used, self._met):
+        for known in (self._kept, self._used, self._met, self._after):
             known.clear()
         self.held = 0
 

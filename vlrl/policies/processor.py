@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vlrl.policies.frames import frame_of
 from vlrl.policies.text_encoder import TextEncoder
-from vlrl.types import Frame, Message, Observation, UserError, Video
+from vlrl.types import Frame, Message, Observation, OverlongError, UserError, Video
 
 # Rotary positions in three dimensions, of prompts that hold text, images and videos.
 
@@ -260,12 +260,12 @@ class ChatProcessor:
         if len(ids) <= self.max_prompt:
             return
         if turn > 1:
-            raise UserError(
+            raise OverlongError(
                 f"turn {turn} of a conversation makes it {len(ids)} tokens long, more than the {self.max_prompt} that "
                 "the model takes: allow fewer turns, show smaller images (policy.max_pixels), or keep fewer of them "
                 "(task.context: {name: last_images})"
             )
-        raise UserError(
+        raise OverlongError(
             f"a prompt of {len(ids)} tokens is longer than the {self.max_prompt} that the model takes: "
             "show smaller images (policy.max_pixels) or fewer frames, or shorten the text"
         )

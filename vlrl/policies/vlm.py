@@ -54,7 +54,7 @@ from vlrl.policies.prefix_sharing import (
 from vlrl.policies.processor import Prompt, codec_for, going_on
 from vlrl.policies.rng import uniforms
 from vlrl.policies.weights import acts, learned, swapped
-from vlrl.types import Decision, Episode, Evaluation, Observation, Sample, Turn, UserError
+from vlrl.types import Decision, Episode, Evaluation, Observation, OverlongError, Sample, Turn, UserError
 
 # What a language model would rather have written at each place of what it wrote.
 
@@ -199,7 +199,7 @@ class VLM:
         reply = before[-1].decision
         reason = self.codec.appends
         if not reason and (self.codec.keeps_thoughts or "</think>" not in str(reply.action)):
-            return self.codec.append(reply.inputs.prompt, reply.inputs.tokens, observation)
+            return self._prompts.after(reply.inputs.prompt, reply.inputs.tokens, observation)
         reason = reason or "its chat template drops the thoughts of earlier turns"
         self._tell_once("segments", f"{reason}: each turn is a training sequence of its own")
         return self._prompts.of(whole_prompt(before, observation), key)
@@ -231,28 +231,20 @@ class VLM:
         """
         keep = keep and begun is None and not any(shown.messages for shown in observations)
         self._kept = None  # before another graph grows beside it
-        members: OrderedDict[object, list[int]] = OrderedDict()  # prompt -> the episodes that start from it
         with self.work.timed("media"):
-            for i, episode in enumerate(episodes):
-                start = self._start(episode, observations, members, i, tuple(begun[i]) if begun else ())
-                members.setdefault(start, []).append(i)
-            prompts = []
-            for first, *_ in members.values():
-                sample = episodes[first].sample
-                key = sample.id if observations[first] is sample.prompt else None  # an environment may show another
-                prompts.append(self.prompt(observations[first], key, episodes[first].turns))
-        before = [begun[first] if begun else () for first, *_ in members.values()]
-        counts, sampling = [len(m) for m in members.values()], self._sampling(greedy, room)
-        drawn = self._drawn(episodes, sampling, [i for m in members.values() for i in m])
+            prompts, members = self._starts(episodes, observations, begun)
+        before = [begun[first] if begun else () for first, *_ in members]
+        counts, sampling = [len(m) for m in members], self._sampling(greedy, room)
+        drawn = self._drawn(episodes, sampling, [i for m in members for i in m])
         if self.engine is None:
             texts = self.write([going_on(*each) for each in zip(prompts, before, strict=True)], counts, sampling, drawn,
                                keep)  # fmt: skip
         else:
-            shown = [whole_prompt(episodes[first].turns, observations[first]) for first, *_ in members.values()]
+            shown = [whole_prompt(episodes[first].turns, observations[first]) for first, *_ in members]
             with self.work.timed("decode"):
                 wanted = generation_batch.GenerationBatch(shown, prompts, before, counts)
                 texts = generation_batch.ask(self.engine, wanted, sampling, self.stop, drawn)
-        order = [(i, *each) for *each, m in zip(prompts, before, members.values(), strict=True) for i in m]
+        order = [(i, *each) for *each, m in zip(prompts, before, members, strict=True) for i in m]
         decisions = {
             i: self._written(prompt, first, *text)
             for (i, prompt, first), *text in zip(
@@ -266,6 +258,39 @@ class VLM:
             self._verified.add("sampling")
             self._verify(made, sampled=True)
         return made
+
+    def _starts(
+        self, episodes: Sequence[Episode], observations: Sequence[Observation], begun: Sequence[Sequence[int]] | None
+    ) -> tuple[list[Prompt], list[list[int]]]:
+        """The prompts, and the episodes that start from each.
+
+        Raises:
+            OverlongError: conversations have become longer than the model takes.
+        """
+        members: OrderedDict[object, list[int]] = OrderedDict()
+        for i, episode in enumerate(episodes):
+            start = self._start(episode, observations, members, i, tuple(begun[i]) if begun else ())
+            members.setdefault(start, []).append(i)
+        starts: OrderedDict[object, tuple[Prompt, list[int]]] = OrderedDict()
+        overlong = []
+        for start, numbers in members.items():
+            first = numbers[0]
+            sample, turns = episodes[first].sample, episodes[first].turns
+            key = sample.id if observations[first] is sample.prompt else None  # an environment may show another
+            try:
+                prompt = self.prompt(observations[first], key, turns)
+            except OverlongError as error:
+                if not turns:
+                    raise
+                self._tell_once("overlong", f"{error}. Such an episode ends as truncated (metric `overlong`)")
+                overlong.append(episodes[first])
+                continue
+            # conversations that are the same so far go on together
+            name = start if prompt.parent is None or begun or not self.shared_prefix else prompt
+            starts.setdefault(name, (prompt, []))[1].extend(numbers)
+        if overlong:
+            raise OverlongError(f"{len(overlong)} conversations are longer than the model takes", overlong)
+        return [prompt for prompt, _ in starts.values()], [numbers for _, numbers in starts.values()]
 
     def write(
         self, prompts: Sequence[Prompt], counts: Sequence[int], sampling: Sampling, drawn: Tensor | None,
@@ -598,6 +623,8 @@ def count_flops(
 ) -> float:
     """FLOPs of sampling replies and updating on them, each prompt forwarded as seldom as the method allows.
 
+    Of a conversation's prompts only what each adds to the one before is forwarded.
+
     Args:
         passes: without gradient, for a reference.
         epochs: passes over the step's rollouts.
@@ -608,13 +635,19 @@ def count_flops(
     update = Update("kept" if kept else "shared", passes=passes, epochs=epochs, **back)
     groups: dict[Prompt, list[int]] = {}
     for prompt, tokens in replies:
-        groups.setdefault(prompt, []).append(len(tokens))
+        for node in prompt.lineage:
+            groups.setdefault(node, [])
+        groups[prompt].append(len(tokens))
     total = 0.0
     for prompt, lengths in groups.items():
-        visual = prompt.num_patches // size
-        frames = sum(int(node.grid[:, 0].sum()) for node in prompt.lineage if node.grid is not None) or 1
-        group = Group(len(prompt.ids), visual, sum(lengths) / len(lengths), len(lengths), frames)
-        total += step(geometry, group, update).all.total
+        before, own = 0, len(prompt.ids)
+        if prompt.parent is not None:  # what was written before it is forwarded as a completion
+            before = len(prompt.parent.ids) + max(groups[prompt.parent], default=0)
+            own -= before
+        visual = 0 if prompt.pixels is None else len(prompt.pixels) // size
+        frames = 1 if prompt.grid is None else int(prompt.grid[:, 0].sum())
+        mean = sum(lengths) / max(len(lengths), 1)
+        total += step(geometry, Group(max(own, 0), visual, mean, len(lengths), frames, before), update).all.total
     return total
 
 

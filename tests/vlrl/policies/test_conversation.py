@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
 
 from tests.vlrl.policies.conftest import image
+from vlrl.batch import last_features
 from vlrl.config import Lora, PolicySection
+from vlrl.metrics import count_overlong
 from vlrl.policies.conversation import find_branches, make_levels
 from vlrl.policies.loading import load
 from vlrl.policies.processor import to_turns
-from vlrl.types import Episode, Message, Observation, Sample, Step, Turn, UserError, Video
+from vlrl.rollout import collect
+from vlrl.types import Episode, Message, Observation, Sample, Score, Step, Turn, UserError, Video
 
 TURNS = (
     (Message("system", ("Be brief.",)), Message("user", (image(48, 32), "Click the red square."))),
@@ -315,7 +320,79 @@ def test_videos_may_come_in_any_turn(make):
     torch.testing.assert_close(now.logprobs, theirs.logprobs, rtol=0, atol=1e-5)
 
 
-def test_a_conversation_that_is_too_long_is_refused_with_its_turn(make):
-    policy = make(max_prompt=110)
-    with pytest.raises(UserError, match=r"^turn [23] of a conversation makes it \d+ tokens long, more than the 110"):
-        play(policy, conversations())
+class Talk:
+    """A task of conversations that show the same in each episode, however they are answered."""
+
+    max_parallel_envs = None
+
+    def __init__(self, turns=TURNS):
+        self.shown = [Observation.from_messages(messages) for messages in turns]
+
+    def environment(self, sample: Sample) -> Talk:
+        return Talk([each.messages for each in self.shown])
+
+    def reset(self) -> Observation:
+        self.turn = 0
+        return self.shown[0]
+
+    def step(self, action: str, frames=()) -> Step:
+        self.turn += 1
+        return Step(self.shown[min(self.turn, len(self.shown) - 1)], terminated=self.turn == len(self.shown))
+
+    def close(self) -> None:
+        pass
+
+    def score(self, episode: Episode) -> Score:
+        return Score({}, 0.0)
+
+    def reward(self, score: Score) -> float:
+        return score.correct
+
+
+def test_a_conversation_that_is_too_long_ends_its_episode_alone(make, capsys):
+    """One long talk must not end a run of days; how many there were must be seen."""
+    policy, task = make(max_prompt=110), Talk()
+    episodes = collect(policy, task, [Sample("q", task.shown[0])], 3)
+    for episode in episodes:
+        assert 0 < len(episode.turns) < len(TURNS)
+        assert episode.turns[-1].step.truncated and not episode.turns[-1].step.terminated
+    assert count_overlong(episodes) == {"overlong": 3}
+    told = re.findall(
+        r"turn [23] of a conversation makes it \d+ tokens long, more than the 110", capsys.readouterr().err
+    )
+    assert len(told) == 1
+    assert torch.isfinite(last_features(policy, episodes)).all()
+    short = collect(make(), task, [Sample("q", task.shown[0])], 1)
+    assert count_overlong(short) == {"overlong": 0} and len(short[0].turns) == 3
+
+
+def test_a_first_prompt_that_is_too_long_is_refused(make):
+    policy, task = make(max_prompt=20), Talk()
+    with pytest.raises(UserError, match=r"a prompt of \d+ tokens is longer than the 20"):
+        policy.check(Sample("q", task.shown[0]))
+
+
+def test_conversations_that_are_the_same_so_far_go_on_as_one(make):
+    """A group that has learned to begin alike would else forward every image as often as it has members."""
+    policy = make(temperature=1.0)
+    made = conversations((3, 0))
+    play(policy, [(episode, shown[:1]) for episode, shown in made], greedy=True)
+    decisions = policy.act([e for e, _ in made], [shown[1] for _, shown in made])
+    assert len({id(d.inputs.prompt) for d in decisions}) == 1
+    with torch.no_grad():
+        for decision in decisions:
+            torch.testing.assert_close(decision.logprobs, by_hand(policy, decision), rtol=0, atol=1e-5)
+
+
+def test_an_mfu_counts_what_a_turn_adds(make):
+    """Whole prompts in every turn would show a GPU that is never idle."""
+    policy = make(temperature=1.0)
+    options = {"passes": 0, "epochs": 1, "kept": False}
+    episodes = play(policy, conversations((1, 0)))
+    one, every = decisions_of(episodes)[:1], decisions_of(episodes)
+    size = max(1, sum(p.numel() for p in policy.model.model.language_model.layers.parameters()))
+    forwarded = len(every[-1].inputs.prompt.ids) + len(every[-1].inputs.tokens) - len(one[0].inputs.prompt.ids)
+    tower = policy.effort(every, **options) - policy.effort(one, **options)
+    assert 4 * 2 * size * (forwarded - 20) < tower
+    whole = sum(policy.effort([each], **options) for each in every)
+    assert policy.effort(every, **options) < whole
