@@ -28,6 +28,7 @@ from tasks.data.rows import read
 from tasks.metrics import accuracy_by, parse_failures
 from tasks.rendering import scenes, screens
 from tasks.rendering.figures import write_quiz
+from tasks.rendering.scenes import SceneObject
 from tasks.tools import SECONDS, load_tools
 from vlrl.types import Annotation, Data, Episode, Frame, Message, Observation, Sample, Score, Split
 
@@ -36,6 +37,10 @@ LETTERS = "ABCDEFGHIJ"
 ASKS = "Look closer with the tools where you need to, then answer inside <answer> </answer>."
 DIGIT = 0.72  # of a font's size, the height of its digits
 LIGHT = 382  # the sum of a light colour's channels
+STRIPES = ("across", "down", "rising", "falling")
+SHADE = 0.3  # of a colour, what its stripes keep
+GRAIN = 60  # levels of noise, in which drowns what scaling leaves of stripes
+QUESTIONS = {"digit": "Which digit is on the {}?", "stripes": "How do the stripes on the {} run?"}
 MARGIN = 0.1  # of a box's longer side, around what a gold answer looks at
 PARTS = 3  # along each side of an image, of which a random look shows one
 WEIGHTS = {"accuracy": 1.0, "tool": 0.0, **FORM}
@@ -59,7 +64,8 @@ class VisualSearch(Task):
     0 where the answer's tags are wrong, else the share of turns without a malformed call.
 
     Args:
-        detail: the height of a digit as a share of its shape's
+        mark: what a shape carries: a digit, or stripes, which run one of four ways and are easier to tell apart
+        detail: the height of a digit, or the distance of two stripes, as a share of its shape's
         digits: those that shapes may carry
         photo_share: of drawn images, those on a photograph, of the split's own (scikit-image's and scikit-learn's)
         tools: names of tasks/image_tools.py, or my_module:function
@@ -82,6 +88,7 @@ class VisualSearch(Task):
         size: tuple[int, int] = (512, 512),
         objects: tuple[int, int] = (3, 5),
         side: tuple[float, float] = (0.12, 0.16),
+        mark: Literal["digit", "stripes"] = "digit",
         detail: float = 0.15,
         digits: str = "0123456789",
         photo_share: float = 0.0,
@@ -108,10 +115,10 @@ class VisualSearch(Task):
         self.weights = check_weights(weights, tuple(WEIGHTS))
         self.toolbox, self.context, self.turns, self.tool_timeout_s = load_tools(tools), context, turns, tool_timeout_s
         self.thinking, self.template, self.system, self.seed = thinking, template, system, seed
-        self.gold_look = gold_look
+        self.gold_look, self.mark = gold_look, mark
         self._draw = partial(
             draw_search, size=tuple(size), objects=tuple(objects), side=tuple(side), detail=detail, digits=digits,
-            photo_share=photo_share,
+            photo_share=photo_share, mark=mark,
         )  # fmt: skip
         self._drawn = {"train": pool, "test": held_out}
         self._rows, self.bad_rows = read(data, questions.SEARCH)
@@ -121,7 +128,10 @@ class VisualSearch(Task):
 
     def _from_seed(self, split: Split, index: int) -> Sample:
         image, look, truth = self._draw(generator(self.seed, split, index), split)
-        prompt = self._prompt((image,), f"Which digit is on the {look}?", truth.text)
+        question = QUESTIONS[self.mark].format(look)
+        if self.mark == "stripes" and self.template == "guided":
+            question = f"{question[:-1]}: {', '.join(STRIPES[:-1])} or {STRIPES[-1]}?"
+        prompt = self._prompt((image,), question, truth.text)
         return Sample(f"visual_search/{split}/{index:06d}", prompt, truth)
 
     def _from_file(self, split: Split, index: int) -> Sample:
@@ -205,7 +215,7 @@ class VisualSearch(Task):
 
 def draw_search(
     rng: np.random.Generator, split: Split, *, size: tuple[int, int], objects: tuple[int, int],
-    side: tuple[float, float], detail: float, digits: str, photo_share: float = 0.0,
+    side: tuple[float, float], detail: float, digits: str, photo_share: float = 0.0, mark: str = "digit",
 ) -> tuple[Image.Image, str, SearchTruth]:  # fmt: skip
     """A scene, the look of the shape that is asked for (`red circle`), and its digit."""
     looks = [(shape, color) for shape in SHAPES for color in screens.COLORS]
@@ -215,17 +225,33 @@ def draw_search(
         rng, split, size=size, looks=[((shape,), (color,)) for shape, color in chosen], patterns=("plain",), side=side,
         photo_share=photo_share,
     )  # fmt: skip
-    pen, carried = ImageDraw.Draw(image), []
-    for thing in things:
-        carried.append(digits[int(rng.integers(len(digits)))])
-        x1, y1, x2, y2 = thing.box
-        ink = (0, 0, 0) if sum(screens.COLORS[thing.color]) > LIGHT else (255, 255, 255)
-        write_quiz(pen, ((x1 + x2) / 2, (y1 + y2) / 2), carried[-1], detail * thing.side / DIGIT, ink)
+    carried = [_mark(rng, image, thing, detail, digits if mark == "digit" else STRIPES) for thing in things]
     asked = int(rng.integers(len(things)))
     thing = things[asked]
     x1, y1, x2, y2 = map(float, thing.box)
-    truth = SearchTruth(TextTruth("number", carried[asked]), ((x1, y1, x2, y2),))
+    truth = SearchTruth(TextTruth("number" if mark == "digit" else "text", carried[asked]), ((x1, y1, x2, y2),))
     return image, f"{thing.color} {thing.shape}", truth
+
+
+def _mark(rng: np.random.Generator, image: Image.Image, thing: SceneObject, detail: float, marks: Sequence[str]) -> str:
+    """Puts one of the marks on a shape -> which."""
+    chosen = marks[int(rng.integers(len(marks)))]
+    x1, y1, x2, y2 = thing.box
+    color = screens.COLORS[thing.color]
+    if chosen.isdigit():
+        ink = (0, 0, 0) if sum(color) > LIGHT else (255, 255, 255)
+        write_quiz(ImageDraw.Draw(image), ((x1 + x2) / 2, (y1 + y2) / 2), chosen, detail * thing.side / DIGIT, ink)
+        return chosen
+    part = np.array(image.crop(thing.box))
+    y, x = np.mgrid[: y2 - y1, : x2 - x1]
+    along = {"across": y, "down": x, "rising": (x + y) / np.sqrt(2), "falling": (x - y) / np.sqrt(2)}[chosen]
+    distance = detail * thing.side
+    dark = (along + rng.uniform(0, distance)) % distance < distance / 2
+    inside = (part == color).all(-1)
+    tone = np.where(dark[..., None], np.asarray(color) * SHADE, color) + rng.normal(0, GRAIN, part.shape)
+    part[inside] = tone.clip(0, 255)[inside]
+    image.paste(Image.fromarray(part), (x1, y1))
+    return chosen
 
 
 def _boxes(truth: SearchTruth) -> tuple[Annotation, ...]:

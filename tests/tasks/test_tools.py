@@ -249,6 +249,27 @@ def test_a_conversation_looks_closer_and_answers():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "shown"),
+    [
+        ("zoom", {"box": [0, 0, 500, 500]}, (120, 80)),
+        ("crop", {"box": [0, 0, 500, 500]}, (60, 40)),
+        ("rotate", {"degrees": 270}, (80, 120)),
+        ("measure", {"start": [0, 0], "end": [500, 500]},
+         '{"length": 72.1, "width": 60.0, "height": 40.0, "angle": 326.3}'),
+        ("wait", {"seconds": 0.01}, "Waited 0.01 s."),
+        pytest.param("read_text", {}, "[]", marks=pytest.mark.skipif(find_spec("rapidocr") is None, reason="rapidocr")),
+    ],
+)  # fmt: skip
+def test_every_tool_answers_in_an_episode(name, arguments, shown):
+    """The image or the text that it returns is the next message, and the episode goes on to its answer."""
+    turns = play([write_call(name, arguments), "<answer>7</answer>"], names=[name])
+    (message,) = turns[1].observation.messages
+    (part,) = message.content
+    assert (message.role, part if isinstance(part, str) else part.size) == ("tool", shown)
+    assert (turns[0].step.info, turns[1].step.terminated) == ({"tool_calls": 1.0, "malformed_calls": 0.0}, True)
+
+
 def test_a_malformed_call_is_answered_with_an_error():
     """A policy that is only cut off would never learn the form."""
     turns = play(["<tool_call>zoom please</tool_call>", "<tool_call>", write_call("zom", {}), "<answer>7</answer>"])

@@ -14,7 +14,7 @@ from tasks import check
 from tasks.context import LastImages, Summary
 from tasks.conversation import write_call
 from tasks.image_tools import zoom
-from tasks.visual_search import MARGIN, VisualSearch
+from tasks.visual_search import MARGIN, STRIPES, VisualSearch
 from vlrl.types import Data, Decision, Episode, Frame, Turn, UserError
 
 SEEN = (64, 64)  # of what a model of `policy.max_pixels: 4096` sees
@@ -65,6 +65,31 @@ def test_the_detail_is_lost_without_the_tool():
     truths, wanted = ([sample.answer.text.answer for sample in samples] for samples in (train, test))
     assert KNeighborsClassifier(5).fit(far, truths).score(far_test, wanted) < 0.35
     assert KNeighborsClassifier(5).fit(near, truths).score(near_test, wanted) > 0.8
+
+
+def spectrum(image, centre, radius):
+    """How strong the waves of each direction are, whatever their phase."""
+    (x, y), side = centre, 2 * int(radius)
+    part = np.asarray(
+        image.convert("L").resize((side,) * 2, box=(x - radius, y - radius, x + radius, y + radius)), float
+    )
+    waves = abs(np.fft.fft2((part - part.mean()) * np.outer(np.hanning(side), np.hanning(side))))
+    return (waves / (waves.max() + 1e-6)).ravel()
+
+
+def test_stripes_are_lost_without_the_tool():
+    """Who knows where to look tells the four directions hardly apart as they are shown, and always in a ninth."""
+    task = VisualSearch(mark="stripes", detail=0.12, objects=(3, 3), side=(0.13, 0.16))
+    far, near, truths = [], [], []
+    for sample in task.samples("train")[:300]:
+        image, (x1, y1, x2, y2) = sample.prompt.images[0], sample.answer.boxes[0]
+        x, y = (x1 + x2) / 2, (y1 + y2) / 2
+        far.append(spectrum(image.resize(SEEN), (x / 8, y / 8), 3))
+        near.append(spectrum(zoom(image, (x - 85, y - 85, x + 85, y + 85)).resize(SEEN), (32, 32), 12))
+        truths.append(sample.answer.text.answer)
+    assert set(truths) == set(STRIPES)
+    seen = [KNeighborsClassifier(5).fit(x[:200], truths[:200]).score(x[200:], truths[200:]) for x in (far, near)]
+    assert seen[0] < 0.55 and seen[1] > 0.9
 
 
 @pytest.mark.parametrize("space", ["original_px", "rel1000", "rel1", "grid10"])
