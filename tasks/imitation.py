@@ -56,6 +56,7 @@ class Imitation(Task):
         self._pool = WorkerPool(target, options, size=1)
         self.horizon, self.chunk, self.speech, self.noise, self.seed = horizon, chunk, speech, noise, seed
         self._episodes: dict[Split, int] = {"train": episodes, "test": held_out}
+        self._decisions = functools.cache(self._play)  # of this task alone: its workers end with it
 
     def samples(self, split: Split) -> Sequence[Sample]:
         return Rendered(len(self._decisions(split)), functools.partial(self._sample, split))
@@ -67,8 +68,7 @@ class Imitation(Task):
             f"imitation/{split}/{index:06d}", prompt, write_speech(plan, self._pool.info.controls, self.speech)
         )
 
-    @functools.cache  # noqa: B019 - a task lives as long as the run
-    def _decisions(self, split: Split) -> Sequence[Demonstrated]:
+    def _play(self, split: Split) -> Sequence[Demonstrated]:
         scenes = SEEDS["train" if split == "train" else "validation"]
         count, seed = self._episodes[split], self.seed
         played = demonstrated(self._pool, scenes, self.horizon, self.chunk, count=count, noise=self.noise, seed=seed)

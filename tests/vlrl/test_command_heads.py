@@ -19,7 +19,7 @@ SIZES: dict[str, tuple[str, ...]] = {  # what is put behind a command: two steps
     "warmstart": ("steps=2", "images=4", "eval.num_samples=4"),
     "clone": ("episodes=2", "steps=2", "task.horizon=20", "eval.num_samples=2"),
     "offpolicy": (*PLAYS, "updates=2", DEMONSTRATIONS),
-    "preferences": ("pairs=4", "asked=2", "model.steps=2", DEMONSTRATIONS.replace("2", "4")),
+    "preferences": ("pairs=24", "asked=8", "model.steps=2", DEMONSTRATIONS.replace("2", "4")),
     "record": ("--episodes", "4"),
     "simulate": ("--episodes", "1"),
     "compare": ("--plan",),  # its runs are those of `vlrl train`, which test_heads.py covers
