@@ -491,7 +491,9 @@ class PolicySection(Section):
     max_tokens: Count = 64  # of a completion
     max_prompt_tokens: Count | None = None  # default: what the model takes
     temperature: Rate = 1.0
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0  # of what is drawn; log-probabilities are those of the whole law
+    top_p: Annotated[float, Field(gt=0, le=1)] = (
+        1.0  # of what is drawn; log-probabilities are those of the full distribution
+    )
     top_k: Count | None = None
     stop: list[Annotated[str, Field(min_length=1)]] = []  # texts that end a completion and belong to it
     max_num_seqs: Count | None = None  # completions written at once; default: all of a step
@@ -520,7 +522,7 @@ class TrainSection(Section):
     group_size: Count = 8  # completions of a prompt
     num_minibatches: Count = 1  # optimizer steps a step
     update_epochs: Count = 1  # passes over a step's rollouts
-    target_kl: Rate | None = None  # after a pass whose mean KL from the law that sampled is above, no further one
+    target_kl: Rate | None = None  # after a pass whose mean KL from the behaviour policy is above, no further one
     micro_batch_size: Count | None = None  # prompts in one forward; default: the whole minibatch
     # a prompt is forwarded once per group; auto and true: where the model's cache lets it (docs/models.md)
     shared_prefix: bool | Literal["auto"] = "auto"

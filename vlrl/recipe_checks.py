@@ -71,7 +71,7 @@ def split_groups(recipe: Recipe) -> str | None:
 
 
 def lost_ratios(recipe: Recipe) -> str | None:
-    """Of replayed episodes nobody knows the probabilities under the law that sampled: every ratio would be 1."""
+    """Of replayed episodes nobody knows the probabilities under the behaviour policy: every ratio would be 1."""
     if "sampled" not in recipe.one("rollout_strategy").method.lacks:
         return None
     for part in recipe.of("losses"):

@@ -228,10 +228,10 @@ class Frame:
 
 @dataclass(frozen=True)
 class Decision:
-    """One completion (or action) of a policy and the law that sampled it."""
+    """One completion (or action) of a policy and the behaviour policy."""
 
     action: str | np.ndarray  # text, or float32 [K, A] in physical units
-    logprobs: Tensor  # float32 [T], under the law that sampled
+    logprobs: Tensor  # float32 [T], under the behaviour policy
     entropy: Tensor  # float32 [T], of that law's full distribution
     truncated: bool  # stopped by the length limit, not by the policy
     frames: tuple[Frame, ...] = ()  # one per image or video of the prompt: how to read coordinates in `action`
@@ -426,7 +426,7 @@ class Rollouts:
     group: Tensor  # int64 [N]
     episode: Tensor  # int64 [B], the episode of each decision
     mask: Tensor  # bool [B, T], units that carry credit
-    logprobs: Tensor  # float32 [B, T], under the law that sampled
+    logprobs: Tensor  # float32 [B, T], under the behaviour policy
     entropy: Tensor  # float32 [B, T], of the sampling distribution
     reference: Tensor | None = None  # float32 [B, T], log-probabilities under the frozen reference
     weight: Tensor | None = None  # float32 [N], how much each sample counts; None: all the same
@@ -477,7 +477,7 @@ class Batch:
     """What a loss term sees of one micro-batch, beside the policy's fresh evaluation: whole groups. Shapes [b, T]."""
 
     advantage: Tensor
-    old_logprobs: Tensor  # log-probabilities under the law that sampled
+    old_logprobs: Tensor  # log-probabilities under the behaviour policy
     mask: Tensor  # bool
     reference: Tensor | None = None
     group: Tensor | None = None  # int64 [b], the group of each decision: all its decisions are in this batch

@@ -50,7 +50,7 @@ class UpdateStats:
     grad_norm: float = 0.0
     clip_fraction: float = 0.0  # of the units that were evaluated
     gap: float = 0.0  # mean |log p now - log p sampled| before the first update: how far engine and trainer differ
-    kl: float = 0.0  # of the latest epoch: k3 from the law that sampled, mean over units, each before its own update
+    kl: float = 0.0  # of the latest epoch: k3 from the behaviour policy, mean over units, each before its own update
     epochs: int = 0  # passes over the rollouts
     left_out: float = 0.0  # share of rows that had no gradient to give and were not evaluated
     updates: int = 0

@@ -159,10 +159,10 @@ class Link:
         self._thread = threading.Thread(target=self._work, name="policy client", daemon=True)
         self._thread.start()
 
-    def send(self, seq: int, at: float, requests: PolicyRequest) -> None:
+    def send(self, seq: int, at: float, request: PolicyRequest) -> None:
         with self._lock:
             self._owner.stats.replaced += self._pending is not None
-            self._pending = (seq, at, requests)
+            self._pending = (seq, at, request)
         self._call(self._wake.set)
 
     def reset(self, episode: int) -> None:
@@ -261,15 +261,15 @@ class Link:
                 await self._observe(connection, dialect, *taken)
 
     async def _observe(
-        self, connection: ClientConnection, dialect: PolicyDialect, seq: int, at: float, requests: PolicyRequest
+        self, connection: ClientConnection, dialect: PolicyDialect, seq: int, at: float, request: PolicyRequest
     ) -> None:
         try:
-            said = dialect.observe(seq, at, requests)
+            said = dialect.observe(seq, at, request)
         except (TypeError, ValueError) as error:  # not what an observation is made of
             self._owner.failed(f"observation {seq} cannot be sent: {error}")
             return
         self._unanswered = True
-        self._owner.went(seq, at, requests.episode)
+        self._owner.went(seq, at, request.episode)
         await connection.send(said)
 
     async def _read(self, connection: ClientConnection, dialect: PolicyDialect) -> str:
@@ -375,13 +375,13 @@ class Client:
         """Why there is no connection now; '' while there is one."""
         return self._lost
 
-    def ask(self, requests: PolicyRequest) -> int:
+    def ask(self, request: PolicyRequest) -> int:
         """Sends an observation, at once; its number, which rises. One that is still unsent is replaced."""
         with self._lock:
             self._seq += 1
             seq, at = self._seq, boottime()
             self.stats.requests += 1
-        self._link.send(seq, at, replace(requests, images=dict(requests.images)))
+        self._link.send(seq, at, replace(request, images=dict(request.images)))
         return seq
 
     def answers(self, timeout: float = 0.0) -> list[ChunkAnswer]:

@@ -68,7 +68,7 @@ def copg(now: Evaluation, batch: Batch, *, beta: Rate = 0.1, coef: float = 1.0) 
     Summed over a group that is `sum_{i<j} (h_i - h_j)^2 / (k - 1)`, over 2 beta. h is the reward less what the policy
     has moved for it already. The best policy under a KL to the reference is the one of which h is the same for all
     completions of a prompt, whoever wrote them: the loss is 0 there, for recorded episodes as for new ones, without a
-    ratio to the law that sampled.
+    ratio to the behaviour policy.
 
     R is the advantage: the reward, or the reward less anything of the prompt's (`advantages: []`, or `group` with
     std: none). The division by 2 beta is ours: where the policy is still the reference, the gradient is the policy
@@ -203,7 +203,7 @@ def a_lol(
 ) -> Tensor:  # fmt: skip
     """`-max(A, 0) w log p` per token, `w = clip(p / p_reference, 1 - clip, 1 + clip)` without gradient.
 
-    For recorded episodes: the law that is compared with is the reference, the policy from which the run started (in the
+    For recorded episodes: the distribution compared with is the reference, the policy from which the run started (in the
     paper fine-tuned on the same data), not the one that sampled, which nobody needs to know. Episodes that are no
     better than what the reference was expected to reach are left out; what remains is the paper's leftover lunch.
 

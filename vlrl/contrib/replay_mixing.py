@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# Lessons of earlier steps, as they were: the tokens, the law that sampled them, and what they were worth.
+# Lessons of earlier steps, as they were: the tokens, the behaviour policy, and what they were worth.
 
 
 class Remembered:
     """At most `capacity` lessons in the order in which they came; the oldest make room.
 
     What comes back after a kill is what would have come back without one. A lesson's log-probabilities are those under
-    the law that sampled, so that a loss's ratio to it stays right however much later it is taught.
+    the behaviour policy, so that a loss's ratio to it stays right however much later it is taught.
 
     Args:
         policy: reads and writes tokens (`decide`, `ids`).
@@ -412,7 +412,7 @@ class Rorecomp:
 
     The numbers are ours; the paper's share and probability could not be found. There the compensation batch is an
     update of its own; here it joins the step's batch, which `train.num_minibatches` splits. Remembered lessons keep
-    their advantage and the log-probabilities of the law that sampled them, each is a group of its own.
+    their advantage and the log-probabilities of the behaviour policy, each is a group of its own.
 
     Args:
         keep: share of the right, and of the wrong, episodes that is taught at once.
@@ -574,7 +574,7 @@ class Ssr:
     repetition with probabilities `|A|^alpha / sum |A|^alpha`, |A| being the mean over the lesson's units; the others
     are drawn from the present ones, all alike. Where either side has too few, the other fills up as far as it reaches.
     The present lessons are remembered afterwards. Each remembered lesson is a group of its own and keeps its advantage
-    and the log-probabilities of the law that sampled it, so that the loss's ratio stays right; the log's
+    and the log-probabilities of the behaviour policy, so that the loss's ratio stays right; the log's
     `logprob_gap` then says how far the policy has moved since.
 
     The paper gives the draw and alpha; half and half and a memory of half a batch (there 512 prompts x 8) are the

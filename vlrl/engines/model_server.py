@@ -153,7 +153,7 @@ def requests_read[M: _Common](kind: type[M], body: Any, most: int) -> Wish:
     if 0 < asked.temperature < COLDEST:
         raise RequestError(f"temperature: 0, or at least {COLDEST}")
     if asked.top_p not in (None, 1.0):
-        raise RequestError("top_p: only 1: log-probabilities are those of the whole law")
+        raise RequestError("top_p: only 1: log-probabilities are those of the full distribution")
     chat = isinstance(asked, Chat)
     room = (asked.max_completion_tokens or asked.max_tokens or most) if chat else asked.max_tokens
     if room > most:

@@ -25,7 +25,7 @@ Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @method(source="ARSQ (arXiv 2502.00288); levels and bins as CQN (arXiv 2407.07787); parts reconstructed")
 class AutoRegressiveSoftQ:
-    """A law of chunks whose log-probabilities are soft advantages; no actor beside the values.
+    """A distribution over chunks whose log-probabilities are soft advantages; no actor beside the values.
 
     Args:
         levels: of ever finer choices for each number.
@@ -109,7 +109,7 @@ awac = Awac
 # Behaviour cloning: what every offline method is compared with.
 
 
-@method(source="behaviour cloning by likelihood, with the actor and the law of IQL (arXiv 2110.06169)")
+@method(source="behaviour cloning by likelihood, with the actor and the distribution of IQL (arXiv 2110.06169)")
 class Bc:
     """Imitates what is given, good and bad alike, and a person's steps; rewards mean nothing to it.
 

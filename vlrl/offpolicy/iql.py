@@ -32,9 +32,9 @@ def weights(advantage: Tensor, beta: float, most: float) -> Tensor:
 
 
 def likelihood(mean: Tensor, log_std: Tensor, unit: Tensor, carried: Tensor) -> Tensor:
-    """Log-density [B] of actions [B, D] in [-1, 1] under a normal law around tanh(mean).
+    """Log-density [B] of actions [B, D] in [-1, 1] under a normal distribution around tanh(mean).
 
-    The law itself is not squashed: scripts and people often stay at a limit, where a squashed law has no density.
+    The distribution itself is not squashed: scripts and people often stay at a limit, where a squashed distribution has no density.
 
     Args:
         carried: bool [B, D], what was carried out; the rest pads a chunk and is not imitated.
@@ -66,7 +66,7 @@ class Imitator:
 
     @torch.no_grad()
     def draw(self, state: np.ndarray, explore: bool = True) -> Tensor:
-        """Actions in [-1, 1] [B, K*A] for states float32 [B, S]: of the law, or its middle."""
+        """Actions in [-1, 1] [B, K*A] for states float32 [B, S]: sampled, or the mean."""
         mean, log_std = self.policy.model(torch.as_tensor(state))
         noise = torch.randn(mean.shape, generator=self.generator) if explore else 0.0
         return (mean.tanh() + log_std.exp() * noise).clamp_(-1, 1)

@@ -1,4 +1,4 @@
-"""A small robot policy that soft Q-learning gives: a law of chunks, number after number (agent `arsq`)."""
+"""A small robot policy that soft Q-learning gives: a distribution over chunks, number after number (agent `arsq`)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Grid:
 class Advantages(nn.Module):
     """Soft advantages [B, D, bins] of each of D choices after those before it; alpha logsumexp(A / alpha) of each is 0.
 
-    So exp(A / alpha) is a law, and the sum over the choices of a chunk is alpha times its log-probability.
+    So exp(A / alpha) is a distribution, and the sum over the choices of a chunk is alpha times its log-probability.
     """
 
     def __init__(self, shape: ActorShape, grid: Grid, alpha: float):
@@ -74,7 +74,7 @@ class Advantages(nn.Module):
         self.chosen = nn.Parameter(torch.randn(choices, bins, hidden) * choices**-0.5)
         self.place = nn.Parameter(torch.zeros(choices, hidden))
         self.norm = nn.LayerNorm(hidden)
-        self.heads = nn.Parameter(torch.zeros(choices, hidden, bins))  # begins with the even law
+        self.heads = nn.Parameter(torch.zeros(choices, hidden, bins))  # begins with the uniform distribution
         self.offsets = nn.Parameter(torch.zeros(choices, bins))
 
     def begin(self, state: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ class Advantages(nn.Module):
         return self._normal(raw + self.offsets)
 
     def _normal(self, raw: Tensor) -> Tensor:
-        """What learns is in units of alpha, as a law is: else each step would be many times alpha, and V go astray."""
+        """What learns is in units of alpha, as a distribution is: else each step would be many times alpha, and V go astray."""
         return self.alpha * raw.log_softmax(-1)
 
 

@@ -72,7 +72,7 @@ class CorrectedPolicy:
     def act(
         self, episodes: Sequence[Episode], observations: Sequence[Observation], greedy: bool = False, keep: bool = False
     ) -> list[Decision]:
-        """One chunk, float32 [K, A], for each observation; `greedy` takes the middle of the corrections' law.
+        """One chunk, float32 [K, A], for each observation; `greedy` takes the middle of the corrections.
 
         Raises:
             UserError: the robot shows a state of another size.

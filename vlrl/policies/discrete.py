@@ -101,7 +101,7 @@ class Scorer(nn.Module):
 
 # A small policy for robots: a network from the state, and pictures where there are any, to a chunk of controls.
 #
-# Each number of a control is one of `bins` values between its limits, drawn from a distribution of its own: a law with
+# Each number of a control is one of `bins` values between its limits, drawn from a distribution of its own: one with
 # probabilities below 1 and an entropy above 0, as a language model's, for which every method of the trainer is made
 # (discretised actions in policy gradients: Tang and Agrawal, arXiv 1901.10500).
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """How completions are sampled: from the whole law (top_p 1), without the tokens that a codec bans."""
+    """How completions are sampled: from the full distribution (top_p 1), without the tokens that a codec bans."""
 
     max_tokens: int
     temperature: float  # 0 is greedy
@@ -47,7 +47,7 @@ class Completion:
     """What was written, the stop token included and what was begun not."""
 
     tokens: tuple[int, ...]
-    logprobs: tuple[float, ...]  # of the tokens, under the law that sampled
+    logprobs: tuple[float, ...]  # of the tokens, under the behaviour policy
     cut: bool  # stopped by the length limit
 
 

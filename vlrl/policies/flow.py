@@ -164,7 +164,7 @@ class FlowPolicy:
 
     def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
         """What imitation maximises, [B, K*A], with gradient: minus the flow's squared errors at noise and times drawn
-        anew. They stand where a law's log-probabilities would, of which they are a weighted bound (arXiv 2107.00630).
+        anew. They stand where log-probabilities would, of which they are a weighted bound (arXiv 2107.00630).
         """
         self.model.train()
         state, unit = (torch.stack([getattr(d.inputs, name) for d in decisions]) for name in ("state", "unit"))
@@ -252,7 +252,7 @@ class SteeredPolicy:
     def act(
         self, episodes: Sequence[Episode], observations: Sequence[Observation], greedy: bool = False, keep: bool = False
     ) -> list[Decision]:
-        """One chunk, float32 [K, A], for each observation; `greedy` takes the middle of the noise's law.
+        """One chunk, float32 [K, A], for each observation; `greedy` takes the middle of the noise.
 
         Raises:
             UserError: the robot shows a state of another size.

@@ -34,7 +34,7 @@ def ask(
 ) -> Sampled:
     """Completions, prompt by prompt, by the policy's present weights.
 
-    Entropies are the tokens' surprisals, -log p: right on average. `scored` puts the law's own in their place.
+    Entropies are the tokens' surprisals, -log p: right on average. `scored` puts the exact ones in their place.
 
     Args:
         drawn: as `vlrl.policies.generation.decoding_write`.
@@ -78,7 +78,7 @@ def check(policy: Any, shown: Observation, prompt: Prompt) -> None:
 
     Raises:
         UserError: the engine cannot write for this policy, or is far from it: it has another model, or its
-            log-probabilities are not those of the law that samples.
+            log-probabilities are not those of the sampling distribution.
     """
     room = min(TRIED, policy.max_tokens)
     asked = GenerationRequest(shown, prompt, 1, (), np.full((1, room), 0.5, np.float32))
@@ -89,5 +89,5 @@ def check(policy: Any, shown: Observation, prompt: Prompt) -> None:
     if gap > FAR:
         raise UserError(
             f"policy.engine: its log-probabilities lie {gap:.2g} nats a token from the trainer's: serve the same "
-            "model, and give those of the law that samples (vLLM: --logprobs-mode processed_logprobs)"
+            "model, and give those of the sampling distribution (vLLM: --logprobs-mode processed_logprobs)"
         )

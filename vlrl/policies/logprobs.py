@@ -18,7 +18,7 @@ from vlrl.policies.prefix_sharing import After, Levels, Packed, Prefill, Seen, h
 class Nucleus:
     """Which tokens may be drawn: the `top_k` likeliest, of them the fewest whose probabilities reach `top_p`.
 
-    Log-probabilities and entropies are those of the whole law, as an update computes them: a run that draws from part
+    Log-probabilities and entropies are those of the full distribution, as an update computes them: a run that draws from part
     of it is slightly off-policy, in every trainer.
     """
 
@@ -42,7 +42,7 @@ EVERY = Nucleus()  # token
 
 
 def law(logits: Tensor, temperature: float, banned: Tensor) -> Tensor:
-    """Log-probabilities [..., V] in float32 of the law that samples: banned tokens out, then temperature."""
+    """Log-probabilities [..., V] in float32 of the sampling distribution: banned tokens out, then temperature."""
     logits = logits.float().index_fill(-1, banned, float("-inf"))
     return (logits if temperature in (0.0, 1.0) else logits / temperature).log_softmax(-1)
 

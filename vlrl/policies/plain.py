@@ -158,7 +158,7 @@ class _Ended(StoppingCriteria):
 
 @contextmanager
 def _own_settings(model: nn.Module) -> Iterator[None]:
-    """`generate` without a checkpoint's settings: penalties and filters would change the law that samples."""
+    """`generate` without a checkpoint's settings: penalties and filters would change the sampling distribution."""
     settings, model.generation_config = model.generation_config, GenerationConfig()
     try:
         yield
@@ -364,7 +364,7 @@ class PlainVLM(VLM):
         ]
 
     def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
-        """As `VLM.evaluate`. Dropout stays off while it trains: the law that is trained is the one that samples."""
+        """As `VLM.evaluate`. Dropout stays off while it trains: the distribution that is trained is the one that samples."""
         self.model.eval()
         if self.checkpointing:  # layers recompute themselves in this mode only; what is in them stays in the other
             for module in self.model.modules():

@@ -4,7 +4,7 @@ The base's chunk is played open loop; each tick has a correction of its own,
 
     a = a_base + scale * a_res,    a_res ~ N(mean(state, a_base), std^2),
 
-a control's limits being -1 and 1. So a decision is one tick, and what is trained is the law of a_res. Ours: a
+a control's limits being -1 and 1. So a decision is one tick, and what is trained is the distribution of a_res. Ours: a
 correction may be held for several ticks (`Size.ticks`), which are then one decision. That costs less, and what is tried
 lasts long enough to show.
 """
@@ -165,7 +165,7 @@ class ResidualPolicy:
     Args:
         base: is frozen, and acts greedily.
         level: of log-probabilities: each number of a correction (`token`, if it is of one tick), or all of it.
-        temperature: the law is that of std to the power of 1 / temperature.
+        temperature: the distribution is that of std to the power of 1 / temperature.
     """
 
     def __init__(

@@ -20,9 +20,9 @@ from torch.nn import functional
 from vlrl.decoders import load_json
 from vlrl.types import Decision, Episode, Observation, Sample, UserError
 
-# The network of `vlrl.policies.robot_common`: a state in, the law of a chunk of controls out.
+# The network of `vlrl.policies.robot_common`: a state in, the distribution of a chunk of controls out.
 
-LOG_STD = (-5.0, 2.0)  # of the law before tanh
+LOG_STD = (-5.0, 2.0)  # of the distribution before tanh
 FAR = 10.0  # spreads from the mean beyond which a state looks the same: what never moved in the data may move later
 
 
@@ -111,7 +111,7 @@ class ActorPolicy:
     def act(
         self, episodes: Sequence[Episode], observations: Sequence[Observation], greedy: bool = False, keep: bool = False
     ) -> list[Decision]:
-        """One chunk, float32 [K, A], for each observation; `greedy` takes the law's middle.
+        """One chunk, float32 [K, A], for each observation; `greedy` takes the mean.
 
         Log-probabilities and entropies are unknown, so NaN [K].
 

@@ -63,7 +63,7 @@ LIKELIEST_ROWS = 32  # decisions in one forward pass
 
 @torch.no_grad()
 def likeliest(policy: VLM, decisions: Sequence[Decision], k: int) -> list[tuple[Tensor, Tensor]]:
-    """The k likeliest tokens at each place of each decision, under the law that samples: one forward pass.
+    """The k likeliest tokens at each place of each decision, under the sampling distribution: one forward pass.
 
     Returns:
         per decision of T tokens their ids, int64 [T, k], the likeliest first, and log-probabilities, float32 [T, k],

@@ -209,7 +209,7 @@ def test_replayed_episodes_are_no_groups_and_have_no_ratios():
     offline = {"name": "offline_first", "episodes": "x", "steps": 1}
     for rollouts in ("replay", offline):
         told = refused(rollout_strategy=rollouts, advantages=["beta_tracker"])
-        assert "losses.0 (ppo_clip) needs log-probabilities of the law that sampled" in told and "likelihood" in told
+        assert "losses.0 (ppo_clip) needs log-probabilities of the behaviour policy" in told and "likelihood" in told
         fits(rollout_strategy=rollouts, advantages=["beta_tracker"], losses=["likelihood", "kl", "entropy"])
     fits(rollout_strategy=offline, losses=["likelihood"])
 
