@@ -1,7 +1,7 @@
 """Tokens a CPU second that our rollout writes, beside Hugging Face's `generate` with the same model and prompts.
 
-Both preprocess each image once, prefill and sample from the full distribution at temperature 1, `G` completions of each of
-`--prompts` prompts; ours also keeps log-probabilities and entropies, as training needs them. `generate` is called as
+Both preprocess each image once, prefill and sample from the full distribution at temperature 1, `G` completions of each
+of `--prompts` prompts; ours also keeps log-probabilities and entropies, as training needs them. `generate` is called as
 its users call it, with `num_return_sequences`. The model is random and without stop token; in the rows with a share of
 completions that stop early, as many ordinary tokens stop one as make that share likely. Tokens that count are those up
 to the stop token. Medians of `--repeats` calls on one thread, arms alternating in one process, new images in each call.

@@ -491,9 +491,7 @@ class PolicySection(Section):
     max_tokens: Count = 64  # of a completion
     max_prompt_tokens: Count | None = None  # default: what the model takes
     temperature: Rate = 1.0
-    top_p: Annotated[float, Field(gt=0, le=1)] = (
-        1.0  # of what is drawn; log-probabilities are those of the full distribution
-    )
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0  # of what is sampled; log-probabilities stay those of all tokens
     top_k: Count | None = None
     stop: list[Annotated[str, Field(min_length=1)]] = []  # texts that end a completion and belong to it
     max_num_seqs: Count | None = None  # completions written at once; default: all of a step

@@ -182,8 +182,8 @@ def kl_return(rollouts: Rollouts, advantage: Tensor, *, beta: float = 0.001, gam
     """Return of each token: the outcome at the episode's last token, `-beta (log p - log q)` (k1) at every one.
 
     `G_t = r_t + gamma G_(t+1)` over all tokens of an episode, turn after turn. The outcome is what stands in
-    `advantage` for the episode's last decision: the reward, or what an earlier estimator has made of it. p is the distribution
-    that sampled, q the reference. Published for one turn, with beta 0.001 to 0.01 and gamma 1; several turns are ours.
+    `advantage` for the episode's last decision: the reward, or what an earlier estimator has made of it. p is the
+    behaviour policy, q the reference. Published for one turn, with beta 0.001 to 0.01 and gamma 1; turns: ours.
     Trap: k1 is negative where the policy became less sure, so a single token may be paid for moving away; in
     expectation it is a penalty.
 

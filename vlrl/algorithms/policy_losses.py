@@ -203,7 +203,7 @@ def a_lol(
 ) -> Tensor:  # fmt: skip
     """`-max(A, 0) w log p` per token, `w = clip(p / p_reference, 1 - clip, 1 + clip)` without gradient.
 
-    For recorded episodes: the distribution compared with is the reference, the policy from which the run started (in the
+    For recorded episodes: the ratio is to the reference, the policy from which the run started (in the
     paper fine-tuned on the same data), not the one that sampled, which nobody needs to know. Episodes that are no
     better than what the reference was expected to reach are left out; what remains is the paper's leftover lunch.
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def kl_in_reward(rollouts: Rollouts, *, kind: Literal["k1", "k2", "k3"] = "k1", coef: Rate = 1e-3) -> Tensor:
     """Takes `coef` times the KL(policy || reference) of each episode, summed over its tokens, from its reward.
 
-    Per token, for policy p and reference q: k1 = log p/q, k2 = (log p/q)^2 / 2, k3 = q/p - log(q/p) - 1. p is the distribution
-    that sampled. k1 is unbiased and may be negative; of it alone the policy gradient is that of the KL. In the loss
+    Per token, for policy p and reference q: k1 = log p/q, k2 = (log p/q)^2 / 2, k3 = q/p - log(q/p) - 1. p is the
+    behaviour policy. k1 is unbiased and may be negative; of it alone the policy gradient is that of the KL. In the loss
     (`kl`) it is the other way round: there k1 has no gradient in expectation, k2 has the KL's.
 
     Returns:

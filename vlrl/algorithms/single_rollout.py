@@ -253,7 +253,7 @@ spo_tracker = SpoTracker
 
 
 def stored(policy: Any, decision: Decision) -> dict[str, Any]:
-    """What is needed to score a decision again: its text or numbers, its tokens where the policy has some, its distribution."""
+    """What is needed to score a decision again: its text or numbers, its tokens where the policy has some."""
     action = decision.action if isinstance(decision.action, str) else decision.action.tolist()
     ids = policy.ids(decision) if hasattr(policy, "ids") else None
     return {"action": action, "ids": ids, "logprobs": decision.logprobs.tolist()}

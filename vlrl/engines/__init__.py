@@ -32,14 +32,12 @@ def check(policy: PolicySection, source: str) -> None:
     """A configuration's engine, before anything is loaded.
 
     Raises:
-        UserError: there is no such engine, it has not these options, or not the full distribution is to be sampled from.
+        UserError: there is no such engine, it has not these options, or top_p or top_k is set.
     """
     try:
         _target(policy.engine)
         if policy.engine.name != "local" and (policy.top_p < 1 or policy.top_k is not None):
-            raise UserError(
-                f"{PATH}: engines sample from the full distribution: leave policy.top_p and policy.top_k out"
-            )
+            raise UserError(f"{PATH}: engines sample from all tokens: leave policy.top_p and policy.top_k out")
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
 

@@ -1,12 +1,12 @@
 """Auto-regressive soft Q-learning over chunks (ARSQ, arXiv 2502.00288): values, advantages and how they learn.
 
-With the soft value V and the distribution pi of a chunk's choices, Q(s, a) = V(s) + alpha log pi(a | s), so that V is alpha
+With the soft value V and the distribution pi of a chunk's choices, Q(s, a) = V(s) + alpha log pi(a | s), so V is alpha
 logsumexp(Q / alpha) whatever is learned; both parts fall out of one regression to r + gamma V(s').
 
 From the paper, by its abstract and a summary of its body: the decomposition, the hard normalisation, that loss, the
 margin of imitation and the smaller of two values in the targets. Reconstructed, as the body was not to be had: sizes,
-temperature, the margin, the network of prefixes, one distribution for both values (the paper has two, and acts by the smaller),
-and that only chunks that were given are imitated.
+temperature, the margin, the network of prefixes, one distribution for both
+values (the paper has two, and acts by the smaller), and that only chunks that were given are imitated.
 """
 
 from __future__ import annotations

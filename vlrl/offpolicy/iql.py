@@ -34,7 +34,7 @@ def weights(advantage: Tensor, beta: float, most: float) -> Tensor:
 def likelihood(mean: Tensor, log_std: Tensor, unit: Tensor, carried: Tensor) -> Tensor:
     """Log-density [B] of actions [B, D] in [-1, 1] under a normal distribution around tanh(mean).
 
-    The distribution itself is not squashed: scripts and people often stay at a limit, where a squashed distribution has no density.
+    It is not squashed: scripts and people often stay at a limit, where a squashed one has no density.
 
     Args:
         carried: bool [B, D], what was carried out; the rest pads a chunk and is not imitated.

@@ -99,7 +99,7 @@ class Advantages(nn.Module):
         return self._normal(raw + self.offsets)
 
     def _normal(self, raw: Tensor) -> Tensor:
-        """What learns is in units of alpha, as a distribution is: else each step would be many times alpha, and V go astray."""
+        """What learns is in units of alpha, as log-probabilities are: else each step is many times alpha."""
         return self.alpha * raw.log_softmax(-1)
 
 

@@ -18,7 +18,7 @@ from vlrl.policies.prefix_sharing import After, Levels, Packed, Prefill, Seen, h
 class Nucleus:
     """Which tokens may be drawn: the `top_k` likeliest, of them the fewest whose probabilities reach `top_p`.
 
-    Log-probabilities and entropies are those of the full distribution, as an update computes them: a run that draws from part
+    Log-probabilities and entropies stay those of all tokens, as an update computes them: a run that samples a part
     of it is slightly off-policy, in every trainer.
     """
 

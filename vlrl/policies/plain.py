@@ -364,7 +364,7 @@ class PlainVLM(VLM):
         ]
 
     def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
-        """As `VLM.evaluate`. Dropout stays off while it trains: the distribution that is trained is the one that samples."""
+        """As `VLM.evaluate`. Dropout stays off in training: what is trained is what samples."""
         self.model.eval()
         if self.checkpointing:  # layers recompute themselves in this mode only; what is in them stays in the other
             for module in self.model.modules():

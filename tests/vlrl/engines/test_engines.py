@@ -40,7 +40,7 @@ def test_options_are_checked_when_read(engine, words) -> None:
 
 def test_engines_take_the_whole_law() -> None:
     """Log-probabilities of a part of the law would meet those of the whole one in the loss."""
-    with pytest.raises(UserError, match="sample from the full distribution"):
+    with pytest.raises(UserError, match="sample from all tokens"):
         load_config(BASE, ["policy.engine={name: server, urls: ['http://a:1']}", "policy.top_p=0.9"])
 
 
