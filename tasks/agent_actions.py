@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field
 
 from rewards import parse
-from tasks.base import answer_markup
+from tasks.base import THINK, answer_markup
 from tasks.conversation import MAX_ERROR, write_call
 from tasks.gui_formats import format_numbers
 from tasks.tools import Point, Tool, Toolbox, ToolError
@@ -37,6 +37,7 @@ FORMS: Mapping[str, tuple[int, tuple[str, ...] | None]] = {
 TEXT_PROMPT = """Answer with the next action inside <answer> </answer>, one of ["click", x, y], ["type", "text"], \
 ["key", "Enter"], ["scroll", x, y, "down"], ["drag", x1, y1, x2, y2], ["wait"], ["done"]."""
 CALL_PROMPT = "Act by calling one tool a turn; call done when the task is done."
+CALL_THINK = "First think inside <think> </think>, then call."
 
 
 @dataclass(frozen=True)
@@ -193,12 +194,13 @@ class ActionReading:
 
 @dataclass(frozen=True)
 class ActionForm:
-    """`prompt` asks for it; messages with `role` answer it; `toolbox` has its tools.
+    """`prompt` asks for it, `thoughts` for thoughts before it; messages with `role` answer it; `toolbox` has its tools.
 
     `read`: completion, thinking, the screen's frame -> ActionReading; never raises. `write` is its inverse.
     """
 
     prompt: str
+    thoughts: str
     role: Role
     toolbox: Toolbox
     read: Callable[[str, bool, Frame], ActionReading]
@@ -256,6 +258,6 @@ def _placed(action: ScreenAction | None) -> ActionReading:
 
 
 ACTION_FORMS = {
-    "text": ActionForm(TEXT_PROMPT, "user", Toolbox(()), _read_text, _write_text),
-    "tools": ActionForm(CALL_PROMPT, "tool", TOOLBOX, _read_call, _write_call),
+    "text": ActionForm(TEXT_PROMPT, THINK, "user", Toolbox(()), _read_text, _write_text),
+    "tools": ActionForm(CALL_PROMPT, CALL_THINK, "tool", TOOLBOX, _read_call, _write_call),
 }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from tasks.agent_actions import ACTION_FORMS, ActionForm, ActionReading, ScreenAction, write_agent_action
-from tasks.base import FORM, THINK, Rendered, Task, check, check_weights
+from tasks.base import FORM, Rendered, Task, check, check_weights
 from tasks.context import ContextEnvironment, Full, LastImages, Summary, with_context
 from tasks.web import browser, miniwob
 from tasks.web.browser import BrowserPool
@@ -109,7 +109,7 @@ class GuiAgent(Task):
         self.pages, self.turns, self.thinking, self.seed = tuple(pages), turns, thinking, seed
         self.context, self.form = context, ACTION_FORMS[actions]
         asks = [self.form.prompt] if template == "guided" else []
-        self._asks = " ".join([*asks, *([THINK] if thinking and actions == "text" else [])])
+        self._asks = " ".join([*asks, *([self.form.thoughts] if thinking else [])])
         self.max_parallel_envs = browsers
         self._browsers = BrowserPool(miniwob.MiniWob, browsers)
         self._sizes: dict[Split, int] = {"train": pool, "test": held_out}
@@ -136,17 +136,23 @@ class GuiAgent(Task):
 
     def score(self, episode: Episode) -> Score:
         """Parts `success` and `format`; `reason` is that of the last turn whose answer did nothing."""
-        turns = [turn for turn in episode.turns if not turn.step.info.get("summary")]
-        read = [self.form.read(str(turn.decision.action), self.thinking, turn.decision.frames[-1]) for turn in turns]
-        reasons = [reading.reason for reading in read if reading.reason]
+        of_turns = [self._read(turn) for turn in episode.turns]
+        readings = [reading for reading in of_turns if reading]
+        reasons = [reading.reason for reading in readings if reading.reason]
         success = episode.turns[-1].step.reward
         return Score(
-            {"success": success, "format": 1 - len(reasons) / len(turns)},
+            {"success": success, "format": 1 - len(reasons) / len(readings)},
             correct=success,
-            answer=[reading.action.kind if reading.action else None for reading in read],
+            answer=[reading.action.kind if reading.action else None for reading in readings],
             reason=reasons[-1] if reasons else None,
-            marks=_marks(episode.turns, dict(zip(map(id, turns), read, strict=True))),
+            marks=_marks(episode.turns, of_turns),
         )
+
+    def _read(self, turn: Turn) -> ActionReading | None:
+        """What a turn's answer does; None: it is a summary."""
+        if turn.step.info.get("summary"):
+            return None
+        return self.form.read(str(turn.decision.action), self.thinking, turn.decision.frames[-1])
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
         """No answer is right without looking at the page: see `BrowserEpisode.gold`."""
@@ -274,18 +280,17 @@ class BrowserEpisode:
                     raise BrowserFaultError(f"page {self._goal.page}, seed {self._goal.seed}: {why}") from error
 
 
-def _marks(turns: Sequence[Turn], read: Mapping[int, ActionReading]) -> tuple[Annotation, ...]:
+def _marks(turns: Sequence[Turn], readings: Sequence[ActionReading | None]) -> tuple[Annotation, ...]:
     """Where each turn's action went, on the screen that was shown last."""
     marks: list[Annotation] = []
-    shown = 0  # images so far
-    for turn in turns:
-        shown += len(turn.observation.images)
-        reading = read.get(id(turn))
-        if reading is None or reading.action is None:
+    last = -1  # number of the newest image
+    for turn, reading in zip(turns, readings, strict=True):
+        last += len(turn.observation.images)
+        action = reading.action if reading else None
+        if action is None:
             continue
-        label = reading.action.word or reading.action.kind
-        points = reading.action.points
-        marks += [Annotation("prediction", "point", xy, label, shown - 1) for xy in points] or [
-            Annotation("prediction", "text", label=label, image=shown - 1)
+        label = action.word or action.kind
+        marks += [Annotation("prediction", "point", xy, label, last) for xy in action.points] or [
+            Annotation("prediction", "text", label=label, image=last)
         ]
     return tuple(marks)

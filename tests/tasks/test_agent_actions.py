@@ -6,14 +6,16 @@ from hypothesis import strategies as st
 
 from tasks import agent_actions
 from tasks.agent_actions import (
+    ACTION_FORMS,
     DIRECTIONS,
     KEYS,
     MAX_TYPED,
+    TOOLS,
     ScreenAction,
     in_pixels,
     read_agent_action,
-    write_agent_action,
 )
+from tasks.conversation import MAX_ERROR, write_call
 from vlrl.types import Frame
 
 SPACES = ("original_px", "resized_px", "rel1000", "rel1", "grid10")
@@ -35,11 +37,13 @@ actions = st.one_of(
 )
 
 
+@pytest.mark.parametrize("form", ACTION_FORMS)
 @pytest.mark.parametrize("space", SPACES)
-@given(action=actions)
-def test_what_is_written_is_read_again(space, action):
+@given(action=actions, thinking=st.booleans())
+def test_what_is_written_is_read_again(form, space, action, thinking):
     """A demonstration that comes back as another action would teach a mistake. A grid keeps the cell."""
-    again = in_pixels(read_agent_action(write_agent_action(action, frame(space))).value, frame(space))
+    written = ACTION_FORMS[form].write(action, frame(space), thinking)
+    again = ACTION_FORMS[form].read(written, thinking, frame(space)).action
     assert (again.kind, again.word, len(again.points)) == (action.kind, action.word, len(action.points))
     reach = {"grid10": (8, 10.5), "resized_px": (2, 2.2), "rel1000": (0.16, 0.21)}.get(space, (0.02, 0.03))
     for (x, y), (u, v) in zip(again.points, action.points, strict=True):
@@ -85,11 +89,23 @@ def test_what_is_not_exactly_one_action_is_refused(written):
     assert (parsed.value, parsed.reason) == (None, REFUSED[written])
 
 
-@given(st.text())
-def test_no_text_breaks_the_reader(text):
-    """A run must not end because a model wrote something strange."""
-    parsed = read_agent_action(text)
-    assert (parsed.value is None) == (parsed.reason is not None)
+STRANGE = st.one_of(
+    st.text(),
+    st.text().map(lambda text: f"<answer>{text}</answer>"),
+    st.text().map(lambda text: f"<tool_call>{text}</tool_call>"),
+    st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=5), st.lists, max_leaves=5).map(
+        lambda value: write_call("click", {"point": value})
+    ),
+)
+
+
+@pytest.mark.parametrize("form", ACTION_FORMS)
+@given(STRANGE)
+def test_no_text_breaks_a_reader(form, text):
+    """A run must not end because a model wrote something strange: it is told what was wrong, in one line."""
+    reading = ACTION_FORMS[form].read(text, False, frame("rel1000"))
+    assert (reading.action is None) == (reading.reason is not None) == reading.error.startswith("Error: ")
+    assert len(reading.error) <= MAX_ERROR
 
 
 def test_a_point_beside_the_screen_is_no_action():
@@ -102,3 +118,5 @@ def test_a_point_beside_the_screen_is_no_action():
 def test_the_prompt_names_every_kind():
     """A model can only use what it was told of."""
     assert all(f'["{kind}"' in agent_actions.TEXT_PROMPT for kind in agent_actions.FORMS)
+    assert set(TOOLS) == set(agent_actions.FORMS)
+    assert all(schema["function"]["description"] for schema in ACTION_FORMS["tools"].toolbox.schemas)

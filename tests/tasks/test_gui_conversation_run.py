@@ -19,10 +19,10 @@ ROOT = Path(__file__).parents[2]
 CONFIG = str(ROOT / "configs" / "studies" / "gui_history_agent.yaml")
 SMALL = (
     "task.held_out=2", "eval.num_samples=2", "log.trackers=[]", "task.browsers=2", "task.turns=4",
-    "task.pages=[recall-colors, one-back]", "task.actions=tools", "task.context={name: last_images, images: 2}",
+    "task.pages=[recall-colors, one-back]", "task.context={name: last_images, images: 2}",
 )  # fmt: skip
 TRAIN = (
-    "policy.model=start", "policy.max_tokens=40", "train.steps=2", "train.prompts_per_step=2", "train.group_size=2",
+    "policy.model=start", "train.steps=2", "train.prompts_per_step=2", "train.group_size=2",
     "eval.every_steps=2", "log.rollouts_every=1", "log.checkpoint_every=1",
 )  # fmt: skip
 DEADLY = '''
@@ -66,7 +66,7 @@ def vlrl(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Demonstrations by calls of tools, a start that has imitated them, a run of two steps."""
+    """Demonstrations, a start that has imitated them, a run of two steps."""
     place = tmp_path_factory.mktemp("talks")
     (place / "deadly.py").write_text(DEADLY)
     start = str(ROOT / "configs" / "models" / "gui_history_start.yaml")
@@ -83,18 +83,17 @@ def folder(tmp_path_factory) -> Path:
 
 
 def test_demonstrations_hold_the_conversation(folder):
-    """Each turn's messages and calls; a turn after which older screens are hidden begins anew."""
+    """Each turn's messages; a turn after which older screens are hidden begins anew."""
     episodes = [json.loads(line) for line in (folder / "demos" / "episodes.jsonl").read_text().splitlines()]
     assert {len(episode["turns"]) for episode in episodes} == {5, 6}
     for episode in episodes:
-        assert all(turn["action"].startswith('<tool_call>{"name": "click"') for turn in episode["turns"])
+        assert all(turn["action"].startswith('<answer>["click"') for turn in episode["turns"])
         assert [turn["restart"] for turn in episode["turns"]][:3] == [False, False, True]
         assert [len(turn["frames"]) for turn in episode["turns"]][:3] == [1, 2, 2]
-        assert episode["turns"][0]["tools"][0]["function"]["name"] == "click"
 
 
-def test_the_run_trains_on_calls(folder):
-    """A policy that no call of reached the page would pass every other check."""
+def test_the_run_trains_on_actions(folder):
+    """A policy of which no action reached the page would pass every other check."""
     rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows if "loss" in row or "reward" in row][-1] == 2
     episodes = [
