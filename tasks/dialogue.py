@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from PIL import Image, ImageDraw
 
@@ -20,6 +20,7 @@ from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_
 from tasks.context import FULL, ContextStrategy, with_context
 from tasks.conversation import ConversationEnvironment
 from tasks.data.dialogues import DIALOGUES
+from tasks.data.questions import read_truth
 from tasks.data.rows import read
 from tasks.metrics import accuracy_by, parse_failures
 from tasks.rendering import scenes, screens
@@ -145,6 +146,10 @@ class Dialogue(Task):
             return Score(parts, 0.0, reason=grade.reason, marks=marks)
         said = Annotation("prediction", "text", label=parsed.value)
         return Score(parts, grade.correct, answer=parsed.value, marks=(*marks, said))
+
+    def truth(self, value: Any) -> DialogueTruth:
+        """The truth from JSON, as `questions.read_truth`."""
+        return DialogueTruth(read_truth(value))
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
         """The last reply."""

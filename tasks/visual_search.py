@@ -191,6 +191,10 @@ class VisualSearch(Task):
         said = Annotation("prediction", "text", label=parsed.value)
         return Score(parts, grade.correct, answer=parsed.value.strip(), marks=(*marks, said))
 
+    def truth(self, value: Any) -> SearchTruth:
+        """The truth from JSON, as `questions.read_truth`; where it is seen is not known."""
+        return SearchTruth(questions.read_truth(value))
+
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
         """The right answer, which needs no look where it is known."""
         truth: TextTruth = sample.answer.text

@@ -18,6 +18,7 @@ from vlrl.batch import columns, decisions_of, estimate, last_features, lessons_o
 from vlrl.config import Config, PolicySection
 from vlrl.distributed.episodes import columns_of, mine
 from vlrl.engines import load_policy
+from vlrl.engines.base import PREFIX_CACHE
 from vlrl.evaluate import Result
 from vlrl.logging import StoppedError
 from vlrl.metrics import describe, turn_advantages
@@ -221,7 +222,9 @@ class RLTrainer(Learner):
             kept, epochs = self._keeps_prefill(), self.config.train.update_epochs
             row["flops"] = self.policy.effort(decisions, passes=int(self.reference), epochs=epochs, kept=kept)
             row["mfu"] = mfu(row["flops"], seconds, self.policy.work.device)
-        return {name if name.endswith("_s") else f"work/{name}": v for name, v in row.items() if v is not None}
+        asked, cached = row.pop("conversation_tokens", 0), row.pop("cached_tokens", 0)
+        kept = {PREFIX_CACHE: cached / asked} if asked else {}
+        return kept | {name if name.endswith("_s") else f"work/{name}": v for name, v in row.items() if v is not None}
 
     def _keeps_prefill(self) -> bool:
         """Whether one update sees all of a step's rollouts under the weights that made them."""

@@ -297,9 +297,12 @@ def sharing_add(commands: Commands) -> None:
     _about(card)
     card.set_defaults(run=_card)
 
-    export = commands.add_parser("export", help="a folder of the model alone, for transformers, vLLM, SGLang")
+    export = commands.add_parser("export", help="a folder of the model alone, for transformers, vLLM, SGLang; or a "
+                                 "run's conversations, for other programs")  # fmt: skip
     _about(export)
     _form(export)
+    export.add_argument("--conversations", choices=("messages", "trackio", "inspect"), help="instead of the model the "
+                        "conversations that a run saved, or a folder of `vlrl record`")  # fmt: skip
     export.add_argument("--out", required=True, metavar="DIR", help="a new folder")
     export.set_defaults(run=_export)
 
@@ -350,6 +353,8 @@ def _card(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
+    if options.conversations:
+        return _export_conversations(options)
     quiet()
     from vlrl.tools import hub_export
     from vlrl.tools.hub_export import card_write
@@ -359,6 +364,16 @@ def _export(options: argparse.Namespace) -> int:
         hub_export.export(source, out, merged=options.merged, dtype=options.dtype)
         card_write(source, out, licence=options.license)
     print(out)
+    return 0
+
+
+def _export_conversations(options: argparse.Namespace) -> int:
+    if options.license or options.merged or options.dtype:
+        raise UserError("--license, --merged and --dtype are of models: they do not go with --conversations")
+    from vlrl.tools.conversation_export import export_conversations
+
+    count = export_conversations(Path(options.source), Path(options.out), options.conversations)
+    print(f"{count} conversations; {options.out}")
     return 0
 
 

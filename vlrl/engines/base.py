@@ -62,6 +62,7 @@ class Shared:
 # What an engine reports: counts, seconds, and how far its log-probabilities lie from the trainer's.
 
 COUNTS = ("seconds", "retries", "stale", "published")
+PREFIX_CACHE = "engine/prefix_cache_hit_rate"
 
 
 class Tally:
@@ -75,11 +76,17 @@ class Tally:
         """From zero: new weights."""
         self._counts = dict.fromkeys(COUNTS, 0.0)
         self._gaps, self._tokens, self._largest = 0.0, 0, 0.0
+        self._prompt_tokens = self._cached_tokens = 0
 
     def add(self, **counts: float) -> None:
         with self._lock:
             for name, count in counts.items():
                 self._counts[name] += count
+
+    def add_prompt(self, tokens: int, cached: int) -> None:
+        """A prompt's tokens, and those of them that its server had in its prefix cache."""
+        with self._lock:
+            self._prompt_tokens, self._cached_tokens = self._prompt_tokens + tokens, self._cached_tokens + cached
 
     def gaps(self, differences: Sequence[Tensor]) -> None:
         """Log-probabilities of sampled tokens, the trainer's less the engine's, of each completion [T]."""
@@ -91,8 +98,12 @@ class Tally:
 
     def row(self) -> dict[str, float]:
         """seconds that rollouts waited, requests asked again after a failure, answers of other weights that were not
-        used, weights given to a server; the gap's mean and largest, in nats a token."""
+        used, weights given to a server; the share of prompts' tokens that came from a prefix cache, where servers say
+        it; the gap's mean and largest, in nats a token.
+        """
         row = {f"engine/{name}": count for name, count in self._counts.items()}
+        if self._prompt_tokens:
+            row[PREFIX_CACHE] = self._cached_tokens / self._prompt_tokens
         if self._tokens:
             row |= {"engine/logprob_gap": self._gaps / self._tokens, "engine/logprob_gap_max": self._largest}
         return row

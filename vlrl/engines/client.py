@@ -410,16 +410,17 @@ class Server:
             FailedError: the server is in trouble.
             UserError: it says no, or answers what cannot be used.
         """
-        path, body = self._dialect.ask(asked, options)
         wanted = self._store.newest.version
         for _ in range(STALE):
             self._update(host)
             try:
-                answer = host.caller.post(path, body, self._timeout)
+                answer = self._dialect.call(host.caller, asked, options, self._timeout)
             except RefusedError as error:
                 raise UserError(f"policy.engine: {host.caller.url}{error}") from None
             written = self._read(host, answer, asked)
             if written.version in (None, wanted):
+                if written.cached is not None:
+                    self._tally.add_prompt(len(asked.prompt.ids), written.cached)
                 return written
             host.version = written.version
             self._tally.add(stale=1)

@@ -34,12 +34,13 @@ from torch import Tensor, nn
 from vlrl.config import PolicySection
 from vlrl.decoders import parse_json
 from vlrl.engines import Local, load_policy
+from vlrl.engines.protocols import RENDER, TOKENS, data_url, placeholders
 from vlrl.media import MediaError, load_image
 from vlrl.policies.engine import Completion, GenerationRequest, Options
 from vlrl.policies.logprobs import bare
 from vlrl.policies.processor import CODECS, Prompt, QwenProcessor, positions_of
 from vlrl.system.http_server import LIMITS, HttpError, HttpHandler, HttpLimits, HttpServer, is_loopback
-from vlrl.types import MAX_PIXELS, Frame, Observation, Role, UserError
+from vlrl.types import MAX_PIXELS, Frame, Observation, Role, UserError, __version__
 
 # What clients ask: JSON of OpenAI's completions and chat completions, read strictly.
 
@@ -113,6 +114,25 @@ class Chat(_Common):
     tools: Annotated[list[dict[str, Any]], Field(max_length=128)] = Field(default_factory=list)  # shown, not parsed
 
 
+class Features(BaseModel):
+    """Images that the route RENDER has prepared: here as data URLs, in vLLM as tensors; clients pass them on."""
+
+    kwargs_data: dict[Literal["image"], Images]
+
+
+class Generate(BaseModel):
+    """vLLM's request by token ids."""
+
+    token_ids: Annotated[list[Token], Field(min_length=1, max_length=LONGEST)]
+    features: Features | None = None
+    sampling_params: dict[str, Any]
+
+    def completions(self) -> dict[str, Any]:
+        """The same as a request for completions."""
+        images = self.features.kwargs_data.get("image", []) if self.features else []
+        return {**self.sampling_params, "prompt": self.token_ids, "images": images, "return_token_ids": True}
+
+
 # fields that would change what is written, and the values with which they do not
 REFUSED: dict[str, tuple[Any, ...]] = {
     "stream": (False,), "top_k": (0, -1), "min_p": (0, 0.0), "best_of": (1,), "echo": (False,),
@@ -136,17 +156,21 @@ class Wish:
     tools: tuple[dict[str, Any], ...] = ()  # of messages
 
 
+def validated[M: BaseModel](kind: type[M], body: Any) -> M:
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise RequestError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
 def requests_read[M: _Common](kind: type[M], body: Any, most: int) -> Wish:
     """A request's JSON. most: tokens of a completion where none are asked for, and at most.
 
     Raises:
         RequestError: it is none of its kind, or asks for what is not done here.
     """
-    try:
-        asked = kind.model_validate(body)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise RequestError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    asked = validated(kind, body)
     for name, value in (asked.__pydantic_extra__ or {}).items():
         if name in REFUSED and value is not None and value not in REFUSED[name]:
             raise RequestError(f"{name}: not supported here")
@@ -400,6 +424,10 @@ class Writer:
         """Waits for a request's completions; raises what went wrong with it."""
         return self._hand_in(wish)
 
+    def tokenize(self, wish: Wish) -> Prompt:
+        """A request's prompt, without a word of its answer."""
+        return self._hand_in(lambda: self._prompts.of(wish.prompt, wish.images, wish.tools))
+
     def take(self, path: Path, version: str) -> int:
         """New weights, once the batch under way has ended; how many tensors. Nothing made by the old ones is kept."""
 
@@ -550,14 +578,20 @@ class Handler(HttpHandler):
     server: ModelServer
 
     def handle_get(self) -> None:
-        self._answer({"/health": self._health, "/v1/models": self._models})
+        self._answer({"/health": self._health, "/v1/models": self._models, "/openapi.json": self._paths})
 
     def handle_post(self) -> None:
-        self._answer({
+        self._answer(self._posts)
+
+    @property
+    def _posts(self) -> dict[str, Callable[[], dict[str, Any]]]:
+        return {
             "/v1/completions": lambda: self._completed(Completions),
             "/v1/chat/completions": lambda: self._completed(Chat),
+            RENDER: self._rendered,
+            TOKENS: self._generated,
             "/v1/weights": self._weights,
-        })  # fmt: skip
+        }
 
     # -- routes --------------------------------------------------------------------------------------------------
 
@@ -574,6 +608,27 @@ class Handler(HttpHandler):
         service = self.server.service
         wish = requests_read(kind, self._json(), service.most)
         return reply(service.name, service.codec, wish, service.writer.write(wish), chat=kind is Chat)
+
+    def _paths(self) -> dict[str, Any]:
+        """What a client that can do several things asks for first."""
+        paths = {path: {"post": {}} for path in self._posts}
+        return {"openapi": "3.1.0", "info": {"title": "vlrl", "version": __version__}, "paths": paths}
+
+    def _rendered(self) -> dict[str, Any]:
+        """A conversation as token ids and image features, of which nothing is written."""
+        service = self.server.service
+        wish = requests_read(Chat, self._json(), service.most)
+        ids, images = service.writer.tokenize(wish).ids.tolist(), [data_url(image) for image in wish.images]
+        hashes = [hashlib.sha256(url.encode()).hexdigest() for url in images]
+        features = {"mm_hashes": {"image": hashes}, "kwargs_data": {"image": images},
+                    "mm_placeholders": {"image": placeholders(ids, service.codec.image_id)}}  # fmt: skip
+        return {"token_ids": ids, "features": features if images else None}
+
+    def _generated(self) -> dict[str, Any]:
+        service = self.server.service
+        body = validated(Generate, self._json()).completions()
+        wish = requests_read(Completions, body, service.most)
+        return reply(service.name, service.codec, wish, service.writer.write(wish), chat=True)
 
     def _weights(self) -> dict[str, Any]:
         """New weights: JSON with a path, or the file itself with its version in `X-Weights-Version`."""

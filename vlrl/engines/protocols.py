@@ -10,6 +10,7 @@ import json
 import math
 import socket
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -67,6 +68,16 @@ def same_prompt(theirs: Sequence[int], asked: GenerationRequest, image_id: int) 
 def collapse_placeholders(ids: Sequence[int], image_id: int) -> list[int]:
     """Each run of placeholders as one of them."""
     return [token for token, run in groupby(ids) for _ in ([0] if token == image_id else run)]
+
+
+def placeholders(ids: Sequence[int], image_id: int) -> list[dict[str, int]]:
+    """Where each image stands among a prompt's tokens: offset and length of its run."""
+    found, offset = [], 0
+    for is_image, run in groupby(token == image_id for token in ids):
+        length = len(list(run))
+        found += [{"offset": offset, "length": length}] if is_image else []
+        offset += length
+    return found
 
 
 def messages(asked: GenerationRequest, pictures: Sequence[str]) -> list[dict[str, Any]]:
@@ -192,29 +203,48 @@ def _reason(error: Exception) -> str:
 
 # How servers are asked and how their answers are read: vlrl's own, vLLM's and SGLang's.
 #
-# Each dialect is a class with `ask(asked, options)` -> (path, body), `read(answer, asked)` -> `Written`, and
-# `publish(caller, weights, seconds)`.
+# Each dialect is a class with `ask(asked, options)` -> (path, body), `call(caller, asked, options, seconds)`, which
+# asks, `read(answer, asked)` -> `Written`, and `publish(caller, weights, seconds)`.
 #
-# Sources, read in October 2026: vLLM's `ChatCompletionRequest` (`return_token_ids`, since 0.10.2), its developer routes
-# `/collective_rpc` and `/reset_encoder_cache` and `reload_weights(weights_path=)`; SGLang's `/generate` and
-# `/update_weights_from_disk` ("SGLang for RL systems").
+# Sources, read in October and November 2026: vLLM's `ChatCompletionRequest` (`return_token_ids`, since 0.10.2), its
+# routes for token ids (vllm/entrypoints/scale_out/token_in_token_out, 0.26), its developer routes `/collective_rpc` and
+# `/reset_encoder_cache` and `reload_weights(weights_path=)`; SGLang's `/generate` and `/update_weights_from_disk`
+# ("SGLang for RL systems").
 
 
 @dataclass(frozen=True)
 class Written:
-    """An answer: completions, and the version of the weights that wrote them, where the server says it."""
+    """An answer: completions, and the version of the weights that wrote them, where the server says it.
+
+    Of the prompt's tokens those that came from the server's prefix cache; None: it does not say.
+    """
 
     completions: list[Completion]
     version: str | None
+    cached: int | None = None
 
 
-class Dialect:
+def cached_tokens(answer: Mapping[str, Any]) -> int | None:
+    """How many tokens of the prompt a server had in its prefix cache, as OpenAI's usage says it."""
+    details = (answer.get("usage") or {}).get("prompt_tokens_details") or {}
+    return details.get("cached_tokens")
+
+
+class Dialect(ABC):
     """What the dialects share. codec: the policy's; model: its name on the server."""
 
     whole = True  # weights are published as a whole checkpoint, in a folder that the server reads
 
     def __init__(self, codec: Any, model: str):
         self.codec, self.model = codec, model
+
+    @abstractmethod
+    def ask(self, asked: GenerationRequest, options: Options) -> tuple[str, dict[str, Any]]:
+        """The path and the body of a request."""
+
+    def call(self, caller: Caller, asked: GenerationRequest, options: Options, seconds: float) -> dict[str, Any]:
+        """A server's answer; errors as `Caller.post`, and UserError for what it cannot be asked."""
+        return caller.post(*self.ask(asked, options), seconds)
 
     def version(self, caller: Caller, seconds: float) -> str | None:
         """Which weights a server has; None where it does not say."""
@@ -251,7 +281,7 @@ class Vlrl(Dialect):
 
     def read(self, answer: dict[str, Any], asked: GenerationRequest) -> Written:
         choices = [(c, c["logprobs"]["token_logprobs"]) for c in answer["choices"]]
-        return Written([completion(*each) for each in choices], str(answer["weights_version"]))
+        return Written([completion(*each) for each in choices], str(answer["weights_version"]), cached_tokens(answer))
 
     def publish(self, caller: Caller, weights: Published, seconds: float) -> None:
         if weights.shared:
@@ -260,29 +290,79 @@ class Vlrl(Dialect):
             caller.send("/v1/weights", weights.path, {"X-Weights-Version": weights.version}, seconds)
 
 
+TOKENS, RENDER = "/inference/v1/generate", "/v1/chat/completions/render"  # vLLM's routes for token ids
+
+
 class Vllm(Dialect):
-    """vLLM from 0.10.2 on, and what speaks as it does. Its answers name no version of the weights."""
+    """vLLM from 0.10.2 on, and what speaks as it does. Its answers name no version of the weights.
+
+    A server that has both routes for token ids gets the trainer's own tokens, with the images' features that it has
+    rendered itself. Any other is sent messages, and has to read the prompt as the trainer does.
+    """
+
+    def __init__(self, codec: Any, model: str):
+        super().__init__(codec, model)
+        self._takes_tokens: dict[str, bool] = {}  # by a server's URL
+
+    def call(self, caller: Caller, asked: GenerationRequest, options: Options, seconds: float) -> dict[str, Any]:
+        if not self._has_token_routes(caller, seconds):
+            return super().call(caller, asked, options, seconds)
+        body = self._sampling(asked, options)
+        # 0: the sampled token's alone; 2: all completions in one answer, where the default is each one's last words
+        body |= {"logprobs": 0, "output_kind": 2, "include_stop_str_in_output": True}
+        ids = [*asked.prompt.ids.tolist(), *asked.begun]
+        request = {"model": self.model, "token_ids": ids, "sampling_params": body}
+        if pictures := self.pictures(asked):
+            request["features"] = self._features(caller, pictures, ids, seconds)
+        return caller.post(TOKENS, request, seconds)
 
     def ask(self, asked: GenerationRequest, options: Options) -> tuple[str, dict[str, Any]]:
         if asked.begun:
-            raise UserError("policy.engine: vLLM begins no completions with given tokens beside images: use api: vlrl")
+            raise UserError("policy.engine: this vLLM has no route for token ids, without which no completion begins "
+                            "with given tokens: take a newer one, or api: vlrl")  # fmt: skip
         self.codec.check_sendable(asked.shown)
         body = {
-            "model": self.model, "messages": messages(asked, self.pictures(asked)),
-            "n": asked.count, "seed": asked.seed, "max_tokens": options.max_tokens, "stop": list(options.stop),
-            "temperature": options.temperature, "top_p": 1.0, "logprobs": True, "top_logprobs": 0,
-            "return_token_ids": True, "logit_bias": {str(i): -100.0 for i in self.codec.banned_ids},
-            "stop_token_ids": list(self.codec.stop_ids),
+            "model": self.model, "messages": messages(asked, self.pictures(asked)), **self._sampling(asked, options),
+            "logprobs": True, "top_logprobs": 0, "return_token_ids": True,
         }  # fmt: skip
         if asked.shown.tools:  # shown to the model; what it writes is left as text
             body |= {"tools": list(asked.shown.tools), "tool_choice": "none"}
         return "/v1/chat/completions", body
 
     def read(self, answer: dict[str, Any], asked: GenerationRequest) -> Written:
-        same_prompt(answer["prompt_token_ids"], asked, self.codec.image_id)
-        choices = [(c, [token["logprob"] for token in c["logprobs"]["content"]]) for c in answer["choices"]]
+        if "prompt_token_ids" in answer:  # of messages
+            same_prompt(answer["prompt_token_ids"], asked, self.codec.image_id)
+        choices = sorted(answer["choices"], key=lambda choice: choice["index"])
+        rows = [(c, [token["logprob"] for token in c["logprobs"]["content"]]) for c in choices]
         version = answer.get("weights_version")
-        return Written([completion(*each) for each in choices], None if version is None else str(version))
+        version = None if version is None else str(version)
+        return Written([completion(*each) for each in rows], version, cached_tokens(answer))
+
+    def _sampling(self, asked: GenerationRequest, options: Options) -> dict[str, Any]:
+        return {
+            "n": asked.count, "seed": asked.seed, "max_tokens": options.max_tokens, "stop": list(options.stop),
+            "temperature": options.temperature, "top_p": 1.0, "stop_token_ids": list(self.codec.stop_ids),
+            "logit_bias": {str(i): -100.0 for i in self.codec.banned_ids},
+        }  # fmt: skip
+
+    def _has_token_routes(self, caller: Caller, seconds: float) -> bool:
+        if caller.url not in self._takes_tokens:
+            try:
+                paths = caller.get("/openapi.json", seconds).get("paths", {})
+            except RefusedError:  # it does not say what it has
+                paths = {}
+            self._takes_tokens[caller.url] = {TOKENS, RENDER} <= paths.keys()
+        return self._takes_tokens[caller.url]
+
+    def _features(self, caller: Caller, pictures: Sequence[str], ids: Sequence[int], seconds: float) -> dict[str, Any]:
+        """What the server makes of images, at the places that they have among the trainer's tokens."""
+        content = [{"type": "image_url", "image_url": {"url": each}} for each in pictures]
+        body = {"model": self.model, "messages": [{"role": "user", "content": content}]}
+        features, own = caller.post(RENDER, body, seconds).get("features") or {}, placeholders(ids, self.codec.image_id)
+        theirs = [each["length"] for each in features.get("mm_placeholders", {}).get("image", ())]
+        if theirs != [each["length"] for each in own]:
+            raise UserError(OTHER_PROMPT.format(sum(theirs), sum(each["length"] for each in own)))
+        return {**features, "mm_placeholders": {"image": own}}
 
     def publish(self, caller: Caller, weights: Published, seconds: float) -> None:
         kwargs = {"weights_path": str(weights.path)}
@@ -325,7 +405,7 @@ class Sglang(Dialect):
             )
             for each in told
         ]
-        return Written(made, str(told[0].get("weight_version")))
+        return Written(made, str(told[0].get("weight_version")), told[0].get("cached_tokens"))
 
     def publish(self, caller: Caller, weights: Published, seconds: float) -> None:
         body = {"model_path": str(weights.path), "weight_version": weights.version, "flush_cache": True}

@@ -2,32 +2,60 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import inspect
+import itertools
 import json
 import math
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from PIL.Image import Image
+from pydantic import ConfigDict, Field, ValidationError
 
 from vlrl import registry
 from vlrl.config import Component, Section, check_options, explain
 from vlrl.decoders import parse_json
+from vlrl.episode_store import recorded_read
+from vlrl.media import MediaError, load_image
 from vlrl.plugins import load_object, load_plugin
+from vlrl.recipe_checks import load_config
 from vlrl.rollout import one_line
-from vlrl.types import Decision, Episode, Frame, Observation, Sample, Score, Step, Turn, UserError, plain, suggest
+from vlrl.types import (
+    Decision,
+    Episode,
+    Frame,
+    Message,
+    Observation,
+    Role,
+    Sample,
+    Score,
+    Step,
+    Turn,
+    UserError,
+    plain,
+    suggest,
+)
 
+CALL, CALL_END = "<tool_call>", "</tool_call>"  # around a call of a tool, as Hermes and Qwen write it
 Pixels = Annotated[int, Field(ge=1, le=1_000_000)]
 Size = Annotated[list[Pixels], Field(min_length=2, max_length=2)]  # width, height
 Scorer = Callable[[int, Mapping[str, Any]], dict[str, Any]]  # number of the row, row -> result
 
 
 class TaskRow(Section):
-    """A completion and the truth. Unknown keys are refused: a saved rollout's `answer` is not the truth but a reply."""
+    """A completion, or a conversation, and the truth.
 
-    completion: str
+    Unknown keys are refused: a saved rollout's `answer` is not the truth but a reply.
+    """
+
+    completion: str | None = None
+    # instead of it: {role, content, tool_calls}, of which the last is the assistant's; as `vlrl export` writes them
+    messages: list[dict[str, Any]] | None = None
     answer: Any  # the truth in the task's form, e.g. a box in pixels of the image
     id: str | int | None = None
     image_size: Size | None = None  # needed by tasks with coordinates
@@ -46,8 +74,9 @@ def score_file(name: str, path: str) -> Iterator[dict[str, Any]]:
     """Scores a JSONL file line by line; a row that cannot be scored becomes `{"row": n, "error": ...}` in its place.
 
     Args:
-        name: a task (rows as in `TaskRow`), or a reward such as `boxes.in_box` (rows as in `RewardRow`).
-        path: the file.
+        name: a task (rows as in `TaskRow`), or a reward such as `boxes.in_box` (rows as in `RewardRow`); of a folder
+            the YAML of a task with its options, too.
+        path: the file, or a folder of `vlrl record`, whose episodes are scored anew.
 
     Returns:
         Per line `{id, reward, parts, correct, answer, reason}` for a task, `{value}` for a reward.
@@ -55,7 +84,7 @@ def score_file(name: str, path: str) -> Iterator[dict[str, Any]]:
     Raises:
         UserError: nothing of that name, an unreadable file; after the last row: how many rows were bad.
     """
-    return _scored(_scorer(name), path)
+    return _score_recorded(name, path) if Path(path).is_dir() else _scored(_scorer(name, Path(path).parent), path)
 
 
 def score_rows(name: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -64,7 +93,7 @@ def score_rows(name: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[st
     Raises:
         UserError: nothing of that name; the first row that cannot be scored, by its number from 1.
     """
-    score = _scorer(name)
+    score = _scorer(name, Path())
     for number, row in enumerate(rows, start=1):
         try:
             yield _finite(score(number, row))
@@ -107,8 +136,43 @@ def _decoded(line: bytes) -> Mapping[str, Any]:
     return row
 
 
-def _scorer(name: str) -> Scorer:
-    """The function that scores one row by a task or a reward of this name."""
+def _score_recorded(name: str, folder: str) -> Iterator[dict[str, Any]]:
+    """Recorded episodes, by the samples of their names in either split of the task.
+
+    Raises:
+        UserError: as `recorded_read`; an episode's sample is none of the task's.
+    """
+    if name.endswith((".yaml", ".yml")):
+        task = registry.make_task(load_config(name, ()))
+    else:
+        task = registry.make("task", Component(name=name), "task")
+    recorded = recorded_read(folder)
+    samples = _find_samples(task, {episode.sample.id for episode in recorded})
+    for number, episode in enumerate(recorded, start=1):
+        if episode.sample.id not in samples:
+            raise UserError(f"{folder}: row {number}: {name} has no sample {episode.sample.id!r}: name the "
+                            "configuration that it was recorded with")  # fmt: skip
+        episode.sample = samples[episode.sample.id]
+        yield _result(episode.sample.id, task, task.score(episode))
+
+
+def _find_samples(task: Any, ids: Collection[str]) -> dict[str, Sample]:
+    """Samples by id. Most ids end in their place in the split; where none does, the split is searched."""
+    found: dict[str, Sample] = {}
+    for split in ("train", "test"):
+        samples = task.samples(split)
+        places = [int(tail) for each in ids if (tail := each.rpartition("/")[2]).isdecimal()]
+        likely = (samples[place] for place in places if place < len(samples))
+        for sample in itertools.chain(likely, samples):
+            if len(found) == len(ids):
+                return found
+            if sample.id in ids:
+                found[sample.id] = sample
+    return found
+
+
+def _scorer(name: str, folder: Path) -> Scorer:
+    """The function that scores one row by a task or a reward of this name; images lie in `folder`."""
     tasks, rewards = registry.task_names(), registry.rewards()
     if name in rewards:
         return partial(_reward_row, rewards[name])
@@ -122,7 +186,7 @@ def _scorer(name: str) -> Scorer:
     def task_with(options: str) -> Any:
         return registry.make("task", Component(**parse_json(options), name=name), "task")
 
-    return partial(_task_row, task_with)
+    return partial(_task_row, task_with, folder)
 
 
 def _reward_row(reward: Callable[..., float], number: int, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,18 +206,85 @@ def _parameters(function: Callable) -> dict[str, tuple[Any, Any]]:
     }
 
 
-def _task_row(task_with: Callable[[str], Any], number: int, values: Mapping[str, Any]) -> dict[str, Any]:
+def _task_row(
+    task_with: Callable[[str], Any], folder: Path, number: int, values: Mapping[str, Any]
+) -> dict[str, Any]:  # fmt: skip
     row = _checked(TaskRow, values)
+    if (row.completion is None) == (row.messages is None):
+        raise UserError("completion: give it, or messages")
     if "name" in row.task:
         raise UserError("task.name: the task is named on the command line; give its options only")
     task = task_with(json.dumps(row.task, sort_keys=True))
     sample = Sample(str(number), Observation(()), _truth(task, row))
     _check_truth(task, sample, row)
-    score = of_text(task, sample, row.completion, _frames(row, row.coordinates))
+    if row.messages is None:
+        score = of_text(task, sample, row.completion, _frames(row, row.coordinates))
+    else:
+        score = task.score(Episode(sample, 0, read_turns(row.messages, folder, row.coordinates)))
+    return _result(number if row.id is None else row.id, task, score)
+
+
+def _result(name: str | int, task: Any, score: Score) -> dict[str, Any]:
     return {
-        "id": number if row.id is None else row.id, "reward": task.reward(score), "parts": dict(score.parts),
+        "id": name, "reward": task.reward(score), "parts": dict(score.parts),
         "correct": score.correct, "answer": plain(score.answer), "reason": score.reason,
     }  # fmt: skip
+
+
+class MessageRow(Section):
+    """A message of a conversation; other keys than these, such as `tool_call_id`, say nothing here."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    role: Role
+    content: str | list[dict[str, Any]] | None = None
+    tool_calls: list[dict[str, Any]] = Field(default_factory=list)
+
+
+def read_turns(listed: Sequence[Mapping[str, Any]], folder: Path, coordinates: str) -> list[Turn]:
+    """A conversation's turns, each of which ends with a message of the assistant. Calls of tools count as in training.
+
+    Raises:
+        UserError: a message is none, an image cannot be read, or the last message is not the assistant's.
+    """
+    shown: list[Message] = []
+    frames: list[Frame] = []
+    turns: list[Turn] = []
+    for i, values in enumerate(listed):
+        row = _checked(MessageRow, values)
+        content = [row.content] if isinstance(row.content, str) else row.content or []
+        parts = tuple(_read_part(part, folder, f"messages.{i}.content") for part in content)
+        if row.role != "assistant":
+            shown.append(Message(row.role, parts))
+            frames += [Frame(coordinates, part.size, part.size) for part in parts if not isinstance(part, str)]
+            continue
+        calls = [json.dumps(call.get("function", call)) for call in row.tool_calls]
+        text = "".join([*(str(part) for part in parts), *(f"{CALL}{call}{CALL_END}" for call in calls)])
+        counts = {"tool_calls": float(text.count(CALL)), "malformed_calls": float(text.count(CALL) - len(calls))}
+        decision = Decision(text, logprobs=None, entropy=None, truncated=False, frames=tuple(frames))
+        observation = Observation.from_messages(shown)
+        turns.append(Turn(observation, decision, Step(observation, terminated=i == len(listed) - 1, info=counts)))
+        shown = []
+    if shown or not turns:
+        raise UserError("messages: the last one must be the assistant's")
+    return turns
+
+
+def _read_part(part: Any, folder: Path, where: str) -> str | Image:
+    """A text, or an image: a file, or a data URL."""
+    if isinstance(part, str):
+        return part
+    value = part.get(part.get("type"))
+    source = value.get("url") if isinstance(value, Mapping) else value
+    if part.get("type") == "text" and isinstance(value, str):
+        return value
+    if part.get("type") not in ("image", "image_url") or not isinstance(source, str):
+        raise UserError(f"{where}: must be {{type: text, text}} or {{type: image, image}}")
+    try:
+        is_data = source.startswith("data:")
+        return load_image(base64.b64decode(source.partition(",")[2]) if is_data else folder / source)
+    except (MediaError, binascii.Error) as error:
+        raise UserError(f"{where}: {error}") from None
 
 
 def _checked(model: type[Section], values: Mapping[str, Any]) -> Any:

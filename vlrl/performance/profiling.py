@@ -103,6 +103,8 @@ COUNTS = (
     "patches_distinct",  # of them, the different ones: each prompt's once
     "tokens",  # through the language model
     "tokens_distinct",  # each prompt's and each completion's once
+    "conversation_tokens",  # of conversations' prompts
+    "cached_tokens",  # of them, those whose keys and values were kept from the turn before
     "tower_calls",
     "processor_calls",
     "flops",  # of the step without repetition (vlrl/performance/flops.py): what an MFU counts

@@ -344,6 +344,10 @@ class VLM:
             return self._prefill_whole(prompts, keep)
         distinct = list(dict.fromkeys(prompts))
         known = dict(zip(distinct, self._histories.of(distinct), strict=True))
+        self.work.add(
+            conversation_tokens=sum(len(prompt.ids) for prompt in distinct),
+            cached_tokens=sum(len(p.lineage[len(known[p]) - 1].ids) for p in distinct if known[p]),
+        )
         whole = [prompt for prompt in distinct if not known[prompt]]
         added = [prompt for prompt in distinct if 0 < len(known[prompt]) < len(prompt.lineage)]
         made = [self._prefill_whole(whole, False)] if whole else []

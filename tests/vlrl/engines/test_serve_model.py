@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import math
 import re
 import socket
 import threading
 import urllib.request
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,7 @@ from vlrl.engines.model_server import ModelServer, Service
 from vlrl.engines.protocols import DIALECTS, Caller, RefusedError
 from vlrl.policies.conversation import whole_prompt
 from vlrl.policies.engine import GenerationRequest, Options
+from vlrl.policies.processor import Prompt
 from vlrl.types import Episode, Message, Observation, Sample, Step, Turn, UserError
 
 SECONDS = 60.0
@@ -41,11 +44,16 @@ def asked(policy, task):
     return make
 
 
+def by_messages(server, asked: GenerationRequest, policy, temperature: float = 0.0):
+    """The answer of a vLLM that has no routes for token ids."""
+    dialect = DIALECTS["vllm"](policy.codec, "embedded")
+    path, body = dialect.ask(asked, Options(12, temperature))
+    return dialect.read(server.caller.post(path, body, SECONDS), asked)
+
+
 def answer(server, asked: GenerationRequest, policy, api: str = "vlrl", temperature: float = 0.7):
     dialect = DIALECTS[api](policy.codec, "embedded")
-    path, body = dialect.ask(asked, Options(12, temperature))
-    body.pop("logit_bias", None)
-    return dialect.read(server.caller.post(path, body, SECONDS), asked)
+    return dialect.read(dialect.call(server.caller, asked, Options(12, temperature), SECONDS), asked)
 
 
 def test_log_probabilities_are_the_trainers(server, policy, asked) -> None:
@@ -63,40 +71,69 @@ def test_chat_and_token_prompts_are_one(server, asked) -> None:
     for i in range(2):
         one, other = asked(i, greedy=True), asked(i, greedy=True)
         tokens = answer(server, one, asked.policy, "vlrl", 0.0).completions
-        chat = answer(server, other, asked.policy, "vllm", 0.0).completions
+        chat = by_messages(server, other, asked.policy).completions
         assert [each.tokens for each in tokens] == [each.tokens for each in chat]
         assert tokens[0].logprobs == pytest.approx(chat[0].logprobs, abs=1e-5)
 
 
-def test_conversations_are_the_trainers_by_tokens_and_by_messages(server, policy, task) -> None:
-    """A server that reads a conversation otherwise would write replies to turns that never were."""
-    own = policy(temperature=0.7)
-    first = task.samples("train")[0].prompt
-    shown = [
-        Observation.from_messages([Message("system", ("Be brief.",)), Message("user", first.content)]),
-        Observation.from_messages([Message("user", (*task.samples("train")[1].prompt.content, "And this?"))]),
-    ]
+def talk(policy, task, turns: int) -> tuple[Observation, Prompt]:
+    """What is to be answered in the last of so many turns; the second shows no image, the others one each."""
+    samples = task.samples("train")
+    shown = [Observation.from_messages([Message("system", ("Be brief.",)), Message("user", samples[0].prompt.content)])]
+    for i in range(1, turns):
+        content = ("Are you sure?",) if i == 1 else (*samples[i].prompt.content, "And this?")
+        shown.append(Observation.from_messages([Message("user", content)]))
     episode = Episode(Sample("c", shown[0]), 0, stream=(1, 0))
-    decision = own.act([episode], [shown[0]])[0]
-    episode.turns.append(Turn(shown[0], decision, Step(shown[1])))
+    for now, then in itertools.pairwise(shown):
+        decision = policy.act([episode], [now])[0]
+        episode.turns.append(Turn(now, decision, Step(then)))
+    return whole_prompt(episode.turns, shown[-1]), policy.prompt(shown[-1], before=episode.turns)
+
+
+@pytest.mark.parametrize("api", ["vlrl", "vllm"])
+def test_conversations_by_token_ids_are_the_trainers(api, server, policy, task) -> None:
+    """A server that reads a conversation otherwise would write replies to turns that never were."""
+    own = policy(temperature=0.7, max_tokens=12)
+    shown, prompt = talk(own, task, 3)
+    assert len(shown.images) == 2 and [node.grid is None for node in prompt.lineage] == [False, True, False]
     drawn = np.random.default_rng(0).random((2, 12), dtype=np.float32)
-    prompt = own.prompt(shown[1], before=episode.turns)
-    asked = GenerationRequest(whole_prompt(episode.turns, shown[1]), prompt, 2, (), drawn)
-    made = answer(server, asked, own).completions
+    made = answer(server, GenerationRequest(shown, prompt, 2, (), drawn), own, api).completions
     decisions = [own.decision(prompt, each.tokens) for each in made]
     for each, (logprobs, _) in zip(made, own.score(decisions), strict=True):
         torch.testing.assert_close(torch.tensor(each.logprobs), logprobs, rtol=0, atol=1e-4)
-    if own.codec.tokens(decision.action) == list(decision.inputs.tokens):  # its text is written in one way
-        chat = answer(server, replace(asked, drawn=None), own, "vllm", 0.0).completions
-        tokens = answer(server, replace(asked, drawn=None), own, "vlrl", 0.0).completions
-        assert [each.tokens for each in chat] == [each.tokens for each in tokens]
+    greedy = GenerationRequest(shown, prompt, 1)
+    begun = answer(server, greedy, own, api, 0.0).completions[0]
+    (rest,) = answer(server, replace(greedy, begun=begun.tokens[:3]), own, api, 0.0).completions
+    assert rest.tokens[: len(begun.tokens) - 3] == begun.tokens[3:]
+
+
+def test_conversations_by_messages_are_those_by_token_ids(server, policy, task) -> None:
+    """A vLLM without routes for token ids would answer to another conversation."""
+    own = policy(temperature=0.7, max_tokens=12)
+    shown, prompt = talk(own, task, 2)
+    if own.codec.encode(shown).ids.tolist() != prompt.ids.tolist():
+        pytest.skip("the reply's text is written in several ways")
+    asked = GenerationRequest(shown, prompt, 2)
+    tokens = answer(server, asked, own, "vlrl", 0.0).completions
+    assert [each.tokens for each in by_messages(server, asked, own).completions] == [each.tokens for each in tokens]
+
+
+def test_text_that_spells_a_token_goes_by_token_ids(server, policy, task) -> None:
+    """By messages vLLM takes it for the token itself: prompts from the web could not be trained on."""
+    own = policy()
+    shown = Observation((*task.samples("train")[0].prompt.content, "<|im_end|>"))
+    asked = GenerationRequest(shown, own.prompt(shown), 1)
+    assert answer(server, asked, own, "vllm", 0.0).completions == answer(server, asked, own, "vlrl", 0.0).completions
+    with pytest.raises(UserError, match="spells the special token"):
+        by_messages(server, asked, own)
 
 
 def test_another_preprocessing_is_noticed(serve, asked) -> None:
     """A server with other image limits would write about pictures that the trainer never saw, unnoticed."""
     server = serve("--max-pixels", 32 * 32)
-    with pytest.raises(UserError, match=r"reads a prompt of \d+ tokens where the trainer's has \d+"):
-        answer(server, asked(0), asked.policy, "vllm")
+    for ask in (by_messages, partial(answer, api="vllm")):
+        with pytest.raises(UserError, match=r"reads a prompt of \d+ tokens where the trainer's has \d+"):
+            ask(server, asked(0), asked.policy)
     with pytest.raises(RefusedError, match="placeholders, but its images need"):
         answer(server, asked(0), asked.policy)
     server.kill()
