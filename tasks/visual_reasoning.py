@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from rewards import parse
@@ -15,7 +15,7 @@ from rewards.text import TEXTS, TextTruth, answer_text
 from tasks import math_equivalence
 from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
 from tasks.data import questions
-from tasks.data.images import BadRowError, open_image
+from tasks.data.images import open_image
 from tasks.data.rows import checked, read
 from tasks.metrics import accuracy_by, parse_failures
 from tasks.rendering import figures, scenes
@@ -147,16 +147,8 @@ class VisualReasoning(Task):
         return f"{text} {OBSERVE if self.observe else THINK}" if self.thinking else text
 
     def truth(self, value: Any) -> TextTruth:
-        """The truth in a file for `vlrl score`: the fields of a Truth, or an answer alone."""
-        try:
-            if not isinstance(value, Mapping):
-                return questions.truth(value)
-            if unknown := set(value) - {each.name for each in fields(TextTruth)}:
-                raise ValueError(f"no field {', '.join(sorted(unknown))}")
-            listed = {key: tuple(value[key]) for key in ("options", "also") if key in value}
-            return questions.truth(**{**value, **listed})
-        except BadRowError as problem:
-            raise ValueError(str(problem)) from None
+        """The truth in a file for `vlrl score`, as `questions.read_truth`."""
+        return questions.read_truth(value)
 
     def score(self, episode: Episode) -> Score:
         """Parts `accuracy` and `format`; an answer outside the tags earns neither."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,23 @@ def truth(answer: Any, options: Sequence[str] = (), kind: str = "", **more: Any)
     if grade(said, made).correct < 1:
         raise BadRowError(f"answer: {answer!r}: not even this would be right where it is judged as {kind}")
     return made
+
+
+def read_truth(value: Any) -> TextTruth:
+    """A truth from JSON: the fields of a TextTruth, or an answer alone.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        if not isinstance(value, Mapping):
+            return truth(value)
+        if unknown := set(value) - {each.name for each in fields(TextTruth)}:
+            raise ValueError(f"no field {', '.join(sorted(unknown))}")
+        listed = {key: tuple(value[key]) for key in ("options", "also") if key in value}
+        return truth(**{**value, **listed})
+    except BadRowError as problem:
+        raise ValueError(str(problem)) from None
 
 
 def _kind(said: str) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -255,3 +256,62 @@ def test_the_command_prints_lines_and_exits_with_2_without_torch(tmp_path):
     assert done.returncode == 2
     assert [set(json.loads(line)) for line in done.stdout.splitlines()][1] == {"row", "error"}
     assert done.stderr.startswith("vlrl: ") and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["visual_search", "dialogue"])
+def test_recorded_conversations_earn_what_they_earned(name, tmp_path):
+    """A recording could not be checked later, or by another version of the reward."""
+    from tests.vlrl.talks import embedded, make_task, play_gold
+    from vlrl.episode_store import recorded_write
+
+    right = play_gold(make_task(name), embedded(), 3)
+    wrong = [replace(e, turns=[*e.turns[:-1], said_no(e.turns[-1])]) for e in right[:2]]
+    wrong[1].turns[0] = replace(wrong[1].turns[0], step=replace(wrong[1].turns[0].step, info={"malformed_calls": 1.0}))
+    for episode in wrong:
+        episode.score = make_task(name).score(episode)
+        episode.reward = make_task(name).reward(episode.score)
+    episodes = [*right, *wrong]
+    recorded_write(tmp_path / "demos", episodes)
+    rows = list(score_file(name, str(tmp_path / "demos")))
+    assert [row["reward"] for row in rows] == pytest.approx([episode.reward for episode in episodes])
+    assert [row["parts"] for row in rows] == [dict(episode.score.parts) for episode in episodes]
+    assert len({row["reward"] for row in rows}) > 1
+    with pytest.raises(UserError, match="has no sample"):
+        list(score_file("jigsaw", str(tmp_path / "demos")))
+
+
+def said_no(turn):
+    return replace(turn, decision=replace(turn.decision, action="<answer>no</answer>"))
+
+
+def test_exported_conversations_are_scored_by_their_messages(tmp_path):
+    """Conversations of other programs could be scored by their last words alone, without the calls before them."""
+    from tests.vlrl.talks import embedded, make_task, play_gold
+    from vlrl.episode_store import recorded_write
+    from vlrl.tools.conversation_export import export_conversations
+
+    for name in ("visual_search", "dialogue"):
+        (episode,) = play_gold(make_task(name), embedded(), 1)
+        recorded_write(tmp_path / name, [episode])
+        export_conversations(tmp_path / name, tmp_path / f"{name}_out", "messages")
+        row = json.loads((tmp_path / f"{name}_out" / "conversations.jsonl").read_text())
+        row = {"messages": row["messages"], "answer": episode.sample.answer.text.answer}
+        file = tmp_path / f"{name}_out" / "rows.jsonl"
+        file.write_text(json.dumps(row) + "\n")
+        (line,) = score_file(name, str(file))
+        assert (line["reward"], line["parts"]) == (episode.reward, dict(episode.score.parts))
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        ([{"role": "user", "content": "Hi"}], "must be the assistant's"),
+        ([{"role": "human", "content": "Hi"}], "role"),
+        ([{"role": "user", "content": [{"type": "audio"}]}], "messages.0.content: must be"),
+        ([{"role": "user", "content": [{"type": "image", "image": "none.png"}]}], "messages.0.content: "),
+    ],
+)
+def test_a_bad_conversation_is_named(score, messages, words):
+    """Of ten thousand rows nobody would find the one."""
+    (line,), error = score("dialogue", {"messages": messages, "answer": "red circle"})
+    assert words in line["error"] and "row 1" in error

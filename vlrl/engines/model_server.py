@@ -628,7 +628,8 @@ class Handler(HttpHandler):
         service = self.server.service
         body = validated(Generate, self._json()).completions()
         wish = requests_read(Completions, body, service.most)
-        return reply(service.name, service.codec, wish, service.writer.write(wish), chat=True)
+        answer = reply(service.name, service.codec, wish, service.writer.write(wish), chat=True)
+        return {name: value for name, value in answer.items() if name != "prompt_token_ids"}  # the client's own
 
     def _weights(self) -> dict[str, Any]:
         """New weights: JSON with a path, or the file itself with its version in `X-Weights-Version`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import inspect
-import itertools
 import json
 import math
 import typing
@@ -157,18 +156,21 @@ def _score_recorded(name: str, folder: str) -> Iterator[dict[str, Any]]:
 
 
 def _find_samples(task: Any, ids: Collection[str]) -> dict[str, Sample]:
-    """Samples by id. Most ids end in their place in the split; where none does, the split is searched."""
+    """Samples by id, of either split: by their place where ids end in it, as those of drawn samples, else by search."""
     found: dict[str, Sample] = {}
     for split in ("train", "test"):
         samples = task.samples(split)
-        places = [int(tail) for each in ids if (tail := each.rpartition("/")[2]).isdecimal()]
-        likely = (samples[place] for place in places if place < len(samples))
-        for sample in itertools.chain(likely, samples):
-            if len(found) == len(ids):
-                return found
-            if sample.id in ids:
-                found[sample.id] = sample
+        likely: Iterable[Sample] = samples
+        if len(samples) and _place(samples[0].id) == 0:
+            places = {place for each in ids if (place := _place(each)) is not None}
+            likely = (samples[place] for place in places if place < len(samples))
+        found |= {sample.id: sample for sample in likely if sample.id in ids}
     return found
+
+
+def _place(name: str) -> int | None:
+    tail = name.rpartition("/")[2]
+    return int(tail) if tail.isdecimal() else None
 
 
 def _scorer(name: str, folder: Path) -> Scorer:

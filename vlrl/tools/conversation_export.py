@@ -45,7 +45,8 @@ class Conversation:
     def show(self, turn: Mapping[str, Any], parts: Parts) -> None:
         """Appends what a turn shows, and the reply to it."""
         shown = iter(parts)
-        for row in turn.get("messages") or [{"role": "user", "parts": len(parts), "tool_calls": []}]:
+        prompt: dict[str, Any] = {"role": "user", "parts": len(parts)}
+        for row in turn.get("messages") or [prompt]:
             content = list(itertools.islice(shown, row["parts"]))
             self._append({"role": row["role"], "content": content}, row.get("tool_calls") or [])
         text, calls = split_reply(turn["action"])
