@@ -20,11 +20,11 @@ from vlrl.evaluate import Evaluation, summarise
 from vlrl.imitation.sft_config import Lesson, WarmstartConfig
 from vlrl.optim import optimizers_build
 from vlrl.policies import tiny
-from vlrl.policies.conversation import whole_prompt
+from vlrl.policies.conversation import continues
 from vlrl.policies.processor import Prompt
 from vlrl.policies.vlm import VLM, Reply
 from vlrl.supervised import SupervisedLearner, evaluate_export
-from vlrl.types import Decision, Frame, Sample, UserError
+from vlrl.types import Decision, Frame, Sample, Turn, UserError
 
 
 @dataclass(frozen=True)
@@ -36,29 +36,38 @@ class Question:
 
 
 class Demonstrations(Sequence[Sample]):
-    """The turns of recorded episodes that succeeded, as samples whose answer is the action's text."""
+    """Recorded episodes that succeeded, as samples: each turn, or all turns of a conversation, whose texts are learned.
+
+    A sample's answer is the turns, oldest first; the later ones continue the first one's conversation.
+    """
 
     def __init__(self, folder: str):
         self._episodes = recorded_read(folder)
-        won = [(i, e) for i, e in enumerate(self._episodes) if e.score.is_correct]
-        self._turns = [(i, turn) for i, episode in won for turn in range(len(episode.turns))]
-        if not self._turns:
+        self._runs = [
+            (number, *run) for number, e in enumerate(self._episodes) if e.score.is_correct for run in runs_of(e.turns)
+        ]
+        if not self._runs:
             raise UserError(f"{folder}: no episode succeeded: record some with --by gold")
 
     def __len__(self) -> int:
-        return len(self._turns)
+        return len(self._runs)
 
     def __getitem__(self, index: int) -> Sample:
-        number, place = self._turns[index]
-        turns = self._episodes[number].turns
-        prompt, action = whole_prompt(turns[:place], turns[place].observation), turns[place].decision.action
-        return Sample(f"{number}/{place}", prompt, action)
+        number, first, end = self._runs[index]
+        turns = self._episodes[number].turns[first:end]
+        return Sample(f"{number}/{first}", turns[0].observation, turns)
 
     def samples(self, split: str) -> Demonstrations:
         return self
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
-        return sample.answer
+        return str(sample.answer[0].decision.action)
+
+
+def runs_of(turns: Sequence[Turn]) -> list[tuple[int, int]]:
+    """Where an episode's conversations begin and end; a turn that continues none is one by itself."""
+    starts = [i for i, turn in enumerate(turns) if not continues(turns[:i], turn.observation)]
+    return list(zip(starts, [*starts[1:], len(turns)], strict=True))
 
 
 class LessonSampler:
@@ -80,6 +89,8 @@ class LessonSampler:
 
 def questions(policy: VLM, task: Any, samples: Sequence[Sample]) -> list[Question]:
     """The samples' gold answers. Samples that begin with one image share it: it is encoded and forwarded once."""
+    if isinstance(task, Demonstrations) and any(len(sample.answer) > 1 for sample in samples):
+        return [question for sample in samples for question in conversation(policy, sample.answer)]
     prompts = [policy.prompt(sample.prompt) for sample in samples]
     head = _until_image_ends(prompts[0])
     made = []
@@ -92,6 +103,15 @@ def questions(policy: VLM, task: Any, samples: Sequence[Sample]) -> list[Questio
         reply = Reply(head, (*given, *answer))
         made.append(Question(Decision(text, nothing, nothing, False, prompt.frames, reply), len(given)))
     return made
+
+
+def conversation(policy: VLM, turns: Sequence[Turn]) -> list[Question]:
+    """A conversation's replies. They are forwarded as one sequence, of which what was shown is not learned."""
+    made: list[Turn] = []
+    for turn in turns:
+        decision = policy.decide(turn.observation, str(turn.decision.action), before=made)
+        made.append(replace(turn, decision=decision))
+    return [Question(turn.decision, 0) for turn in made]
 
 
 def _until_image_ends(prompt: Prompt) -> Prompt:
@@ -209,4 +229,6 @@ def _corpus(tasks: Sequence[Any], each: int = 100) -> Iterator[str]:
     for task in tasks:
         pool = task.samples("train")
         for i in range(min(each, len(pool))):
-            yield f"user\n{pool[i].prompt.text}\nassistant\n"
+            turns = pool[i].answer if isinstance(task, Demonstrations) else ()
+            for shown in [turn.observation for turn in turns] or [pool[i].prompt]:
+                yield f"user\n{shown.text}\nassistant\n"

@@ -24,7 +24,8 @@ class ModelSection(Section):
 
 class Lesson(Section):
     task: Plugin | None = None
-    episodes: str | None = None  # or a folder that `vlrl record` wrote: each turn's action is its gold answer
+    # or a folder that `vlrl record` wrote: actions are gold answers, a conversation's turns are one sequence
+    episodes: str | None = None
     share: Rate = 1.0  # of the questions, relative to the other lessons
     data: DataSection = DataSection()
     block: Count = 1  # consecutive samples that show one image and are asked together

@@ -11,6 +11,8 @@ import torch
 from tests.vlrl.policies.conftest import image
 from vlrl.batch import last_features
 from vlrl.config import Lora, PolicySection
+from vlrl.episode_store import recorded_write
+from vlrl.imitation.sft import Demonstrations, SFTLearner, questions
 from vlrl.metrics import count_overlong
 from vlrl.policies.conversation import find_branches, make_levels
 from vlrl.policies.loading import load
@@ -396,3 +398,30 @@ def test_an_mfu_counts_what_a_turn_adds(make):
     assert 4 * 2 * size * (forwarded - 20) < tower
     whole = sum(policy.effort([each], **options) for each in every)
     assert policy.effort(every, **options) < whole
+
+
+def test_supervised_learning_reads_a_conversation_once(make, tmp_path):
+    """Loss on what the policy wrote alone, as a plain forward pass of each whole conversation has it."""
+    policy = make(temperature=1.0)
+    episodes = play(policy, conversations((1, 2)))
+    for episode in episodes:
+        episode.score = Score({}, 1.0)
+    recorded_write(tmp_path, episodes)
+    recorded = Demonstrations(str(tmp_path))
+    assert [len(sample.answer) for sample in recorded] == [3, 3, 2]
+    batch = [question for sample in recorded for question in questions(policy, recorded, [sample])]
+    branches = find_branches([(q.decision.inputs.prompt, q.decision.inputs.tokens) for q in batch])
+    assert len(branches) == 3
+    learner = SFTLearner.__new__(SFTLearner)  # its loss needs nothing but the policy
+    learner.policy = policy
+    loss = learner.loss(batch)
+    loss.backward()
+    ours = [p.grad.clone() for p in policy.model.parameters() if p.grad is not None]
+    policy.model.zero_grad()
+    plain = -torch.cat([by_hand(policy, question.decision) for question in batch]).mean()
+    plain.backward()
+    torch.testing.assert_close(loss, plain, rtol=0, atol=1e-5)
+    theirs = [p.grad for p in policy.model.parameters() if p.grad is not None]
+    size = max(float(each.norm()) for each in theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5 * size)
