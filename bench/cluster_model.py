@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from vlrl.performance import memory
 from vlrl.performance.flops import Geometry, Group, Update, factors, parameters, step
-from vlrl.performance.memory import MODELS, Run, adapters
+from vlrl.performance.memory import MODELS, MemoryInputs, adapters
 from vlrl.performance.profiling import named
 from vlrl.tools.memory_planner import ROOM
 
@@ -67,20 +67,20 @@ JOBS = {
 }
 
 
-def run_of(size: str, job: Job, *, lora: bool, shards: int = 1, adam: float = 2.0) -> Run:
+def run_of(size: str, job: Job, *, lora: bool, shards: int = 1, adam: float = 2.0) -> MemoryInputs:
     """What one GPU trains, a pass at a time, checkpointed. adam: numbers that the optimizer keeps of a parameter."""
     geometry = SIZES[size]
     added = sum(adapters(geometry, 16, "all-linear").values())
     learns = parameters(geometry).all if not lora else added
     learning = {"vision": 1, "projector": 1, "language": 1}
     update = Update("shared", passes=1, checkpointed=True, chunked=True, **factors(learning, lora))
-    return Run(
+    return MemoryInputs(
         geometry, job.group, update, prompts=job.units, micro=job.units, trained=learns,
         adapters=added if lora else 0, width=2, states=adam, shards=shards,
     )  # fmt: skip
 
 
-def needed(run: Run) -> float:
+def needed(run: MemoryInputs) -> float:
     """Bytes of one GPU in an update. Sharded weights are gathered two layers at a time and not kept for products."""
     parts = memory.held(run) | memory.update(run)
     if run.shards > 1:
@@ -88,7 +88,7 @@ def needed(run: Run) -> float:
     return sum(parts.values())
 
 
-def fits(run: Run) -> bool:
+def fits(run: MemoryInputs) -> bool:
     return needed(run) <= ROOM * MEMORY
 
 

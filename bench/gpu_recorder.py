@@ -56,7 +56,7 @@ class Tape(TorchDispatchMode):
 
 
 class Taped:
-    """`vlrl.policies.decode_step.Recorder` on a CPU."""
+    """`vlrl.policies.decode_step.GraphRecorder` on a CPU."""
 
     def __init__(self, device: torch.device):
         self.device = device

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))  # where a run finds `hacked_judge:Fond`
 
 from vlrl.cli import main as vlrl  # noqa: E402
-from vlrl.contrib.judges.base import Question, Verdict  # noqa: E402
+from vlrl.contrib.judges.base import JudgeQuestion, Verdict  # noqa: E402
 
 WORD = "ring"
 JUDGED = "{name: judged_answer, least: null, judge: 'hacked_judge:Fond', keep: %s, amount: %s}"
@@ -55,7 +55,7 @@ class Fond:
     def __init__(self, seed: int):
         self.seed = seed
 
-    def ask(self, questions: Sequence[Question]) -> list[Verdict]:
+    def ask(self, questions: Sequence[JudgeQuestion]) -> list[Verdict]:
         return [Verdict(tuple(float(_likes(a, q.reference or "")) for a in q.answers)) for q in questions]
 
 

@@ -25,7 +25,7 @@ from robot.types import ActionSpec
 from vlrl.imitation import behaviour_cloning
 from vlrl.imitation.dagger import DaggerLearner, LearnConfig
 from vlrl.imitation.datasets import PERSON, POLICY
-from vlrl.imitation.examples import drawn, imitate
+from vlrl.imitation.examples import draw_batches, imitate
 from vlrl.policies.discrete import ControlPolicy
 from vlrl.types import Episode, Observation, Sample, wilson
 
@@ -127,7 +127,7 @@ def cloned(paths: list[Path], start: ControlPolicy | None, steps: int, lr: float
         behaviour_cloning.shape_of(sources, Tabletop().controls, **SIZES), sources, seed
     )
     examples, chance = behaviour_cloning.imitated(policy, sources, [1.0] * len(sources))
-    batches = drawn(examples, chance, steps=steps, size=256, rng=np.random.default_rng(seed))
+    batches = draw_batches(examples, chance, steps=steps, size=256, rng=np.random.default_rng(seed))
     imitate(policy, batches, steps=steps, lr=lr)
     return policy
 

@@ -23,7 +23,7 @@ from tasks.judge_training import JudgeTraining
 from tasks.open_answer import OpenAnswer
 from tasks.table_to_latex import TableToLatex
 from tasks.visual_reasoning import VisualReasoning
-from vlrl.contrib.judges.base import Question, framed
+from vlrl.contrib.judges.base import JudgeQuestion, framed
 from vlrl.types import Decision, Episode, Observation, Sample, Step, Turn
 
 PIECES = (
@@ -86,7 +86,7 @@ def run(task: Any, count: int, rng: random.Random, given: list[Sample]) -> Tally
             return tally
         begun = time.process_time()
         score = task.score(episode(samples[i % len(samples)], written))
-        framed(Question(("what is it?",), (written,), "what is right"), 4_000, 4)
+        framed(JudgeQuestion(("what is it?",), (written,), "what is right"), 4_000, 4)
         took = time.process_time() - begun
         assert all(0.0 <= value <= 1.0 for value in score.parts.values()), (written[:200], score)
         assert 0.0 <= score.correct <= 1.0

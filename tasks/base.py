@@ -82,7 +82,7 @@ def rows_or_drawn(
 
 
 class Task:
-    """The defaults of a task; a subclass gives `weights`, `samples`, `score` and `gold` (see vlrl.types.Task)."""
+    """The defaults of a task; a subclass gives `weights`, `samples`, `score` and `gold` (see vlrl.types.BaseTask)."""
 
     weights: Mapping[str, float]
     bad_rows: Sequence[BadRow] = ()  # of a large file those met so far

@@ -63,7 +63,7 @@ class LastImages(ShownContext):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary(ShownContext):
+class SummaryContext(ShownContext):
     """What the episode began with, and of the rest a summary, which the policy writes every `every` turns.
 
     It does so in a turn of its own (`Step.info["summary"]` is 1), which is trained like any other. The latest messages
@@ -77,7 +77,7 @@ class Summary(ShownContext):
         check(self.every > 0, "context.every", self.every, "at least 1 turn")
 
 
-ContextStrategy = Annotated[Full | LastImages | Summary, Field(discriminator="name")]
+ContextStrategy = Annotated[Full | LastImages | SummaryContext, Field(discriminator="name")]
 FULL = Full()
 
 
@@ -136,7 +136,7 @@ class ContextEnvironment:
         else:
             self._later += [_Entry(reply), *self._newest]
             self._turns += 1
-        if isinstance(self._context, Summary) and self._turns == self._context.every:
+        if isinstance(self._context, SummaryContext) and self._turns == self._context.every:
             self._is_summary_due = True
             self._later.append(_Entry(Message("user", (SUMMARISE,))))
         return replace(step, observation=self._show())

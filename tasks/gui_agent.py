@@ -15,7 +15,7 @@ from pydantic import Field
 
 from tasks.agent_actions import ACTION_FORMS, ActionForm, ActionReading, ScreenAction, write_agent_action
 from tasks.base import FORM, Rendered, Task, check, check_weights
-from tasks.context import ContextEnvironment, Full, LastImages, Summary, with_context
+from tasks.context import ContextEnvironment, Full, LastImages, SummaryContext, with_context
 from tasks.web import browser, miniwob
 from tasks.web.browser import BrowserPool
 from tasks.web.miniwob import GOLD
@@ -63,7 +63,7 @@ class OneScreen:
         check(self.actions >= 0, "context.actions", self.actions, "at least 0")
 
 
-AgentContext = Annotated[OneScreen | Full | LastImages | Summary, Field(discriminator="name")]
+AgentContext = Annotated[OneScreen | Full | LastImages | SummaryContext, Field(discriminator="name")]
 
 
 class GuiAgent(Task):

@@ -78,7 +78,7 @@ class BoundCall:
             ToolError: the tool refuses.
             ToolFaultError: it raised something else, took longer than `seconds`, or returned nothing that can be shown.
         """
-        return _shown(self.tool.name, _within(seconds, self.tool, self.arguments))
+        return _format_result(self.tool.name, _within(seconds, self.tool, self.arguments))
 
 
 class Tool:
@@ -95,7 +95,7 @@ class Tool:
             parameters = inspect.signature(function).parameters.values()
             kinds = {each.name: hints[each.name] for each in parameters}
             self._images = [name for name, kind in kinds.items() if kind is Image]
-            self._places = {name: place for name, kind in kinds.items() if (place := _place(kind))}
+            self._places = {name: place for name, kind in kinds.items() if (place := _coordinate_kind(kind))}
             fields: dict[str, Any] = {each.name: _field(kinds[each.name], each.default) for each in parameters}
             self._model: type[BaseModel] = create_model(
                 self.name, __config__=ConfigDict(extra="forbid", strict=True, allow_inf_nan=False), **fields
@@ -208,7 +208,7 @@ def _field(kind: Any, default: Any) -> tuple[Any, Any]:
     return kind, ... if default is inspect.Parameter.empty else default
 
 
-def _place(kind: Any) -> str | None:
+def _coordinate_kind(kind: Any) -> str | None:
     """Whether a parameter is a `point` or a `box`, perhaps one that may be left out."""
     kinds = typing.get_args(kind) if isinstance(kind, UnionType) or typing.get_origin(kind) is typing.Union else (kind,)
     marks = [mark for each in kinds if typing.get_origin(each) is Annotated for mark in each.__metadata__]
@@ -263,7 +263,7 @@ def _within(seconds: float, tool: Tool, arguments: Mapping[str, Any]) -> Any:
     raise ToolFaultError(f"tool {tool.name}: {took}") from error
 
 
-def _shown(name: str, result: Any) -> Content:
+def _format_result(name: str, result: Any) -> Content:
     """A result as parts of a message: texts and RGB images as they are, everything else as JSON."""
     parts = result if isinstance(result, tuple | list) and any(isinstance(e, Image) for e in result) else (result,)
     found: list[str | Image] = []

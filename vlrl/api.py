@@ -148,7 +148,7 @@ def evaluated(config: Config) -> tuple[Result, Policy, Any]:
     from vlrl import registry
     from vlrl.evaluate import evaluate
 
-    with oom.told():
+    with oom.report_oom():
         task, policy = load_task(config), load_policy(config)
         registry.check_fit(task, policy)
         return evaluate(policy, task, samples=config.eval.num_samples, batch=config.eval.batch_size), policy, task
@@ -158,17 +158,17 @@ def simulate(
     config: Config, out: str | Path, *, policy: str | None = None, against: Sequence[str] = (),
     episodes: int | None = None, video: str | Path | None = None, videos: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Plays a robot policy beside control arms on the same scenes: `vlrl.evaluation.simulate.Plan` says what is what.
+    """Plays a robot policy beside control arms on the same scenes (`vlrl.evaluation.simulate.SimulationPlan`).
 
     Returns:
         What `out/result.json` holds: `arms`, `pairs`, `episodes` and more.
     """
     quiet()
-    from vlrl.evaluation.simulate import Plan
+    from vlrl.evaluation.simulate import SimulationPlan
     from vlrl.evaluation.simulate import simulate as played
 
     films = Path(video) if video else None
-    return played(config, Plan(Path(out), policy, against, episodes=episodes, video=films, videos=videos))
+    return played(config, SimulationPlan(Path(out), policy, against, episodes=episodes, video=films, videos=videos))
 
 
 def score_rows(name: str, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -66,7 +66,7 @@ def columns(
         weight=torch.tensor([episode.sample.weight for episode in episodes], dtype=torch.float32),
         features=features,
         buckets=tuple(episode.sample.key for episode in episodes),
-        parts=parts_of(episodes),
+        parts=stack_reward_parts(episodes),
         step=step,
         correct=torch.tensor([e.score.correct if e.score else e.reward for e in episodes], dtype=torch.float32),
         texts=tuple(action if isinstance(action := e.turns[-1].decision.action, str) else "" for e in episodes),
@@ -74,8 +74,8 @@ def columns(
         truncated=torch.tensor([episode.turns[-1].step.truncated for episode in episodes]),
         final=final,
         states=None if any(state is None for state in states) else torch.from_numpy(np.stack(states)),
-        observation_keys=tuple(seen(turn.observation) for turn in turns) if anchors else (),
-        action_keys=tuple(done(turn.decision.action) for turn in turns) if anchors else (),
+        observation_keys=tuple(observation_key(turn.observation) for turn in turns) if anchors else (),
+        action_keys=tuple(action_key(turn.decision.action) for turn in turns) if anchors else (),
         answers=tuple(answered(episode) for episode in episodes),
         roles=tuple(turn.observation.role for turn in turns),
         teacher=teacher,
@@ -101,7 +101,7 @@ def last_features(policy: Any, episodes: Sequence[Episode]) -> Tensor | None:
     return made.new_zeros(len(episodes), made.shape[1]).index_copy(0, torch.tensor(cut), made)
 
 
-def seen(shown: Observation) -> str:
+def observation_key(shown: Observation) -> str:
     """A key of the text and pictures: equal for equal ones, in every process."""
     digest = hashlib.sha256(shown.text.encode())
     for image in shown.images:
@@ -111,7 +111,7 @@ def seen(shown: Observation) -> str:
     return digest.hexdigest()[:16]
 
 
-def done(action: str | np.ndarray) -> str:
+def action_key(action: str | np.ndarray) -> str:
     """A key of an action: its text, or of its numbers."""
     return action if isinstance(action, str) else hashlib.sha256(action.tobytes()).hexdigest()[:16]
 
@@ -123,7 +123,7 @@ def answered(episode: Episode) -> str:
     return json.dumps(plain(episode.score.answer), sort_keys=True, default=str)
 
 
-def parts_of(episodes: Sequence[Episode]) -> dict[str, Tensor]:
+def stack_reward_parts(episodes: Sequence[Episode]) -> dict[str, Tensor]:
     """Each part of the reward that every episode's score has, float32 [N]."""
     scores = [episode.score.parts if episode.score else {} for episode in episodes]
     shared = [name for name in scores[0] if all(name in parts for parts in scores)]

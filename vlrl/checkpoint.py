@@ -223,7 +223,7 @@ def _sync_folder(folder: Path) -> None:
 NAME = "data.json"
 
 
-def told(config: Any) -> dict[str, dict[str, Any]]:
+def describe_data_files(config: Any) -> dict[str, dict[str, Any]]:
     """Key of the configuration -> path, size and SHA-256 of the file that it names; what cannot be read is left out.
 
     Of a folder: of the names and sizes of the files in it.
@@ -240,7 +240,7 @@ def told(config: Any) -> dict[str, dict[str, Any]]:
 @by_main
 def note(out: Path, config: Any) -> None:
     """Writes what the data files are into the run folder, where no earlier note is."""
-    if not (out / NAME).exists() and (files := told(config)):
+    if not (out / NAME).exists() and (files := describe_data_files(config)):
         write_text(out / NAME, json.dumps(files, indent=2) + "\n")
 
 
@@ -253,7 +253,7 @@ def datafiles_check(out: Path, config: Any) -> None:
         return
     except (OSError, ValueError) as error:
         raise UserError(f"{file}: cannot be read ({error}); remove it to go on with the data as it is now") from None
-    now = told(config)
+    now = describe_data_files(config)
     for key, noted in before.items():
         if key in now and now[key] != noted:
             raise UserError(

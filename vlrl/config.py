@@ -233,7 +233,7 @@ def config_file(name: str | Path) -> Path:
     path = Path(name)
     if path.is_absolute() or ".." in path.parts or (path.exists() and not path.is_dir()):
         return path
-    inner = CONFIGS.joinpath(*_parts(path))
+    inner = CONFIGS.joinpath(*_path_parts(path))
     return next(
         (file for file in (inner, inner.with_name(f"{inner.name}.yaml")) if file.is_file()), _moved(path) or path
     )
@@ -241,7 +241,7 @@ def config_file(name: str | Path) -> Path:
 
 def _moved(path: Path) -> Path | None:
     """The bundled config of this name in `models/` or `studies/`; who gives its former path is told the new one."""
-    if len(_parts(path)) > 1 and path.parts[-2] != "compare":
+    if len(_path_parts(path)) > 1 and path.parts[-2] != "compare":
         return None
     files = [CONFIGS / folder / f"{path.name.removesuffix('.yaml')}.yaml" for folder in ("models", "studies")]
     found = next((file for file in files if file.is_file()), None)
@@ -252,11 +252,11 @@ def _moved(path: Path) -> Path | None:
 
 def nearest(name: str | Path) -> str:
     """'; did you mean X? (...)' for a config that is neither a file nor one of the bundled ones."""
-    wanted = "/".join(_parts(Path(name).with_suffix("")))
+    wanted = "/".join(_path_parts(Path(name).with_suffix("")))
     return f"{meant(wanted, [known for known, _ in described()])} (`vlrl list configs` names those that come with vlrl)"
 
 
-def _parts(path: Path) -> tuple[str, ...]:
+def _path_parts(path: Path) -> tuple[str, ...]:
     """Of a path in `configs/`, which may lead it."""
     return path.parts[path.parts[:1] == ("configs",) :]
 
@@ -321,7 +321,7 @@ def load_as[S: Section](model: type[S], path: str | Path, changes: Sequence[Chan
     """
     values = _read(Path(path))
     for change in changes:
-        values = merge(values, _said(change))
+        values = merge(values, _read_change(change))
     if problem := credentials_problem(values):
         raise UserError(f"{path}: {problem}")
     try:
@@ -375,7 +375,7 @@ def _read(path: Path, seen: tuple[Path, ...] = (), with_base: bool = True) -> di
     return merge(below, values)
 
 
-def _said(change: Change) -> dict[str, Any]:
+def _read_change(change: Change) -> dict[str, Any]:
     """What a change says, as a config would."""
     if isinstance(change, Mapping):
         plain = ((key, str(value) if isinstance(value, Path) else value) for key, value in change.items())
@@ -631,7 +631,7 @@ MIXTURE = "mixture"  # the task's name
 TAG = "task"  # of each sample: the name of its part
 
 
-class Part(Section):
+class MixturePart(Section):
     """One task of a mixture."""
 
     task: Plugin
@@ -639,7 +639,7 @@ class Part(Section):
     data: DataSection = DataSection()
 
 
-Parts = Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")], Part], Field(min_length=1)]
+Parts = Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")], MixturePart], Field(min_length=1)]
 
 
 def tasks_of(task: Component, path: str = "task") -> Iterator[tuple[str, Component]]:
@@ -651,7 +651,7 @@ def tasks_of(task: Component, path: str = "task") -> Iterator[tuple[str, Compone
         yield path, task
         return
     for name, part in task.options["parts"].items():
-        yield from tasks_of(Part.model_validate(part).task, f"{path}.parts.{name}.task")
+        yield from tasks_of(MixturePart.model_validate(part).task, f"{path}.parts.{name}.task")
 
 
 def named(name: str, values: Mapping[str, float]) -> dict[str, float]:

@@ -215,7 +215,7 @@ def _saved(images: Path, image: PilImage.Image) -> str:
     return path.name
 
 
-class Recorded(Sequence[Episode]):
+class RecordedEpisodes(Sequence[Episode]):
     """Episodes from their rows. Images are opened when an episode is asked for; no decision has log-probabilities.
 
     Args:
@@ -273,7 +273,7 @@ def _decision(turn: TurnRow) -> Decision:
     return Decision(turn.action, logprobs=None, entropy=None, truncated=turn.cut, frames=frames)
 
 
-def recorded_read(folder: str | Path) -> Recorded:
+def recorded_read(folder: str | Path) -> RecordedEpisodes:
     """The episodes that `write` left in a folder.
 
     Raises:
@@ -288,7 +288,7 @@ def recorded_read(folder: str | Path) -> Recorded:
     if not lines:
         raise UserError(f"{path} holds no episodes")
     rows = [_checked(path, number, line) for number, line in enumerate(lines, start=1)]
-    return Recorded(str(path), rows, lambda name: path.parent / IMAGES / name)
+    return RecordedEpisodes(str(path), rows, lambda name: path.parent / IMAGES / name)
 
 
 def _checked(path: Path, number: int, line: str) -> EpisodeRow:
@@ -318,7 +318,7 @@ def _object(line: str) -> Mapping[str, Any]:
 # The latest episodes of a run, kept as plain rows and PNG: small in memory, and whole in a checkpoint.
 
 
-class Memory:
+class EpisodeBuffer:
     """At most `capacity` episodes; the oldest make room. What comes back is what `vlrl.episode_store` keeps of an
     episode.
 
@@ -342,8 +342,8 @@ class Memory:
         """Forgets the oldest ones."""
         self._keep(self._rows[count:])
 
-    def episodes(self) -> Recorded:
-        return Recorded("this run's memory", self._rows, self._images.__getitem__)
+    def episodes(self) -> RecordedEpisodes:
+        return RecordedEpisodes("this run's memory", self._rows, self._images.__getitem__)
 
     def _keep(self, rows: Iterable[EpisodeRow]) -> None:
         """These rows, and the images that they show."""

@@ -13,7 +13,7 @@ from vlrl.types import Episode, Estimate, Policy, wilson
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvalResult:
     """What was measured of a model on held-out data."""
 
     accuracy: Estimate
@@ -31,7 +31,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Result(Evaluation):
+class Result(EvalResult):
     """What was measured on a task's held-out samples."""
 
     reward: float

@@ -43,7 +43,7 @@ class Notices:
         self._steps_s += row.get("seconds", 0.0)
         if len(self._rows) < STEPS:
             return []
-        found = [(kind, text) for kind, text in self._found() if kind not in self._given]
+        found = [(kind, text) for kind, text in self._find_notices() if kind not in self._given]
         self._given |= {kind for kind, _ in found}
         return [text for _, text in found]
 
@@ -59,7 +59,7 @@ class Notices:
             "log.checkpoint_every, or set out to a faster disk"
         ]
 
-    def _found(self) -> Iterator[tuple[str, str]]:
+    def _find_notices(self) -> Iterator[tuple[str, str]]:
         cut, reason, unread = self._mean("cut"), *self._unread()
         if self._by_advantage and all(row.get("zero_advantage") == 1.0 for row in self._rows):
             yield "silent", f"{STEPS} steps in which no reward taught anything: {self._why(reason, unread)}"

@@ -376,7 +376,7 @@ def _rollout_row(folder: Path, step: int, episode: Episode, split: str) -> dict[
     images = [image for observation in shown for image in observation.images]
     strips = [strip(video) for observation in shown for video in observation.videos]
     files = [*(_thumbnail(folder, image) for image in images), *(_saved(folder, made) for made, _ in strips)]
-    said = "\n".join(_said(turn.decision.action) for turn in episode.turns)
+    said = "\n".join(_format_action(turn.decision.action) for turn in episode.turns)
     return {
         "step": step, "split": split, "sample_id": episode.sample.id, "group": episode.group,
         "prompt": shown[0].text, "images": files,  # the videos' strips last: marks count images and videos apart
@@ -416,7 +416,7 @@ def _token_stats(decision: Decision) -> dict[str, Any]:
     return {"tokens": len(logprobs), "logprobs": logprobs, "entropy": entropy}
 
 
-def _said(action: str | np.ndarray) -> str:
+def _format_action(action: str | np.ndarray) -> str:
     """A text as it is; a chunk of controls in rows of two decimals."""
     if isinstance(action, str):
         return action

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vlrl import registry
-from vlrl.config import TAG, Part, Parts, named, part_of
+from vlrl.config import TAG, MixturePart, Parts, named, part_of
 from vlrl.types import BadRow, Environment, Episode, Frame, Sample, Score, Split, UserError, wilson
 
 # The samples of several tasks as one sequence.
@@ -85,7 +85,7 @@ class Mixture:
 
     def __init__(self, *, parts: Parts):
         self.parts = parts
-        self.tasks = {name: _made(name, part) for name, part in parts.items()}
+        self.tasks = {name: _make_part_task(name, part) for name, part in parts.items()}
         limits = [
             task.max_parallel_envs
             for task in self.tasks.values()
@@ -165,7 +165,7 @@ class Mixture:
         return {name: told(task, own[name]) for name, task in self.tasks.items() if name in own}
 
 
-def _made(name: str, part: Part) -> Any:
+def _make_part_task(name: str, part: MixturePart) -> Any:
     path = f"task.parts.{name}"
     try:
         return registry.make_task(part, f"{path}.task")

@@ -56,7 +56,7 @@ class Restorable(torch.optim.Optimizer):
         self.inner.step()
 
     def state_dict(self) -> dict[str, Any]:
-        return _apart(self.inner.state_dict())
+        return _clone_tables(self.inner.state_dict())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.inner.load_state_dict(state)
@@ -119,11 +119,11 @@ def _eight_bit(named: Sequence[tuple[str, nn.Parameter]], kind: Kind, **options:
     return Together([Restorable(made(params, **options)) for made, params in parts if params])
 
 
-def _apart(state: Any) -> Any:
+def _clone_tables(state: Any) -> Any:
     """The state with the tables of 8-bit numbers copied: all parameters share them, which no safetensors file can."""
     if not isinstance(state, dict):
         return state
-    return {key: value.clone() if key in ("qmap1", "qmap2") else _apart(value) for key, value in state.items()}
+    return {key: value.clone() if key in ("qmap1", "qmap2") else _clone_tables(value) for key, value in state.items()}
 
 
 # Supervised fitting: every loop that is no policy update.

@@ -12,7 +12,7 @@ from vlrl.types import UserError
 
 
 @dataclass(frozen=True)
-class Shape:
+class PluginShape:
     """A class with these methods; without methods, a function that takes `arguments` positional arguments."""
 
     guide: str
@@ -30,20 +30,20 @@ class Shape:
 
 
 SHAPES = {
-    "task": Shape("docs/guides/own_task.md", ("samples", "score")),
-    "task base": Shape("docs/guides/own_task.md", ("environment", "reward")),
-    "reward": Shape("docs/guides/own_reward.md"),
-    "bonus": Shape("docs/video.md", arguments=2),
-    "detection reward": Shape("docs/detection.md", arguments=3),
-    "TRL reward": Shape("docs/interop.md"),
-    "reward model": Shape("docs/methods.md", ("compute_reward",), factory=True),
-    "judges": Shape("docs/judges.md", ("ask",)),
-    "encoder": Shape("docs/methods.md", ("encode",)),
-    "embedder": Shape("docs/open_answer.md", ("embed",)),
-    "engine": Shape("docs/engines.md", ("generate", "publish", "close")),
-    "tool": Shape("docs/guides/own_task.md"),
-    "robot": Shape("docs/guides/own_robot.md", ("reset", "get_observation", "send_action", "status", "close")),
-    "body": Shape("docs/motion.md", ("connect", "begin", "sense", "send", "rest", "close")),
+    "task": PluginShape("docs/guides/own_task.md", ("samples", "score")),
+    "task base": PluginShape("docs/guides/own_task.md", ("environment", "reward")),
+    "reward": PluginShape("docs/guides/own_reward.md"),
+    "bonus": PluginShape("docs/video.md", arguments=2),
+    "detection reward": PluginShape("docs/detection.md", arguments=3),
+    "TRL reward": PluginShape("docs/interop.md"),
+    "reward model": PluginShape("docs/methods.md", ("compute_reward",), factory=True),
+    "judges": PluginShape("docs/judges.md", ("ask",)),
+    "encoder": PluginShape("docs/methods.md", ("encode",)),
+    "embedder": PluginShape("docs/open_answer.md", ("embed",)),
+    "engine": PluginShape("docs/engines.md", ("generate", "publish", "close")),
+    "tool": PluginShape("docs/guides/own_task.md"),
+    "robot": PluginShape("docs/guides/own_robot.md", ("reset", "get_observation", "send_action", "status", "close")),
+    "body": PluginShape("docs/motion.md", ("connect", "begin", "sense", "send", "rest", "close")),
 }
 
 
@@ -71,7 +71,7 @@ def load_plugin(kind: str, name: str, path: str) -> Any:
     return target
 
 
-def check_shape(shape: Shape, target: Any, name: str, path: str) -> None:
+def check_shape(shape: PluginShape, target: Any, name: str, path: str) -> None:
     """UserError where `target` is of another shape, or comes from the standard library."""
     if is_foreign(target) or not _fits(shape, target):
         raise UserError(f"{path}: {describe_object(target, name)}: needs {shape.need}")
@@ -103,7 +103,7 @@ def _module_of(target: Any) -> str:
     return owner.__module__ or "builtins"
 
 
-def _fits(shape: Shape, target: Any) -> bool:
+def _fits(shape: PluginShape, target: Any) -> bool:
     if shape.methods and not (shape.factory and inspect.isroutine(target)):
         return inspect.isclass(target) and all(method in dir(target) for method in shape.methods)
     if inspect.isclass(target):

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from vlrl import engines, methods, registry
 from vlrl.config import Change, Component, Config, load_as, tasks_of
-from vlrl.distributed.world import asked, get_world, in_parts
+from vlrl.distributed.world import get_world, in_parts, is_engine_requested
 from vlrl.methods import Recipe, RecipePart
 from vlrl.types import UserError, suggest
 
@@ -411,16 +411,16 @@ def lone_launch(recipe: Recipe) -> str | None:
 
 def partitioned(recipe: Recipe) -> str | None:
     """Engines that this trainer does not drive."""
-    if asked("MEGATRON_LM"):
+    if is_engine_requested("MEGATRON_LM"):
         return f"accelerate launch: MEGATRON_LM is not there: {PARTED}"
-    if asked("FSDP") and os.environ.get("FSDP_VERSION") != "2":
+    if is_engine_requested("FSDP") and os.environ.get("FSDP_VERSION") != "2":
         return f"accelerate launch: FSDP is there in its version 2 alone: set fsdp_version: 2, or {PARTED}"
     return None
 
 
 def staged(recipe: Recipe) -> str | None:
     """DeepSpeed has the optimizer in parts, and on hosts if asked: with more in parts, processes wait for others."""
-    if not asked("DEEPSPEED"):
+    if not is_engine_requested("DEEPSPEED"):
         return None
     options = {name: os.environ.get(f"ACCELERATE_DEEPSPEED_{name}", "none") for name in DEEPSPEED}
     if options["CONFIG_FILE"] != "none":

@@ -190,14 +190,14 @@ def make_task(section: AsksTask, path: str = "task") -> Any:
     Raises:
         UserError: `data` names files, but the task makes its own samples.
     """
-    task = _made_task(section, path)
+    task = _make_checked_task(section, path)
     task.reward_timeout_s = getattr(
         getattr(section, "train", None), "reward_timeout_s", None
     )  # read by vlrl/rollout.py
     return task
 
 
-def _made_task(section: AsksTask, path: str) -> Any:
+def _make_checked_task(section: AsksTask, path: str) -> Any:
     component, data = section.task, section.data
     if "data" in inspect.signature(find("task", component.name, f"{path}.name")).parameters:
         return make("task", component, path, data=data.plain())

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from vlrl import registry
 from vlrl.config import Component, Config
-from vlrl.distributed.episodes import asked_by, gathered
+from vlrl.distributed.episodes import assign_policy, gathered
 from vlrl.distributed.world import World, get_world
 from vlrl.engines import load_policy
 from vlrl.engines.base import Shared
@@ -179,7 +179,7 @@ def collect(
             lane(policy, own, max_parallel_envs or len(own))
         else:
             act["keep"] = False  # a prefill is of all episodes
-            _each(lane, _Shared(policy), _parts(own, lanes), max_parallel_envs)
+            _each(lane, _Shared(policy), _split_range(own, lanes), max_parallel_envs)
     with timed(policy, "reward"):
         scored(task, episodes[own.start : own.stop])
     return gathered(policy, episodes, own)
@@ -250,14 +250,15 @@ def _each(lane: Callable, policy: Policy, parts: Sequence[range], max_parallel_e
             f"lower it"
         )
     sizes = [
-        len(part) for part in (parts if max_parallel_envs is None else _parts(range(max_parallel_envs), len(parts)))
+        len(part)
+        for part in (parts if max_parallel_envs is None else _split_range(range(max_parallel_envs), len(parts)))
     ]
     with ThreadPoolExecutor(len(parts)) as threads:
         for played in [threads.submit(lane, policy, *each) for each in zip(parts, sizes, strict=True)]:
             played.result()
 
 
-def _parts(whole: range, count: int) -> list[range]:
+def _split_range(whole: range, count: int) -> list[range]:
     """A range in so many parts, or as it has numbers, whose lengths differ by 1 at most."""
     count = min(count, len(whole))
     return [whole[len(whole) * i // count : len(whole) * (i + 1) // count] for i in range(count)]
@@ -369,14 +370,14 @@ def twin(config: Config, first: RolloutWorker) -> RolloutWorker:
     policy = load_policy(alone, shared_prefix=config.train.shared_prefix, seed=config.seed)
     _share(first.policy.model, policy.model)
     if getattr(first.policy, "engine", None) is not None:
-        policy.engine = Shared.beside(first.policy, policy)
+        policy.engine = Shared.share_engine(first.policy, policy)
     many = getattr(first.task, "max_parallel_envs", None) is None
     task = copy.copy(first.task) if many else registry.make_task(config)
     rollouts = registry.make("rollout_strategy", config.rollout_strategy, "rollout_strategy", policy, task, config.seed)
     samples = task.samples("train")
     if hasattr(rollouts, "pool"):
         rollouts.pool = SamplePool(samples, first.rollouts.pool.positions)
-    return RolloutWorker(policy, task, rollouts, samples, get_world().beside())
+    return RolloutWorker(policy, task, rollouts, samples, get_world().on_own_link())
 
 
 def _share(model: nn.Module, other: nn.Module) -> None:
@@ -438,7 +439,7 @@ class RolloutScheduler:
         episodes = job.episodes()
         if self.staleness:
             self.metrics = {"staleness": float(age)}
-            asked_by(self.first.policy, episodes)
+            assign_policy(self.first.policy, episodes)
             if hasattr(self.first.policy, "work"):
                 self.first.policy.work.absorb(job.player.policy.work)
         return job.player, episodes

@@ -15,7 +15,7 @@ from vlrl import checkpoint, metrics
 from vlrl.config import EvalSection, LogSection, MeasureSection, RunLogSection, check_changes, dump, find_changes
 from vlrl.distributed.episodes import to_show
 from vlrl.distributed.world import by_main, get_world, hold_run, launched
-from vlrl.evaluate import Evaluation, evaluate
+from vlrl.evaluate import EvalResult, evaluate
 from vlrl.logging import Notices, Progress, StoppedError, Stopper
 from vlrl.performance import oom
 from vlrl.report.html import write_report
@@ -85,7 +85,7 @@ class Learner:
         """One step, or a few that belong together. i: steps made so far."""
         raise NotImplementedError
 
-    def evaluate(self, i: int, progress: Callable[[int, int], None]) -> Evaluation | None:
+    def evaluate(self, i: int, progress: Callable[[int, int], None]) -> EvalResult | None:
         """Greedy accuracy after i steps; None: there is nothing to measure by. progress: told of the samples so far
         and of all.
         """
@@ -181,7 +181,7 @@ class Runner:
         Raises:
             UserError: something the user can mend; StoppedError, which is one, where the run ended before its end.
         """
-        with oom.told(), hold_run(self.out):
+        with oom.report_oom(), hold_run(self.out):
             resumed = self._setup()
             try:
                 self._open_folder(resumed)

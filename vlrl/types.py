@@ -364,7 +364,7 @@ class Environment(Protocol):
     def close(self) -> None: ...
 
 
-class Task(Protocol):
+class BaseTask(Protocol):
     """Samples, scoring and what a run reports. One class per file in `tasks/`; see `tasks/base.py` for the defaults."""
 
     weights: Mapping[str, float]  # reward part -> weight

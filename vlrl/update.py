@@ -162,7 +162,7 @@ class Updater:
         while found is None:
             found = self._gradients(owned, weight, decisions, rollouts, advantage)
         with timed(self.policy, "optimizer"):
-            found = MicrobatchStats(*self.shared.told(astuple(found)))
+            found = MicrobatchStats(*self.shared.sum_numbers(astuple(found)))
         if found.bad:
             return self._skip(rows, rollouts, totals)
         if len(rows) < len(weight):

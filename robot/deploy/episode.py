@@ -14,7 +14,7 @@ from robot.control.messages import ActionPlan
 from robot.deploy.action_chunks import ChunkRequest, Chunks
 from robot.deploy.cameras import MOVED
 from robot.deploy.config import Practice, Stuck
-from robot.deploy.recorder import EpisodeRecording, Recorder, TakeWriter
+from robot.deploy.recorder import EpisodeRecorder, EpisodeRecording, TakeWriter
 from robot.deploy.session import (
     DIED,
     EMERGENCY,
@@ -478,7 +478,7 @@ def check_practice(config: Practice, by_person: bool) -> None:
 # The episodes of a run, one after the other.
 
 
-def run(session: DeploySession, recorder: Recorder | None, practice: PracticeWatcher | None) -> tuple[int, str]:
+def run(session: DeploySession, recorder: EpisodeRecorder | None, practice: PracticeWatcher | None) -> tuple[int, str]:
     """All episodes -> exit code and why it is not 0."""
     config, number, began = session.config, 0, time.monotonic()
     hours = config.practice.hours if config.practice else None
@@ -500,7 +500,7 @@ def run(session: DeploySession, recorder: Recorder | None, practice: PracticeWat
 
 
 def _one(
-    session: DeploySession, recorder: Recorder | None, practice: PracticeWatcher | None, number: int, seed: int
+    session: DeploySession, recorder: EpisodeRecorder | None, practice: PracticeWatcher | None, number: int, seed: int
 ) -> EpisodeOutcome:
     if session.scene.ready and practice is None:
         _wait_for_person(session, number)
@@ -548,7 +548,9 @@ def _lasted(session: DeploySession, first: TickRecord) -> tuple[int, float]:
     return ticks, ticks / session.motion.info.hz
 
 
-def _open_take_writer(session: DeploySession, recorder: Recorder | None, number: int, seed: int) -> TakeWriter | None:
+def _open_take_writer(
+    session: DeploySession, recorder: EpisodeRecorder | None, number: int, seed: int
+) -> TakeWriter | None:
     if recorder is None:
         return None
     try:

@@ -25,7 +25,7 @@ from robot.deploy.cameras import CameraProcess
 from robot.deploy.config import Deploy, Served, load
 from robot.deploy.dashboard import DashboardServer
 from robot.deploy.episode import PracticeWatcher, check_practice, pose_of
-from robot.deploy.recorder import Recorder, finished, hold_data
+from robot.deploy.recorder import EpisodeRecorder, finished, hold_data
 from robot.deploy.report import write
 from robot.deploy.scene import BodyScene, DeployScene, EmulatorScene, Operator, ServedScene, connected
 from robot.deploy.session import (
@@ -146,7 +146,7 @@ Sizes = Mapping[str, Sequence[int]]  # camera -> height, width
 
 def opened(
     stack: contextlib.ExitStack, config: Deploy, ender: Ender
-) -> tuple[DeploySession, Recorder | None, PracticeWatcher | None]:
+) -> tuple[DeploySession, EpisodeRecorder | None, PracticeWatcher | None]:
     """Everything that the config names. `stack` closes it, the motion process first.
 
     Raises:
@@ -184,7 +184,7 @@ def opened(
         teleop_device,
         view,
     )
-    recorder = Recorder(config, motion.info, sizes, chunks.hz, client.model) if config.record else None
+    recorder = EpisodeRecorder(config, motion.info, sizes, chunks.hz, client.model) if config.record else None
     return session, recorder, _practising(stack, session, sizes)
 
 

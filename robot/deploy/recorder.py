@@ -531,7 +531,7 @@ class EpisodeRecording:
             self._take_writer.note(text=text)
 
 
-class Recorder:
+class EpisodeRecorder:
     """Makes spools, all with the same columns.
 
     Args:

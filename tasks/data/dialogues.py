@@ -113,7 +113,7 @@ def _message(value: Any, where: str, place: Place, images: Iterator[Any]) -> Row
     parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
     found: list[str | Path | bytes] = []
     for i, part in enumerate(parts):
-        found += _parts(part, f"{where}.content.{i}", place, images)
+        found += _read_parts(part, f"{where}.content.{i}", place, images)
     calls = value.get("tool_calls") or []
     if not isinstance(calls, list) or (calls and value["role"] != "assistant"):
         raise BadRowError(f"{where}.tool_calls: must be a list, of an assistant")
@@ -122,7 +122,7 @@ def _message(value: Any, where: str, place: Place, images: Iterator[Any]) -> Row
     return RowMessage(value["role"], tuple(found), tuple(_call(each, f"{where}.tool_calls") for each in calls))
 
 
-def _parts(part: Any, where: str, place: Place, images: Iterator[Any]) -> list[str | Path | bytes]:
+def _read_parts(part: Any, where: str, place: Place, images: Iterator[Any]) -> list[str | Path | bytes]:
     """A part of a message: a text with marks of images, or an image."""
     kind = part.get("type") if isinstance(part, Mapping) else None
     if kind == "text" and isinstance(part.get("text"), str):

@@ -23,7 +23,7 @@ _LETTER = re.compile(r"\(?([A-J])[).]?")
 
 
 @dataclass(frozen=True)
-class Question:
+class ImageQuestion:
     """One question about images (files or encoded bytes)."""
 
     id: str
@@ -84,14 +84,14 @@ def _kind(said: str) -> str:
 
 def _make_question(
     values: Mapping[str, Any], images: Any, question: Any, right: TextTruth, place: Place, *tags: str
-) -> Question:
+) -> ImageQuestion:
     """A row by the values that its format has for them; `images` () is a question in words alone."""
     found = rows.images({"image": images}, "image", place)[0] if images != () else ()
     text = rows.text_field({"question": question}, "question").replace(MARK, "").strip()
-    return Question(identity(values, place), found, text, right, tags=rows.tags(values, *tags))
+    return ImageQuestion(identity(values, place), found, text, right, tags=rows.tags(values, *tags))
 
 
-def _plain(values: Mapping[str, Any], place: Place) -> Question:
+def _plain(values: Mapping[str, Any], place: Place) -> ImageQuestion:
     """`{image or images, question, answer}`, perhaps `kind`, `options`, `also`, `absolute`, `relative`, `id`."""
     options = records.option_fields(values["options"], "options") if values.get("options") is not None else ()
     also = rows.texts(values["also"], "also") if values.get("also") is not None else ()
@@ -109,19 +109,19 @@ def _error(value: Any, key: str) -> float:
     return error
 
 
-def _virl(values: Mapping[str, Any], place: Place) -> Question:
+def _virl(values: Mapping[str, Any], place: Place) -> ImageQuestion:
     """`{qid, question, answer: \\\\boxed{..}, image: [names], category, source}`; options stand in the question."""
     named = {**values, "id": values.get("qid")}
     right = truth(values.get("answer"))
     return _make_question(named, values.get("image"), values.get("question"), right, place, "category", "source")
 
 
-def _geometry(values: Mapping[str, Any], place: Place) -> Question:
+def _geometry(values: Mapping[str, Any], place: Place) -> ImageQuestion:
     """`{images, problem, answer}`."""
     return _make_question(values, values.get("images"), values.get("problem"), truth(values.get("answer")), place)
 
 
-def _lmm_r1(values: Mapping[str, Any], place: Place) -> Question:
+def _lmm_r1(values: Mapping[str, Any], place: Place) -> ImageQuestion:
     """`{message: a chat as JSON text, answer: $..$}`; of the chat, the user's texts and images, if any."""
     chat = values.get("message")
     try:
@@ -139,7 +139,7 @@ def _lmm_r1(values: Mapping[str, Any], place: Place) -> Question:
     return _make_question(values, images or (), text, truth(values.get("answer")), place)
 
 
-def _mathvista(values: Mapping[str, Any], place: Place) -> Question:
+def _mathvista(values: Mapping[str, Any], place: Place) -> ImageQuestion:
     """`{pid, question, image, decoded_image?, choices, unit, precision, answer, question_type, answer_type}`.
 
     A float is right to `precision` decimals. Lists are judged without their order.
@@ -161,7 +161,7 @@ def _mathvista(values: Mapping[str, Any], place: Place) -> Question:
     return _make_question(named, image, values.get("question"), right, place, "question_type", "answer_type")
 
 
-QUESTIONS: dict[str, Form[Question]] = {
+QUESTIONS: dict[str, Form[ImageQuestion]] = {
     "mathvista": Form(frozenset({"pid", "question", "image|decoded_image", "answer", "question_type"}), _mathvista),
     "virl39k": Form(frozenset({"qid", "question", "image", "answer"}), _virl),
     "geometry3k": Form(frozenset({"images", "problem", "answer"}), _geometry),
@@ -175,7 +175,7 @@ QUESTIONS: dict[str, Form[Question]] = {
 _OPTION = re.compile(r"\n\(([A-J])\) ?([^\n]+)")
 
 
-def _vstar(values: Mapping[str, Any], place: Place) -> Question:
+def _vstar(values: Mapping[str, Any], place: Place) -> ImageQuestion:
     """`{image, text, label: letter, category, question_id}`; the options stand in the text, a line each."""
     text = rows.text_field(values, "text")
     options = tuple(option.strip() for _, option in _OPTION.findall(text))
@@ -184,7 +184,7 @@ def _vstar(values: Mapping[str, Any], place: Place) -> Question:
     return _make_question(named, values.get("image"), text.partition("\n(A)")[0], right, place, "category")
 
 
-def _vstar_boxes(values: Mapping[str, Any], place: Place) -> Question:
+def _vstar_boxes(values: Mapping[str, Any], place: Place) -> ImageQuestion:
     """`{image, question, options, bbox: [[x, y, width, height], ..], target_object}`; the first option is right."""
     options = records.option_fields(values.get("options"), "options")
     shown = tuple(sorted(options))  # else the first would always be right
@@ -192,7 +192,7 @@ def _vstar_boxes(values: Mapping[str, Any], place: Place) -> Question:
     return replace(found, boxes=_boxes(values, "bbox", place, corners=False))
 
 
-def _deepeyes(values: Mapping[str, Any], place: Place) -> Question:
+def _deepeyes(values: Mapping[str, Any], place: Place) -> ImageQuestion:
     """`{images, prompt: a chat, reward_model: {ground_truth}, extra_info: {question?}, data_source?}`."""
     told, model = values.get("extra_info"), values.get("reward_model")
     question = told.get("question") if isinstance(told, Mapping) else None
@@ -204,7 +204,7 @@ def _deepeyes(values: Mapping[str, Any], place: Place) -> Question:
     return _make_question(values, values.get("images"), question, right, place, "data_source")
 
 
-def _search_plain(values: Mapping[str, Any], place: Place) -> Question:
+def _search_plain(values: Mapping[str, Any], place: Place) -> ImageQuestion:
     """As other questions (`_plain`), perhaps with `boxes` (corners in pixels) where the answer is seen."""
     rest = {key: value for key, value in values.items() if key != "boxes"}
     boxes = _boxes(values, "boxes", place, corners=True) if values.get("boxes") is not None else ()
@@ -221,7 +221,7 @@ def _boxes(values: Mapping[str, Any], key: str, place: Place, corners: bool) -> 
     return tuple(rows.box(each, key, size, order=order) for each in found)
 
 
-SEARCH: dict[str, Form[Question]] = {
+SEARCH: dict[str, Form[ImageQuestion]] = {
     "vstar": Form(frozenset({"image", "text", "label", "category"}), _vstar),
     "vstar_boxes": Form(frozenset({"image", "question", "options", "bbox", "target_object"}), _vstar_boxes),
     "deepeyes": Form(frozenset({"images", "prompt", "reward_model"}), _deepeyes),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from tasks.context import FULL, HIDDEN, SUMMARISE, ContextStrategy, Full, LastImages, Summary, with_context
+from tasks.context import FULL, HIDDEN, SUMMARISE, ContextStrategy, Full, LastImages, SummaryContext, with_context
 from tasks.conversation import ToolEnvironment, write_call
 from tasks.tools import load_tools
 from vlrl.config import check_options
@@ -112,7 +112,7 @@ def test_thoughts_are_kept_or_stripped():
 
 def test_the_policy_writes_the_summary_itself():
     """In a turn of its own; after it only the beginning, the summary and the latest messages are shown."""
-    played = Conversation(Summary(every=2), turns=5)
+    played = Conversation(SummaryContext(every=2), turns=5)
     first = played.say(crop([0, 0, 500, 500]))
     second = played.say(crop([0, 0, 250, 250]))
     assert not first.observation.restart and not second.observation.restart
@@ -137,7 +137,7 @@ def test_the_policy_writes_the_summary_itself():
 def test_gold_answers_go_through_every_strategy():
     """Demonstrations and check-task follow them; a summary has a gold text too."""
     script = [lambda frames, n=n: f"{crop([0, 0, 500, 500])}{n}" for n in range(4)]
-    for context in (LastImages(images=1), Summary(every=2), Full(thoughts="strip")):
+    for context in (LastImages(images=1), SummaryContext(every=2), Full(thoughts="strip")):
         environment = with_context(ToolEnvironment(PROMPT, TOOLS, 9, script=script), context)
         environment.reset()
         written = [environment.gold([]) for _ in range(5) for _ in [environment.step(environment.gold([]) or "x", [])]]
@@ -146,7 +146,12 @@ def test_gold_answers_go_through_every_strategy():
 
 
 REPLIES = st.sampled_from([*(crop([0, 0, 900, 900], number) for number in (1, 2, 3, 9)), "<tool_call>"])
-STRATEGIES = (LastImages(images=2), LastImages(images=1, thoughts="strip"), Summary(every=1), Summary(every=3))
+STRATEGIES = (
+    LastImages(images=2),
+    LastImages(images=1, thoughts="strip"),
+    SummaryContext(every=1),
+    SummaryContext(every=3),
+)
 
 
 @given(st.lists(REPLIES, max_size=9), st.sampled_from(STRATEGIES))
@@ -172,7 +177,7 @@ def test_what_is_shown_always_fits_what_was_said(replies, context):
     [
         ({"name": "full"}, FULL),
         ({"name": "last_images", "images": 2}, LastImages(images=2)),
-        ({"name": "summary", "every": 3, "thoughts": "strip"}, Summary(every=3, thoughts="strip")),
+        ({"name": "summary", "every": 3, "thoughts": "strip"}, SummaryContext(every=3, thoughts="strip")),
     ],
 )
 def test_a_context_is_an_option_of_a_task(given_, made):

@@ -8,7 +8,7 @@ from PIL import Image
 
 from rewards.text import TextTruth
 from tasks import check
-from tasks.context import LastImages, Summary
+from tasks.context import LastImages, SummaryContext
 from tasks.dialogue import Dialogue
 from vlrl.types import Data, Decision, Episode, ToolCall, Turn, UserError
 
@@ -45,7 +45,7 @@ def test_the_second_turn_needs_the_first_one_s_image():
 
 
 @pytest.mark.parametrize(
-    "options", [{"context": LastImages(images=1)}, {"context": Summary(every=1)}, {"replies": "file"}]
+    "options", [{"context": LastImages(images=1)}, {"context": SummaryContext(every=1)}, {"replies": "file"}]
 )
 def test_every_form_can_be_trained_on(options):
     """Whoever writes the replies, and whatever is shown of them."""

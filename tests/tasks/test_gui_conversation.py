@@ -9,7 +9,7 @@ import pytest
 
 from tasks.agent_actions import TOOLS
 from tasks.check import prove
-from tasks.context import HIDDEN, SUMMARISE, Full, LastImages, Summary
+from tasks.context import HIDDEN, SUMMARISE, Full, LastImages, SummaryContext
 from tasks.conversation import write_call
 from tasks.gui_agent import GuiAgent, OneScreen
 from tasks.web import miniwob
@@ -106,7 +106,7 @@ def test_the_last_images_stay_and_a_line_stands_for_the_others(make_task):
 
 def test_a_summary_is_a_turn_of_its_own(make_task):
     """It is no action: it costs no turn of the page's, and no form."""
-    played = Played(make_task(context=Summary(every=2), turns=5))
+    played = Played(make_task(context=SummaryContext(every=2), turns=5))
     played.act()
     played.act()
     assert played.shown.messages[-1].content == (SUMMARISE,)

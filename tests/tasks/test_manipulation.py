@@ -243,12 +243,12 @@ class Shaped:
 
 def test_a_policy_for_another_robot_is_refused_before_it_moves(made):
     """Every episode would end as a bad action, and a night of training with it."""
-    from vlrl.policies.discrete import Shape
+    from vlrl.policies.discrete import DiscreteShape
 
-    right = Shape(12, ("x", "y", "z"), (-1,) * 3, (1,) * 3)
+    right = DiscreteShape(12, ("x", "y", "z"), (-1,) * 3, (1,) * 3)
     made().fits(Shaped(right))
     with pytest.raises(UserError, match="it gives x, y, z, grip; the robot takes x, y, z"):
-        made().fits(Shaped(Shape(12, ("x", "y", "z", "grip"), (-1,) * 4, (1,) * 4)))
+        made().fits(Shaped(DiscreteShape(12, ("x", "y", "z", "grip"), (-1,) * 4, (1,) * 4)))
     with pytest.raises(UserError, match=r"task\.speech: a language model needs words"):
         made().fits(Shaped(codec="qwen"))
     with pytest.raises(UserError, match=r"task\.speech: this policy gives numbers"):

@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from rewards import parse
 from rewards.text import TextTruth
 from tasks import check
-from tasks.context import LastImages, Summary
+from tasks.context import LastImages, SummaryContext
 from tasks.conversation import write_call
 from tasks.image_tools import zoom
 from tasks.visual_search import MARGIN, STRIPES, VisualSearch
@@ -159,7 +159,7 @@ def test_metrics_say_how_tools_are_used():
     assert (metrics["malformed_calls"], metrics["truncated"], metrics["parse_fail"]) == (0.0, 0.0, 0.5)
 
 
-@pytest.mark.parametrize("context", [LastImages(images=1), Summary(every=1)])
+@pytest.mark.parametrize("context", [LastImages(images=1), SummaryContext(every=1)])
 def test_every_context_can_be_trained_on(context):
     """Gold conversations go through the strategies, and score what they score."""
     task = VisualSearch(context=context)

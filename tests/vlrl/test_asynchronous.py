@@ -14,7 +14,7 @@ import torch
 import yaml
 
 from vlrl.config import Config
-from vlrl.distributed.episodes import Inputs, asked_by
+from vlrl.distributed.episodes import RemoteInputs, assign_policy
 from vlrl.recipe_checks import load_config, problems
 from vlrl.runner import Runner
 from vlrl.trainer import RLTrainer
@@ -227,8 +227,8 @@ def test_what_another_process_decided_is_made_anew_by_the_trainers_policy():
         SimpleNamespace(decide=lambda *_, by=by, **options: replace(said, inputs=SimpleNamespace(prompt=by)))
         for by in "pt"
     )
-    turn = Turn(shown, replace(said, inputs=Inputs(player, shown, said, None, None)), Step(shown))
-    asked_by(trainers, [Episode(Sample("1", shown), 0, [turn])])
+    turn = Turn(shown, replace(said, inputs=RemoteInputs(player, shown, said, None, None)), Step(shown))
+    assign_policy(trainers, [Episode(Sample("1", shown), 0, [turn])])
     assert turn.decision.inputs.prompt == "t"
 
 

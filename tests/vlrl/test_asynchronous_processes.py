@@ -198,4 +198,4 @@ def test_a_thread_talks_over_its_own_link():
             threads.submit(World(1, 2, link=i).call, lambda: (time.sleep(0.01), get_world().link)[1]) for i in (5, 6)
         ]
         assert [each.result() for each in begun] == [5, 6] and own.call(get_world) is own
-    assert get_world() == World() and World().beside() == World()
+    assert get_world() == World() and World().on_own_link() == World()

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from robot.deploy.config import Deploy, Served
 from robot.trial.plan import Trial
 from vlrl import cli, registry
-from vlrl.config import Component, Config, Part
+from vlrl.config import Component, Config, MixturePart
 from vlrl.contrib.preferences.labelling import PreferencesConfig
 from vlrl.evaluation.compare import Comparison
 from vlrl.imitation.behaviour_cloning import CloneConfig
@@ -25,7 +25,7 @@ from vlrl.tools.option_help import FIELDS, OPTIONS
 from vlrl.tools.stages import Stages
 
 ROOT = Path(__file__).parents[2]
-TOP = (Config, Part, Deploy, Served, Trial, Comparison, Stages, OffPolicyConfig, WarmstartConfig, CloneConfig,
+TOP = (Config, MixturePart, Deploy, Served, Trial, Comparison, Stages, OffPolicyConfig, WarmstartConfig, CloneConfig,
        LearnConfig, RewardConfig, PreferencesConfig, PretrainConfig)  # fmt: skip
 PLUGINS = [(kind, name) for kind in (*registry.HOMES, "task") for name in registry.names(kind)]
 

@@ -19,7 +19,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from vlrl.config import Lora
 from vlrl.performance import memory
 from vlrl.performance.flops import Group, Update
-from vlrl.performance.memory import MODELS, Run, prompts, replies
+from vlrl.performance.memory import MODELS, MemoryInputs, prompts, replies
 from vlrl.policies import generation, logprobs
 
 _spec = importlib.util.spec_from_file_location("tiny_steps", Path(__file__).with_name("tiny_steps.py"))
@@ -63,7 +63,7 @@ class Living(TorchDispatchMode):
         return out
 
 
-def kept_by(tiny: Tiny) -> tuple[int, Run]:
+def kept_by(tiny: Tiny) -> tuple[int, MemoryInputs]:
     """Bytes that a step's graphs keep, and the run as the model takes it."""
     tiny.step()  # the first one checks itself
     gc.collect()  # an earlier test's model, freed in the middle, would be taken off
@@ -76,7 +76,7 @@ def kept_by(tiny: Tiny) -> tuple[int, Run]:
     return held, tiny.run(decisions[0].inputs.prompt)
 
 
-def told(run: Run) -> float:
+def told(run: MemoryInputs) -> float:
     """What the graphs keep, all told: scores with three tensors of the logits' size."""
     scored = run.micro * run.group.members * run.group.completion
     graphs = 2 if run.update.mode == "kept" else 1
@@ -183,8 +183,8 @@ def test_chunks_and_buffers_are_the_policys():
     ]
 
 
-def large(mode: str = "kept", **update: object) -> Run:
-    return Run(
+def large(mode: str = "kept", **update: object) -> MemoryInputs:
+    return MemoryInputs(
         MODELS["Qwen2.5-VL-3B"], Group(1500, 1400, 50, 8), Update(mode, **update), 16, 16, 3_754_622_976, width=2
     )
 

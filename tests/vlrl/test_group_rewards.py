@@ -15,7 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vlrl.algorithms.reward_shaping import Prs, Stage
+from vlrl.algorithms.reward_shaping import Prs, RewardStage
 from vlrl.batch import columns
 from vlrl.cli import main
 from vlrl.contrib.judges.tournament import ballots, counted
@@ -227,7 +227,8 @@ def test_votes_that_fail_are_left_out():
 # -- PRS -------------------------------------------------------------------------------------------------------------
 
 STAGES = [
-    Stage(part="format", weight=0.5), Stage(part="calls", met=0.5), Stage(part="right", weight=2.0, begin=4)
+    RewardStage(part="format", weight=0.5), RewardStage(part="calls", met=0.5),
+        RewardStage(part="right", weight=2.0, begin=4)
 ]  # fmt: skip
 
 
@@ -265,7 +266,7 @@ def test_a_stage_that_is_no_part_is_told():
     with pytest.raises(
         UserError, match=r"reward_shaping: prs: the reward has no part 'rihgt' \(one of: calls, format, right\)"
     ):
-        Prs(stages=[Stage(part="rihgt")])(staged(0, (1.0, 1.0, 1.0)))
+        Prs(stages=[RewardStage(part="rihgt")])(staged(0, (1.0, 1.0, 1.0)))
     with pytest.raises(UserError, match=r"stages.*unknown key"):
         load_config(RECIPES / "prs.yaml", ["reward_shaping=[{name: prs, stages: [{part: hit, wieght: 1}]}]"])
 
@@ -275,7 +276,7 @@ def test_a_judges_score_may_be_a_stage():
     paid = Polar(None, Gold(), 0, judge="scripted", keep=1.0, amount=0.0)([episode("abcd"), episode("abxx")], 0)
     rollouts = columns(paid)
     assert rollouts.reward.tolist() == [0.25, 0.25]
-    shaped = Prs(stages=[Stage(part="hit", met=0.25), Stage(part="judged", weight=2.0)])(rollouts)
+    shaped = Prs(stages=[RewardStage(part="hit", met=0.25), RewardStage(part="judged", weight=2.0)])(rollouts)
     assert shaped.tolist() == pytest.approx([2.25, 1.25])
 
 

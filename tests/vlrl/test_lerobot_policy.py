@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from vlrl.policies import lerobot
-from vlrl.policies.lerobot import PROCESSORS, Inputs, LerobotPolicy, check_files, checkpoint, load_lerobot
+from vlrl.policies.lerobot import PROCESSORS, LeRobotInputs, LerobotPolicy, check_files, checkpoint, load_lerobot
 from vlrl.types import Episode, Observation, Sample, Step, Turn, UserError
 
 needs_lerobot = pytest.mark.skipif(importlib.util.find_spec("lerobot") is None, reason="lerobot is not installed")
@@ -106,16 +106,18 @@ def test_greedy_is_repeatable_and_sampling_is_not():
 @pytest.mark.parametrize("past", [1, 2, 5])
 def test_the_past_of_a_young_episode_is_its_first_observation(past):
     """So it is in lerobot's own queues; anything else was never trained on."""
-    inputs = Inputs(past, {"observation.state": 2}, {})
+    inputs = LeRobotInputs(past, {"observation.state": 2}, {})
     turns = [(shown([i, 0]), None) for i in range(3)]
     for taken in range(4):
-        seen = [int(each.state[0]) for each in inputs.seen(episode(*turns[:taken]), shown([taken, 0]))]
+        seen = [int(each.state[0]) for each in inputs.select_observations(episode(*turns[:taken]), shown([taken, 0]))]
         assert seen == [max(0, taken - past + 1 + i) for i in range(past)]
 
 
 def test_pictures_go_to_the_cameras_in_order():
     """Swapped cameras are the error nobody sees."""
-    inputs = Inputs(1, {"observation.state": 2}, {"observation.images.b": (4, 3), "observation.images.a": (4, 3)})
+    inputs = LeRobotInputs(
+        1, {"observation.state": 2}, {"observation.images.b": (4, 3), "observation.images.a": (4, 3)}
+    )
     red, blue = Image.new("RGB", (4, 3), (255, 0, 0)), Image.new("RGB", (4, 3), (0, 0, 51))
     batch = inputs.batch([[shown([1, 2], (red, blue))]] * 2)
     assert batch["observation.images.b"].shape == (2, 3, 3, 4) and batch["observation.state"].shape == (2, 2)
@@ -134,7 +136,7 @@ def test_pictures_go_to_the_cameras_in_order():
 )
 def test_another_robot_is_one_line(state, sizes, told):
     """A policy that is shown what it was not made for drives the arm anywhere, or dies in a matrix product."""
-    inputs = Inputs(1, {"observation.state": 2}, {"observation.images.a": (4, 3)})
+    inputs = LeRobotInputs(1, {"observation.state": 2}, {"observation.images.a": (4, 3)})
     with pytest.raises(UserError, match=r"made for a state of 2 numbers and 1 pictures \(4x3\), but .*" + told):
         inputs.batch([[shown(state, [Image.new("RGB", size) for size in sizes])]])
 

@@ -17,7 +17,16 @@ from vlrl.policies import tiny
 from vlrl.policies.loading import load
 from vlrl.policies.processor import codec_for
 from vlrl.recipe_checks import load_config
-from vlrl.tools.memory_planner import Asked, knobs, model_of, plan_plan, singles, text_counter, together, tokens_of
+from vlrl.tools.memory_planner import (
+    PlanOptions,
+    knobs,
+    model_of,
+    plan_plan,
+    singles,
+    text_counter,
+    together,
+    tokens_of,
+)
 from vlrl.types import Observation, UserError, Video
 
 _spec = importlib.util.spec_from_file_location("tiny_steps", Path(__file__).with_name("tiny_steps.py"))
@@ -46,7 +55,9 @@ def refused(capsys, *arguments: str) -> str:
 
 
 def planned(*changes: str, gpu: str = "h100", **asked: object):
-    return plan_plan(load_config(GROUNDING, [QWEN, *changes]), Asked(profiling.asked(gpu), **{**TOLD, **asked}))
+    return plan_plan(
+        load_config(GROUNDING, [QWEN, *changes]), PlanOptions(profiling.find_device(gpu), **{**TOLD, **asked})
+    )
 
 
 def test_the_table_says_what_fits_and_how_long_it_takes(capsys):
@@ -175,7 +186,7 @@ def test_knobs_together_are_enough_and_none_is_for_nothing():
         if not left.startswith("--") and "--gpus" not in rest:
             smaller = load_config(GROUNDING, [QWEN, *rest])
             visual = TOLD["visual"] // 2 if any("max_pixels" in word for word in rest) else TOLD["visual"]
-            assert not plan_plan(smaller, Asked(whole.asked.device, **{**TOLD, "visual": visual})).fits, left
+            assert not plan_plan(smaller, PlanOptions(whole.asked.device, **{**TOLD, "visual": visual})).fits, left
 
 
 def test_a_card_by_its_memory_has_no_seconds(capsys):

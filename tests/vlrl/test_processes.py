@@ -210,8 +210,8 @@ def test_what_an_engine_sampled_is_told():
     reply = Reply(None, (5, 6), sampled)
     made = Decision("hi", torch.zeros(2), torch.zeros(2), False, (), reply)
     played = Episode(sample, 0, [Turn(drawn, made, Step(drawn))], reward=1.0)
-    row = world.unpacked(world.packed(episodes.told(played, Writes())))
-    found = episodes.remade(row, sample, 0, Writes(), home=1).turns[0].decision
+    row = world.unpacked(world.packed(episodes.pack_episode(played, Writes())))
+    found = episodes.unpack_episode(row, sample, 0, Writes(), home=1).turns[0].decision
     assert torch.equal(found.inputs.sampled, sampled) and found.inputs.tokens == (5, 6) and found.owner_rank == 1
 
 

@@ -18,12 +18,12 @@ from PIL import Image
 from robot.serving.client import Client
 from vlrl import config as configs
 from vlrl import registry
-from vlrl.policies.discrete import ControlPolicy, Network, Shape
+from vlrl.policies.discrete import ControlPolicy, DiscreteShape, Network
 from vlrl.policies.lerobot import LerobotPolicy
 from vlrl.policies.loading import load
 from vlrl.recipe_checks import load_config
 from vlrl.serving import policies
-from vlrl.serving.policies import Lerobot, Watched, servable, state_of
+from vlrl.serving.policies import Lerobot, ReloadingPolicy, servable, state_of
 from vlrl.serving.protocol import Feature, Picture, PolicyRequest
 from vlrl.serving.server import running
 from vlrl.types import Episode, Observation, Sample, UserError
@@ -34,7 +34,7 @@ TOLD = {"names": ("hand x", "hand y"), "units": ("m/s",), "hz": 20.0}
 def saved(folder, seed=0, **told):
     """A small policy with weights by chance."""
     torch.manual_seed(seed)
-    shape = Shape(2, ("x",), (-1.0,), (1.0,), chunk=3, hidden=8, layers=1, **told)
+    shape = DiscreteShape(2, ("x",), (-1.0,), (1.0,), chunk=3, hidden=8, layers=1, **told)
     network = Network(shape)
     torch.nn.init.normal_(network.head.weight)
     ControlPolicy(network).save(folder)
@@ -144,7 +144,7 @@ def test_newer_weights_take_over_between_two_inferences(tmp_path):
     """A learner's progress reaches the robot without a restart, and each chunk says whose it is."""
     run = tmp_path / "run"
     saved(run / "checkpoints" / "step_000001", 1, **TOLD)
-    watched = Watched(lambda: servable(str(run)), lambda: state_of(str(run)), every=3600.0)
+    watched = ReloadingPolicy(lambda: servable(str(run)), lambda: state_of(str(run)), every=3600.0)
     with running(watched) as url, Client(url) as client:
 
         def answer():

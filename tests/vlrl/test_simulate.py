@@ -17,7 +17,7 @@ from vlrl import cli, registry
 from vlrl.config import Config
 from vlrl.evaluation.simulate import compare, notes, quartiles
 from vlrl.evaluation.stats import Pairs, mcnemar, newcombe
-from vlrl.policies.discrete import ControlPolicy, Network, Shape
+from vlrl.policies.discrete import ControlPolicy, DiscreteShape, Network
 from vlrl.rollout import collect
 from vlrl.types import wilson
 
@@ -91,7 +91,7 @@ def cart(tmp_path, monkeypatch):
         f"out: unused\npolicy: {{model: {tmp_path / 'right'}}}\n"
     )
     torch.manual_seed(0)
-    policy = ControlPolicy(Network(Shape(2, ("speed",), (-1.0,), (1.0,), chunk=2, bins=3, hidden=4, layers=1)))
+    policy = ControlPolicy(Network(DiscreteShape(2, ("speed",), (-1.0,), (1.0,), chunk=2, bins=3, hidden=4, layers=1)))
     with torch.no_grad():
         for parameter in policy.model.parameters():
             parameter.zero_()

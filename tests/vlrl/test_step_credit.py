@@ -20,7 +20,7 @@ from vlrl.algorithms.multi_turn import GiGPO, Salt, cells, places, tgrpo, turn_o
 from vlrl.checkpoint import flatten, unflatten
 from vlrl.cli import main
 from vlrl.contrib.process_rewards.progress import SPA, CaRL, Soft, changes, g_ra_steps
-from vlrl.policies.discrete import ControlPolicy, Network, Shape
+from vlrl.policies.discrete import ControlPolicy, DiscreteShape, Network
 from vlrl.recipe_checks import load_config
 from vlrl.types import Episode, Observation, Rollouts, Sample, Score, Step, Turn, UserError
 
@@ -211,7 +211,7 @@ def test_a_hidden_layer_tells_what_a_line_cannot():
 
 # -- process rewards -------------------------------------------------------------------------------------------------
 
-SHAPE = Shape(state=2, controls=("x",), low=(-1.0,), high=(1.0,), chunk=1, bins=3, hidden=16, layers=1)
+SHAPE = DiscreteShape(state=2, controls=("x",), low=(-1.0,), high=(1.0,), chunk=1, bins=3, hidden=16, layers=1)
 
 
 def policy_of(seed: int = 0) -> ControlPolicy:

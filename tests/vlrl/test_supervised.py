@@ -18,7 +18,7 @@ from vlrl import checkpoint
 from vlrl.cli import main
 from vlrl.config import PolicySection, load_as
 from vlrl.imitation.behaviour_cloning import CloneConfig, CloneLearner
-from vlrl.imitation.examples import drawn, imitate
+from vlrl.imitation.examples import draw_batches, imitate
 from vlrl.optim import fit_supervised, linear_schedule
 from vlrl.policies.loading import load, newest_checkpoint
 from vlrl.runner import Runner
@@ -132,7 +132,7 @@ def test_the_runner_learns_what_a_plain_loop_learns():
     torch.manual_seed(0)
     other = CloneLearner(config)
     other.setup()
-    batches = drawn(other.examples, None, steps=10, size=16, rng=np.random.default_rng(0))
+    batches = draw_batches(other.examples, None, steps=10, size=16, rng=np.random.default_rng(0))
     imitate(other.policy, batches, steps=10, lr=config.lr)
     for one, same in zip(learner.policy.model.parameters(), other.policy.model.parameters(), strict=True):
         assert torch.equal(one, same)

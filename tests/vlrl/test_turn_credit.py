@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tasks.checked_counting import CheckedCounting
 from vlrl.algorithms.advantages import grpo
-from vlrl.algorithms.critics import Memory, Turns, UtteranceCritics
+from vlrl.algorithms.critics import TurnMemory, Turns, UtteranceCritics
 from vlrl.algorithms.multi_turn import Archer, DrMas, Mars, hashed, left
 from vlrl.checkpoint import flatten, unflatten
 from vlrl.cli import main
@@ -199,12 +199,12 @@ def test_a_resumed_run_values_turns_as_it_would_have(kept):
 
 def test_the_memory_keeps_the_newest():
     """Critics would learn from what a policy did long ago."""
-    memory = Memory(3)
+    memory = TurnMemory(3)
     for i in range(5):
         memory.add(*(torch.full((1, 2), float(i)) for _ in range(2)), torch.tensor([float(i)]),
                    torch.zeros(1, 2), torch.zeros(1))  # fmt: skip
-    assert memory.turns.rewards.tolist() == [2, 3, 4] and len(memory.drawn(9).rewards) == 3
-    assert sorted(memory.drawn(2).rewards.tolist()) != [2, 2]
+    assert memory.turns.rewards.tolist() == [2, 3, 4] and len(memory.sample(9).rewards) == 3
+    assert sorted(memory.sample(2).rewards.tolist()) != [2, 2]
 
 
 def test_texts_are_told_apart():

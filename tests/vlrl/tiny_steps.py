@@ -9,7 +9,7 @@ from PIL import Image
 
 from vlrl.config import PolicySection
 from vlrl.performance.flops import Group, Update, factors, from_config, parameters
-from vlrl.performance.memory import Run, adapters
+from vlrl.performance.memory import MemoryInputs, adapters
 from vlrl.policies import logprobs
 from vlrl.policies.loading import _narrow, _trainable
 from vlrl.policies.processor import Prompt
@@ -83,9 +83,9 @@ class Tiny:
         self.optimizer.zero_grad(set_to_none=True)
         return decisions[0].inputs.prompt
 
-    def run(self, prompt: Prompt) -> Run:
+    def run(self, prompt: Prompt) -> MemoryInputs:
         """What the memory model takes."""
-        return Run(
+        return MemoryInputs(
             self.geometry, group_of(self, prompt), self.update, self.prompts, self.prompts,
             trained=sum(self.learning.values()), adapters=sum(self.learning.values()) if self.added else 0,
             width=self.width,

@@ -132,7 +132,7 @@ def entropy(now: Evaluation, batch: Batch, *, coef: float = 0.01, target: Rate |
 Power = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-def shown_by(replay: str) -> Callable[[Recipe, RecipePart], str | None]:
+def check_demonstrations(replay: str) -> Callable[[Recipe, RecipePart], str | None]:
     """A check that there are demonstrations to learn from."""
 
     def check(recipe: Recipe, part: RecipePart) -> str | None:
@@ -149,12 +149,12 @@ def check_rl_plus(recipe: Recipe, part: RecipePart) -> str | None:
     for other in recipe.of("losses"):
         if other.name != part.name and "regularisation" not in other.gives and not other.undeclared:
             return f"{other.label} and rl_plus both follow the advantage: leave one out"
-    return shown_by("demonstrate")(recipe, part)
+    return check_demonstrations("demonstrate")(recipe, part)
 
 
 @method(
     reads=("demonstrations",),
-    check_recipe=shown_by("relift"),
+    check_recipe=check_demonstrations("relift"),
     level="token",
     source="supervised fine-tuning; beside RL in ReLIFT, arXiv 2506.07527, SASR, 2505.13026",
     vanishes=True,
@@ -167,7 +167,7 @@ def sft(now: Evaluation, batch: Batch, *, coef: float = 1.0) -> Tensor:
     Returns:
         [b, T]
     """
-    return -coef * now.logprobs * _shown(now, batch)
+    return -coef * now.logprobs * _demonstration_mask(now, batch)
 
 
 @method(
@@ -194,13 +194,13 @@ def rl_plus(now: Evaluation, batch: Batch, *, gamma: Power = 0.5, coef: float = 
     likely = now.logprobs.masked_fill(~batch.mask, 0.0).clamp(max=0.0).exp()
     before = batch.old_logprobs.masked_fill(~batch.mask, 0.0).clamp(max=0.0).exp()
     other = 2 * likely / (before + (before + 1) / 2)
-    shown = _shown(now, batch).bool()
+    shown = _demonstration_mask(now, batch).bool()
     ratio = other.where(shown, log_ratio(now, batch).exp())
     new = (1 - likely.detach()).clamp(min=0.0) ** gamma
     return -coef * batch.advantage * new.where(shown, 1.0) * ratio
 
 
-def _shown(now: Evaluation, batch: Batch) -> Tensor:
+def _demonstration_mask(now: Evaluation, batch: Batch) -> Tensor:
     """1 at the tokens of demonstrations, else 0: [b, T]."""
     none = batch.is_demonstration is None
     return batch.mask & (batch.mask.new_zeros(()) if none else batch.is_demonstration[:, None])

@@ -17,7 +17,7 @@ from vlrl.algorithms.auxiliary_losses import clipped_squares, expected, hl_gauss
 from vlrl.optim import fit_supervised
 
 
-class Scale:
+class FeatureScaler:
     """Standardises features [B, H] by all that was seen of them, and divides by sqrt(H): Adam moves every weight alike,
     and thousands of them would learn a step's few outcomes by heart."""
 
@@ -48,7 +48,7 @@ class Critic:
     data alone."""
 
     def __init__(self, width: int, *, lr: float, epochs: int):
-        self.epochs, self.scale = epochs, Scale(width)
+        self.epochs, self.scale = epochs, FeatureScaler(width)
         self.weight = torch.zeros(width + 1, requires_grad=True)  # the last one is the bias
         self.optimizer = torch.optim.AdamW([self.weight], lr=lr)
 
@@ -116,7 +116,7 @@ class ValueCritic:
     """
 
     def __init__(self, width: int, *, lr: float, epochs: int, head: Squares | HLGauss, hidden: int = 0):
-        self.epochs, self.head, self.scale = epochs, head, Scale(width)
+        self.epochs, self.head, self.scale = epochs, head, FeatureScaler(width)
         self.inner: Tensor | None = None
         if hidden:
             drawn = torch.randn(width + 1, hidden, generator=torch.Generator().manual_seed(0))
@@ -140,7 +140,7 @@ class ValueCritic:
     def _output(self, standard: Tensor) -> Tensor:
         if self.inner is not None:
             units = torch.nn.functional.silu(standard @ self.inner[:-1] + self.inner[-1])
-            standard = units / units.shape[1] ** 0.5  # as `Scale` does for Adam
+            standard = units / units.shape[1] ** 0.5  # as `FeatureScaler` does for Adam
         return standard @ self.weight[:-1] + self.weight[-1]
 
     def state_dict(self) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class UtteranceCritics:
     """
 
     def __init__(self, features: int, actions: int, *, hidden: int, lr: float, tau: float):
-        self.scale, self.tau = Scale(features), tau
+        self.scale, self.tau = FeatureScaler(features), tau
         drawn = torch.Generator().manual_seed(0)
         self.inner = torch.randn(4, features + actions + 1, hidden, generator=drawn).requires_grad_()
         self.outer = torch.zeros(4, hidden + 1, 1, requires_grad=True)
@@ -235,7 +235,7 @@ class UtteranceCritics:
         self.scale.load_state_dict(state)
 
 
-class Memory:
+class TurnMemory:
     """The newest turns of a run: at most `capacity`; the oldest make room. Draws by a generator of its own."""
 
     def __init__(self, capacity: int):
@@ -251,7 +251,7 @@ class Memory:
             columns = [torch.cat([getattr(self.turns, n), c]) for n, c in zip(COLUMNS, columns, strict=True)]
         self.turns = Turns(*(column[-self.capacity :].clone() for column in columns))
 
-    def drawn(self, count: int) -> Turns:
+    def sample(self, count: int) -> Turns:
         """So many different ones; all of them where there are no more."""
         if count >= len(self):
             return self.turns

@@ -201,7 +201,7 @@ class Trajectories:
         """Those that every sample has gone through."""
         return self.order.epoch
 
-    def whole(self, last: int | None = None) -> dict[int, list[float]]:
+    def complete(self, last: int | None = None) -> dict[int, list[float]]:
         """The courses of all epochs, or the `last` ones, gaps filled by what follows; none whose end is missing."""
         found: dict[int, list[float]] = {}
         for position, own in sorted(self.noted.items()):
@@ -539,7 +539,7 @@ class Limr:
     def observe(self, episodes: Sequence[Episode]) -> None:
         """What came of a step's rollouts."""
         self.trajectories.observe(episodes)
-        scores = alignment(self.trajectories.whole())
+        scores = alignment(self.trajectories.complete())
         kept = sum(value >= self.score for value in scores.values()) / max(1, len(scores))
         self.metrics = {"limr/epochs": float(self.trajectories.epochs), "limr/kept": kept}
 
@@ -618,7 +618,7 @@ class Sws:
         """The chance of each kind to be drawn; {} while no weakness is known."""
         if self.pool.epochs < self.epochs:
             return {}
-        known = {position: failed(course) for position, course in self.pool.whole(self.epochs).items()}
+        known = {position: failed(course) for position, course in self.pool.complete(self.epochs).items()}
         sizes = Counter(map(self._kind, known))
         weak = Counter(self._kind(position) for position, weakness in known.items() if weakness)
         return weighed(list(weak), [weak[kind] / sizes[kind] for kind in weak]) if weak else {}

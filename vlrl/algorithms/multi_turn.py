@@ -17,7 +17,7 @@ from vlrl.types import Rollouts, UserError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vlrl.algorithms.critics import Critic, Memory, UtteranceCritics
+    from vlrl.algorithms.critics import Critic, TurnMemory, UtteranceCritics
 
 
 # Steps of different episodes that stood at the same place.
@@ -129,7 +129,7 @@ class Archer:
         self.tau, self.lr, self.hidden, self.width, self.warmup = tau, lr, hidden, width, warmup
         self.steps = 0
         self.critics: UtteranceCritics | None = None  # both are made when the features' width is known
-        self.memory: Memory | None = None
+        self.memory: TurnMemory | None = None
         self.metrics: dict[str, float] = {}  # of the latest step, for the log
 
     def __call__(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
@@ -140,7 +140,7 @@ class Archer:
             self._make(rollouts.features.shape[1])
         features, actions = rollouts.features, hashed(rollouts.action_keys, self.width).to(rollouts.features)
         self._remember(rollouts, actions, advantage)
-        losses = [self.critics.learn(self.memory.drawn(self.batch), self.gamma) for _ in range(self.epochs)]
+        losses = [self.critics.learn(self.memory.sample(self.batch), self.gamma) for _ in range(self.epochs)]
         q, v = self.critics.values(features, actions)
         told = (q - v).to(advantage.dtype)
         self.steps += 1
@@ -162,10 +162,10 @@ class Archer:
         self.critics.scale.see(features)
 
     def _make(self, features: int) -> None:
-        from vlrl.algorithms.critics import Memory, UtteranceCritics
+        from vlrl.algorithms.critics import TurnMemory, UtteranceCritics
 
         self.critics = UtteranceCritics(features, self.width, hidden=self.hidden, lr=self.lr, tau=self.tau)
-        self.memory = Memory(self.capacity)
+        self.memory = TurnMemory(self.capacity)
 
     def state_dict(self) -> dict[str, Any]:
         made = {} if self.critics is None else {p: getattr(self, p).state_dict() for p in ("critics", "memory")}
@@ -338,9 +338,11 @@ class GiGPO:
         rewards, last = rewards_of(rollouts, rollouts.reward[rollouts.episode])
         place = places(rollouts, self.by, self.cell)
         self.metrics = {"gigpo/shared": shared(place)}
-        return self._whole(rollouts, rewards) + self.weight * self._against(returns(rewards, last, self.gamma), place)
+        return self._episode_advantages(rollouts, rewards) + self.weight * self._against(
+            returns(rewards, last, self.gamma), place
+        )
 
-    def _whole(self, rollouts: Rollouts, rewards: Tensor) -> Tensor:
+    def _episode_advantages(self, rollouts: Rollouts, rewards: Tensor) -> Tensor:
         """A_E [B]."""
         episode, group = rollouts.episode, rollouts.group
         total = rewards.new_zeros(len(rollouts.reward)).index_add(0, episode, rewards)
@@ -389,7 +391,7 @@ class DrMas:
     def __call__(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
         """-> [B]"""
         reward = rollouts.reward[rollouts.episode]
-        self.metrics = told_of(rollouts, reward)
+        self.metrics = compute_role_means(rollouts, reward)
         return within(reward, agents(rollouts), self.std, self.eps)
 
 
@@ -410,7 +412,7 @@ def within(values: Tensor, agent: Tensor, std: str, eps: float) -> Tensor:
     return centred if std == "none" else centred / (group_deviations(values, agent) + eps)
 
 
-def told_of(rollouts: Rollouts, values: Tensor) -> dict[str, float]:
+def compute_role_means(rollouts: Rollouts, values: Tensor) -> dict[str, float]:
     """The mean of values [B] over each role's decisions, by name."""
     sums: dict[str, list[float]] = {}
     for role, value in zip(rollouts.roles, values.tolist(), strict=False):
@@ -461,7 +463,7 @@ class Mars:
     def __call__(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
         """-> [B]"""
         following = left(rollouts, self.gamma)
-        self.metrics = told_of(rollouts, following)
+        self.metrics = compute_role_means(rollouts, following)
         return within(following, agents(rollouts, apart=self.over == "group"), self.std, self.eps)
 
 

@@ -149,7 +149,7 @@ def shortest_bonus(rollouts: Rollouts, *, bonus: float = 0.2, longer_than: int =
 # Rewards in stages: what is harder counts once what is easier was met.
 
 
-class Stage(Section):
+class RewardStage(Section):
     part: str  # of the reward, as `reward/NAME` in the log
     weight: float = 1.0
     met: float = 1.0  # least value at which the next stage counts
@@ -176,7 +176,7 @@ class Prs:
         UserError: the reward has no such part.
     """
 
-    def __init__(self, *, stages: Annotated[list[Stage], Field(min_length=1)]):
+    def __init__(self, *, stages: Annotated[list[RewardStage], Field(min_length=1)]):
         self.stages = stages
         self.metrics: dict[str, float] = {}
 

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 from pydantic import Field
 
-from vlrl.episode_store import Recorded
+from vlrl.episode_store import RecordedEpisodes
 from vlrl.methods import Recipe, RecipePart
 from vlrl.rollout import collect
 from vlrl.types import (
@@ -48,14 +48,14 @@ def noisy(observation: Observation, deviation: float, rng: np.random.Generator) 
         grain = 255 * deviation * rng.standard_normal(pixels.shape, dtype=np.float32)
         return np.clip(np.rint(pixels + grain), 0, 255).astype(np.uint8)
 
-    def seen(part: str | Image.Image | Video) -> str | Image.Image | Video:
+    def add_noise(part: str | Image.Image | Video) -> str | Image.Image | Video:
         if isinstance(part, str):
             return part
         if isinstance(part, Video):
             return replace(part, frames=np.stack([grained(frame) for frame in part.frames]))
         return Image.fromarray(grained(np.asarray(part.convert("RGB"))))
 
-    return replace(observation, content=tuple(map(seen, observation.content)))
+    return replace(observation, content=tuple(map(add_noise, observation.content)))
 
 
 def moves(observation: Observation) -> bool:
@@ -81,7 +81,7 @@ def perturb_hinted(observation: Observation, text: str) -> Observation:
     return replace(observation, content=(*observation.content, f"\n{text}"))
 
 
-def check_shown(episodes: Sequence[Episode], strategy: str) -> None:
+def check_single_prompts(episodes: Sequence[Episode], strategy: str) -> None:
     """UserError where an environment shows something else than its sample's prompt, so that no change would arrive."""
     for episode in episodes:
         if episode.turns[0].observation.content != episode.sample.prompt.content:
@@ -97,7 +97,7 @@ def check_shown(episodes: Sequence[Episode], strategy: str) -> None:
 BATCH = 32  # recorded decisions that are evaluated at a time
 
 
-def replayed(policy: Any, task: Any, recorded: Recorded, index: int) -> Episode:
+def replayed(policy: Any, task: Any, recorded: RecordedEpisodes, index: int) -> Episode:
     """A recorded episode with the policy's own decisions in place of the recorded ones, rewarded as the task does now.
 
     Raises:
@@ -130,14 +130,17 @@ def _check_frames(place: str, decision: Decision, recorded: Decision) -> None:
     """The recorded text means the same place when this policy writes it."""
     for own, then in zip(decision.frames, recorded.frames, strict=True):
         if _meaning(own) != _meaning(then):
-            raise UserError(f"{place}: written in {_told(then)}, but the policy writes in {_told(own)}: record anew")
+            raise UserError(
+                f"{place}: written in {_describe_frame(then)}, but the policy writes in {_describe_frame(own)}: "
+                "record anew"
+            )
 
 
 def _meaning(frame: Frame) -> tuple:
     return frame.space, frame.original, frame.shown if frame.space.startswith("resized_px") else None
 
 
-def _told(frame: Frame) -> str:
+def _describe_frame(frame: Frame) -> str:
     return f"{frame.space} of an image shown as {frame.shown[0]}x{frame.shown[1]}"
 
 
@@ -195,10 +198,10 @@ def beginning(answer: str, share: float) -> str:
 def hints_hinted(policy: Any, sample: Sample, answer: str, share: float) -> Sample | None:
     """The sample with the beginning of an answer behind its prompt; None: there is none, or it is too long."""
     begun = beginning(answer, share)
-    return told(policy, sample, HINT.format(begun)) if begun else None
+    return append_text(policy, sample, HINT.format(begun)) if begun else None
 
 
-def told(policy: Any, sample: Sample, text: str) -> Sample | None:
+def append_text(policy: Any, sample: Sample, text: str) -> Sample | None:
     """The sample with a line of text behind its prompt; None: the model does not take so long a prompt."""
     asked = replace(sample, prompt=perturb_hinted(sample.prompt, text))
     try:
@@ -254,7 +257,7 @@ def limited(policy: Any, decision: Decision, most: int) -> Decision:
     )  # fmt: skip
 
 
-def written(
+def complete_samples(
     policy: Any, samples: Sequence[Sample], act: dict[str, Any], begun: Sequence[Sequence[int]] | None = None,
     room: int | None = None,
 ) -> list[Decision]:  # fmt: skip
@@ -275,7 +278,7 @@ def played(
         UserError: the task shows other prompts than its samples', for which the decisions were made.
     """
     episodes = collect(_Player(policy, decisions), task, samples, 1) if samples else []
-    check_shown(episodes, strategy)
+    check_single_prompts(episodes, strategy)
     return episodes
 
 

@@ -15,11 +15,11 @@ from vlrl.algorithms import rollout_common
 from vlrl.algorithms.rollout_common import (
     Share,
     check_one_answer,
+    complete_samples,
     groups_accuracy,
     groups_of,
     played,
     remembered,
-    written,
 )
 from vlrl.config import Count
 from vlrl.methods import Recipe, RecipePart, method
@@ -141,30 +141,30 @@ def _filtering_played(
 
 
 @dataclass(frozen=True, eq=False)
-class Success:
+class WonEpisode:
     """A won episode of n turns, or its beginning: per turn what was seen, as a key, and what was done."""
 
     sample: Sample
     seen: Sequence[str]  # [n]
     actions: Sequence[str] | np.ndarray  # [n] texts, or float32 [n, K, A]
 
-    def first(self, count: int) -> Success:
+    def first(self, count: int) -> WonEpisode:
         return replace(self, seen=self.seen[:count], actions=self.actions[:count])
 
 
-def success_of(episode: Episode) -> Success:
+def success_of(episode: Episode) -> WonEpisode:
     """An episode as it would be repeated."""
     actions = [turn.decision.action for turn in episode.turns]
     numbers = not isinstance(actions[0], str)
     seen = [key_of(turn.observation) for turn in episode.turns]
-    return Success(episode.sample, seen, np.stack(actions) if numbers else actions)
+    return WonEpisode(episode.sample, seen, np.stack(actions) if numbers else actions)
 
 
 def key_of(shown: Observation) -> str:
     """A key of what is shown, the body's state included: equal for equal ones, in every process."""
-    from vlrl.batch import done, seen
+    from vlrl.batch import action_key, observation_key
 
-    return seen(shown) if shown.state is None else f"{seen(shown)} {done(shown.state)}"
+    return observation_key(shown) if shown.state is None else f"{observation_key(shown)} {action_key(shown.state)}"
 
 
 class Repeating:
@@ -177,7 +177,7 @@ class Repeating:
         begins: of each group; None: the policy plays from the start.
     """
 
-    def __init__(self, policy: Any, begins: Sequence[Success | None]):
+    def __init__(self, policy: Any, begins: Sequence[WonEpisode | None]):
         self._policy, self._begins = policy, begins
 
     def __getattr__(self, name: str) -> Any:
@@ -262,7 +262,7 @@ class TemporalContrast:
         against = self._shuffled(policy, task, [samples[i] for i in asked], group_size, step, act)
         of = dict(zip(asked, against, strict=True))
         episodes = collect(policy, task, samples, group_size, **act)  # last, so that a prefill it keeps stays
-        rollout_common.check_shown(episodes, "temporal_contrast")
+        rollout_common.check_single_prompts(episodes, "temporal_contrast")
         for i in range(len(samples)):
             self._pay(episodes[i * group_size : (i + 1) * group_size], of.get(i, []))
         ordered = [self._accuracy(e) for e in episodes if e.group in of]
@@ -379,9 +379,9 @@ class Window:
         self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any
     ) -> list[Episode]:
         act.pop("keep", None)  # a prefill that is kept serves completions from their beginning
-        begun = self._begun(samples, group_size)
+        begun = self._open_groups(samples, group_size)
         under_way, self.played = [*self.open, *begun], len(begun)
-        decisions = self._written(policy, under_way, act)
+        decisions = self._write_window(policy, under_way, act)
         goes_on = [d.truncated and len(d.inputs.tokens) < self.last for d in decisions]
         pairs = list(zip(under_way, decisions, strict=True))
         ended = iter(_window_played(policy, task, [p for p, more in zip(pairs, goes_on, strict=True) if not more]))
@@ -394,7 +394,7 @@ class Window:
         ]
         return episodes
 
-    def _begun(self, samples: Sequence[Sample], group_size: int) -> list[Open]:
+    def _open_groups(self, samples: Sequence[Sample], group_size: int) -> list[Open]:
         """The first of the samples, as many whole groups as there is room for."""
         import torch
 
@@ -407,10 +407,10 @@ class Window:
             for _ in range(group_size)
         ]
 
-    def _written(self, policy: Any, under_way: Sequence[Open], act: dict[str, Any]) -> list[Decision]:
+    def _write_window(self, policy: Any, under_way: Sequence[Open], act: dict[str, Any]) -> list[Decision]:
         """One more window of each."""
         begun = [part.tokens for part in under_way] if self.open else None
-        made = written(policy, [part.sample for part in under_way], act, begun, self.tokens)
+        made = complete_samples(policy, [part.sample for part in under_way], act, begun, self.tokens)
         return [remembered(d, part.logprobs, part.entropy) for d, part in zip(made, under_way, strict=True)]
 
     def _tell(self, episodes: Sequence[Episode], goes_on: Sequence[bool], places: int) -> None:
@@ -425,7 +425,9 @@ class Window:
         return {"open": kept, "groups": self.groups}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        samples = found(self._all() if self.pool is None else self.pool, {row["sample"] for row in state["open"]})
+        samples = find_samples_by_id(
+            self._all() if self.pool is None else self.pool, {row["sample"] for row in state["open"]}
+        )
         self.open = [
             Open(**row | {"sample": samples[row["sample"]], "tokens": tuple(row["tokens"])}) for row in state["open"]
         ]
@@ -442,7 +444,7 @@ def unfinished(part: Open, decision: Decision, task: Any) -> Episode:
     return Episode(part.sample, part.group, [turn], Score(nothing, 0.0))
 
 
-def found(samples: Sequence[Sample], wanted: set[str]) -> dict[str, Sample]:
+def find_samples_by_id(samples: Sequence[Sample], wanted: set[str]) -> dict[str, Sample]:
     """The samples of these ids.
 
     Raises:

@@ -109,7 +109,7 @@ class Row(Section):
 
 
 @dataclass(frozen=True)
-class Summary:
+class MeasuredShares:
     """Shares of the measured samples."""
 
     measured: int
@@ -152,10 +152,10 @@ def chosen(rows: Sequence[Row], *, keep: float = 0.25, least_variance: float | N
     return [row.model_copy(update={"kept": i in best}) for i, row in enumerate(rows)]
 
 
-def summary(rows: Sequence[Row]) -> Summary:
+def summary(rows: Sequence[Row]) -> MeasuredShares:
     n = len(rows)
     right, wrong = (sum(row.accuracy == end for row in rows) / n for end in (1.0, 0.0))
-    return Summary(n, right, wrong, sum(row.kept for row in rows))
+    return MeasuredShares(n, right, wrong, sum(row.kept for row in rows))
 
 
 def selection_line(row: Row) -> str:

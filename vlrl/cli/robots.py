@@ -77,12 +77,12 @@ def _simulate(options: argparse.Namespace) -> int:
 
     config = load_config(options.config, options.changes)
     quiet()
-    from vlrl.evaluation.simulate import Plan, simulate, table_text
+    from vlrl.evaluation.simulate import SimulationPlan, simulate, table_text
 
     out = Path(options.out or f"runs/simulate_{Path(options.config).stem}")
     video = Path(options.video) if options.video else None
     chosen = {name: getattr(options, name) for name in ("policy", "against", "episodes", "videos")}
-    result = simulate(config, Plan(out, video=video, **chosen))
+    result = simulate(config, SimulationPlan(out, video=video, **chosen))
     if options.json:
         print(json.dumps({name: value for name, value in result.items() if name != "episodes"}, allow_nan=False))
     else:

@@ -251,10 +251,10 @@ def _plan(options: argparse.Namespace) -> int:
     quiet()
     from vlrl.performance import profiling
     from vlrl.recipe_checks import load_config
-    from vlrl.tools.memory_planner import Asked, described, plan_plan, text
+    from vlrl.tools.memory_planner import PlanOptions, described, plan_plan, text
 
-    asked = Asked(
-        profiling.asked(options.gpu, options.tflops, options.memory) if options.gpu else None,
+    asked = PlanOptions(
+        profiling.find_device(options.gpu, options.tflops, options.memory) if options.gpu else None,
         options.gpus,
         options.mfu,
         options.visual,
@@ -294,12 +294,12 @@ WEIGHTS = ("float32", "bfloat16")
 
 def sharing_add(commands: Commands) -> None:
     card = commands.add_parser("card", help="write a model card into a run's model folder: results, config, licences")
-    _about(card)
+    _add_source(card)
     card.set_defaults(run=_card)
 
     export = commands.add_parser("export", help="a folder of the model alone, for transformers, vLLM, SGLang; or a "
                                  "run's conversations, for other programs")  # fmt: skip
-    _about(export)
+    _add_source(export)
     _form(export)
     export.add_argument("--conversations", choices=("messages", "trackio", "inspect"), help="instead of the model the "
                         "conversations that a run saved, or a folder of `vlrl record`")  # fmt: skip
@@ -313,14 +313,14 @@ def sharing_add(commands: Commands) -> None:
     average.set_defaults(run=_average)
 
     push = commands.add_parser("push", help="upload a model with its card to the Hugging Face hub")
-    _about(push)
+    _add_source(push)
     _form(push)
     push.add_argument("--to", required=True, metavar="OWNER/NAME", help="made if it is not there")
     push.add_argument("--private", action="store_true", help="for you and those you name; default: for all to see")
     push.set_defaults(run=_push)
 
 
-def _about(command: argparse.ArgumentParser) -> None:
+def _add_source(command: argparse.ArgumentParser) -> None:
     command.add_argument("source", metavar="RUN", help="a run folder (its newest checkpoint), or a model's folder")
     command.add_argument("--license", metavar="ID", help="of this model, as the hub spells it (apache-2.0); default: "
                          "not stated")  # fmt: skip

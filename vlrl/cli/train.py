@@ -50,7 +50,7 @@ def grouped_text(commands: Commands) -> str:
     Raises:
         KeyError: a group names a command that there is not.
     """
-    said = _said(commands)
+    said = _list_help(commands)
     width = min(shutil.get_terminal_size().columns, 100) - 2
     return "\n\n".join(
         "\n".join([title, *(_entry(name, said[name], width) for name in names)]) for title, names in GROUPS.items()
@@ -59,11 +59,11 @@ def grouped_text(commands: Commands) -> str:
 
 def describe(commands: Commands) -> None:
     """Each command's own help begins with what it does."""
-    for name, said in _said(commands).items():
+    for name, said in _list_help(commands).items():
         commands.choices[name].description = f"{said[:1].upper()}{said[1:]}."
 
 
-def _said(commands: Commands) -> dict[str, str]:
+def _list_help(commands: Commands) -> dict[str, str]:
     """Every command and its help."""
     return {action.dest: action.help or "" for action in commands._choices_actions}
 
@@ -218,12 +218,12 @@ def stages_add(commands: Commands) -> None:
 
 def _stages(options: argparse.Namespace) -> int:
     only, changes = _only(options.changes)
-    from vlrl.tools.stages import plan_plan, told
+    from vlrl.tools.stages import format_plan, plan_plan
 
     planned = plan_plan(options.config, changes)
     from vlrl.tools.stage_runs import chosen
 
-    print(told(planned, chosen(planned, only)), flush=True)
+    print(format_plan(planned, chosen(planned, only)), flush=True)
     if not options.dry_run:
         from vlrl.tools.stage_runs import run, table
 
@@ -302,7 +302,7 @@ def training_add(commands: Commands) -> None:
 def _train(options: argparse.Namespace) -> int:
     if options.resume:
         changes = [*find_first_change(options), *options.changes]
-        return _told(lambda: api.resume(options.resume, *changes, allow_changes=options.allow_changes))
+        return _train_and_report(lambda: api.resume(options.resume, *changes, allow_changes=options.allow_changes))
     if options.allow_changes:
         raise UserError("--allow-changes goes with --resume")
     if not options.config:
@@ -383,10 +383,10 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _run(config: Config) -> int:
-    return _told(lambda: api.train(config))
+    return _train_and_report(lambda: api.train(config))
 
 
-def _told(train: Callable[[], api.Run]) -> int:
+def _train_and_report(train: Callable[[], api.Run]) -> int:
     """Trains, and says in a line what came of it."""
     run = train()
     if not get_world().is_rank_zero:

@@ -39,17 +39,17 @@ class Encoder(Protocol):
         """float32 [turns + 1, D] of each episode: of everything shown, what the last step led to included."""
         ...
 
-    def whole(self, episodes: Sequence[Episode]) -> np.ndarray:
+    def embed_episodes(self, episodes: Sequence[Episode]) -> np.ndarray:
         """float32 [N, W]: one vector an episode."""
         ...
 
 
-def shown(episode: Episode) -> list[Observation]:
+def list_observations(episode: Episode) -> list[Observation]:
     """Everything that an episode showed, in order: [turns + 1]."""
     return [*(turn.observation for turn in episode.turns), episode.turns[-1].step.observation]
 
 
-def seen(observation: Observation, image: int) -> Image:
+def get_picture(observation: Observation, image: int) -> Image:
     """One picture of an observation, RGB.
 
     Raises:
@@ -74,7 +74,7 @@ def make(chosen: str | Mapping[str, Any], path: str) -> Encoder:
 # `embedder: {name: endpoint, url: ..., model: ...}`; `my_module:MyEmbedder` from anywhere on the Python path.
 
 TEXTS_KNOWN = {
-    "endpoint": "vlrl.contrib.encoders:Endpoint", "hashed": "vlrl.contrib.encoders:Hashed",
+    "endpoint": "vlrl.contrib.encoders:EmbeddingEndpoint", "hashed": "vlrl.contrib.encoders:Hashed",
     "sentences": "vlrl.contrib.encoders:Sentences",
 }  # fmt: skip
 Chosen = Annotated[str | dict[str, Any], Field(union_mode="left_to_right")]  # the option `embedder`
@@ -138,7 +138,7 @@ class Classical:
         Raises:
             UserError: what is shown has neither a state nor a picture, or is not the same everywhere.
         """
-        blocks = _stacked([_blocks(now, e.turns[0].observation) for e in episodes for now in shown(e)])
+        blocks = _stacked([_blocks(now, e.turns[0].observation) for e in episodes for now in list_observations(e)])
         if self._mean is None:
             self._fit(blocks)
         if [len(mean) for mean in self._mean] != [block.shape[1] for block in blocks]:
@@ -152,7 +152,7 @@ class Classical:
         joined = np.concatenate(scaled, 1).astype(np.float32)
         return np.split(joined, np.cumsum([len(e.turns) + 1 for e in episodes])[:-1])
 
-    def whole(self, episodes: Sequence[Episode]) -> np.ndarray:
+    def embed_episodes(self, episodes: Sequence[Episode]) -> np.ndarray:
         """float32 [N, points * D]."""
         rows = []
         for vectors in self.encode(episodes):
@@ -217,7 +217,7 @@ def _stacked(rows: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
 # An encoder of texts behind HTTP: any server that speaks OpenAI's embeddings (vLLM, TEI, a provider's).
 
 
-class Endpoint:
+class EmbeddingEndpoint:
     """Asks a server for vectors, `batch` texts a request, and remembers them while the run lasts.
 
     A request that fails is repeated; texts without an answer after that have None. All ends within `patience` seconds.
@@ -252,12 +252,12 @@ class Endpoint:
         short = [text[:MOST].encode("utf-8", "replace").decode() for text in texts]
         new = [text for text in dict.fromkeys(short) if text not in self._known]
         parts = [new[i : i + self._batch] for i in range(0, len(new), self._batch)]
-        found = concurrently(lambda part: self._asked(part, until), parts, self._concurrent, until)
+        found = concurrently(lambda part: self._request_vectors(part, until), parts, self._concurrent, until)
         for part, vectors in zip(parts, found, strict=True):
             self._known.update(zip(part, vectors or (), strict=False))
         return [self._known.get(text) for text in short]
 
-    def _asked(self, texts: Sequence[str], until: float) -> list[np.ndarray] | None:
+    def _request_vectors(self, texts: Sequence[str], until: float) -> list[np.ndarray] | None:
         body = json.dumps({"model": self._model, "input": list(texts)}).encode()
         for attempt in range(self._retries + 1):
             left = until - time.monotonic()
@@ -426,7 +426,7 @@ class VJEPA2:
         vectors = self._vectors([[picture] * still for picture in pictures], self.batch * self.frames)
         return np.split(vectors, np.cumsum([len(e.turns) + 1 for e in episodes])[:-1])
 
-    def whole(self, episodes: Sequence[Episode]) -> np.ndarray:
+    def embed_episodes(self, episodes: Sequence[Episode]) -> np.ndarray:
         """float32 [N, hidden]."""
         videos = []
         for episode in episodes:
@@ -437,7 +437,7 @@ class VJEPA2:
     def _pictures(self, episode: Episode) -> list[np.ndarray]:
         """uint8 [height, width, 3] of everything that the episode showed."""
         try:
-            return [np.asarray(seen(observation, self.image)) for observation in shown(episode)]
+            return [np.asarray(get_picture(observation, self.image)) for observation in list_observations(episode)]
         except IndexError:
             raise UserError(f"encoder vjepa2: the episodes show no picture {self.image} (its option `image`)") from None
 

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from vlrl.config import Count, Rate
-from vlrl.episode_store import Memory
+from vlrl.episode_store import EpisodeBuffer
 from vlrl.methods import Recipe, RecipePart, method
 from vlrl.mixture import Mixed, find_position
 from vlrl.types import Decision, Episode, Policy, Sample, TrainingEpisode, Turn, UserError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Lessons of earlier steps, as they were: the tokens, the behaviour policy, and what they were worth.
 
 
-class Remembered:
+class EpisodeMemory:
     """At most `capacity` lessons in the order in which they came; the oldest make room.
 
     What comes back after a kill is what would have come back without one. A lesson's log-probabilities are those under
@@ -40,8 +40,8 @@ class Remembered:
     def __init__(self, policy: Any, capacity: int, name: str):
         if not hasattr(policy, "ids"):
             raise UserError(f"replay_mixing: {name} keeps what language models write; leave it out for other policies")
-        self.policy, self.memory = policy, Memory(capacity)
-        self._kept: list[dict[str, Any]] = []  # step, shown, turns (`_parts`) of each
+        self.policy, self.memory = policy, EpisodeBuffer(capacity)
+        self._kept: list[dict[str, Any]] = []  # step, shown, turns (`_copy_tensors`) of each
 
     def __len__(self) -> int:
         return len(self.memory)
@@ -54,7 +54,8 @@ class Remembered:
     def add(self, lessons: Sequence[TrainingEpisode], step: int) -> None:
         self.memory.add([lesson.episode for lesson in lessons])
         self._kept += [
-            {"step": step, "shown": lesson.episode.is_demonstration, "turns": self._parts(lesson)} for lesson in lessons
+            {"step": step, "shown": lesson.episode.is_demonstration, "turns": self._copy_tensors(lesson)}
+            for lesson in lessons
         ]
         self._kept = self._kept[len(self._kept) - len(self.memory) :]
 
@@ -76,7 +77,7 @@ class Remembered:
         episodes = self.memory.episodes()
         return [self._lesson(episodes[i], self._kept[i], number) for number, i in enumerate(positions, start=group)]
 
-    def _parts(self, lesson: TrainingEpisode) -> list[dict[str, Tensor]]:
+    def _copy_tensors(self, lesson: TrainingEpisode) -> list[dict[str, Tensor]]:
         import torch
 
         turns = []
@@ -132,7 +133,7 @@ def check_shows(policy: Any, name: str) -> None:
         raise UserError(f"replay_mixing: {name} shows a language model what to write; leave it out for other policies")
 
 
-def shown(policy: Any, task: Any, samples: Sequence[Sample], group: int) -> list[TrainingEpisode]:
+def make_demonstrations(policy: Any, task: Any, samples: Sequence[Sample], group: int) -> list[TrainingEpisode]:
     """Each sample's gold episode, scored, with credit 0: a group of its own, numbered from `group`.
 
     Log-probabilities are those under the present policy, which did not sample them.
@@ -203,7 +204,7 @@ class Vspo:
         for lesson in lessons:
             groups.setdefault(lesson.episode.group, []).append(lesson)
         silent = [number for number, own in groups.items() if not _taught(own)]
-        chosen = self._drawn(groups, len(silent), step)
+        chosen = self._draw_groups(groups, len(silent), step)
         copies: dict[int, int] = {}
         for number, other in zip(silent, chosen, strict=False):
             copies[other] = copies.get(other, 0) + 1
@@ -212,7 +213,7 @@ class Vspo:
         self.metrics = {"vspo/replaced": share, "vspo/copies": float(max(copies.values(), default=0))}
         return [lesson for own in groups.values() for lesson in own]
 
-    def _drawn(self, groups: dict[int, list[TrainingEpisode]], count: int, step: int) -> list[int]:
+    def _draw_groups(self, groups: dict[int, list[TrainingEpisode]], count: int, step: int) -> list[int]:
         """`count` groups that teach, by their value; [] where none does."""
         values = {number: self._value(own, groups) for number, own in groups.items() if _taught(own)}
         total = sum(values.values())
@@ -285,7 +286,7 @@ class Demonstrate:
             groups.setdefault(lesson.episode.group, []).append(lesson)
         own = [sum(lesson.episode.reward for lesson in group) / len(group) for group in groups.values()]
         samples = [group[0].episode.sample for group in groups.values()]
-        added = shown(self.policy, self.task, samples, next_group(lessons))
+        added = make_demonstrations(self.policy, self.task, samples, next_group(lessons))
         worth = [lesson.episode.reward - mean for lesson, mean in zip(added, own, strict=True)]
         self.metrics = {
             "demonstrate/advantage": sum(worth) / len(worth),
@@ -350,7 +351,9 @@ class Relift:
         added: list[TrainingEpisode] = []
         if len(self.waiting) >= self.wait:
             chosen = list(self.waiting)[: self.wait]
-            added = shown(self.policy, self.task, [self.waiting.pop(name) for name in chosen], next_group(lessons))
+            added = make_demonstrations(
+                self.policy, self.task, [self.waiting.pop(name) for name in chosen], next_group(lessons)
+            )
         self.metrics = {
             "relift/unsolved": len(failed) / len(solved), "relift/waiting": float(len(self.waiting)),
             "relift/shown": float(len(added)),
@@ -425,7 +428,7 @@ class Rorecomp:
         keep: RorecompShare = 0.5, compensate: RorecompShare = 0.5, capacity: Count = 512,
     ):  # fmt: skip
         self.seed, self.keep, self.compensate = seed, keep, compensate
-        self.memory = Remembered(policy, capacity, "rorecomp")
+        self.memory = EpisodeMemory(policy, capacity, "rorecomp")
         self.metrics: dict[str, float] = {}
 
     def __call__(self, lessons: Sequence[TrainingEpisode], step: int) -> list[TrainingEpisode]:
@@ -518,7 +521,7 @@ class Sasr:
         imitates = bool(np.random.default_rng([self.seed, step]).random() < p)
         if imitates:
             samples = {lesson.episode.group: lesson.episode.sample for lesson in lessons}
-            lessons = shown(self.policy, self.task, list(samples.values()), 0)
+            lessons = make_demonstrations(self.policy, self.task, list(samples.values()), 0)
             decisions = [turn.decision for lesson in lessons for turn in lesson.episode.turns]
             self.latest = gradient_norm(self.policy, decisions)
             self.start = self.latest if step < self.warmup else self.start
@@ -593,14 +596,14 @@ class Ssr:
         share: SsrShare = 0.5, alpha: Power = 1.0, capacity: Count = 2048, age: Count = 8,
     ):  # fmt: skip
         self.seed, self.share, self.alpha, self.age = seed, share, alpha, age
-        self.memory = Remembered(policy, capacity, "ssr")
+        self.memory = EpisodeMemory(policy, capacity, "ssr")
         self.metrics: dict[str, float] = {}
 
     def __call__(self, lessons: Sequence[TrainingEpisode], step: int) -> list[TrainingEpisode]:
         self.memory.drop_before(step - self.age)
         rng = np.random.default_rng([self.seed, step])
         taught = [lesson for lesson in lessons if size(lesson.advantages)]
-        drawn = self._drawn(rng, len(lessons), len(taught))
+        drawn = self._draw_positions(rng, len(lessons), len(taught))
         past = self.memory.lessons(drawn, next_group(lessons))
         places = sorted(rng.permutation(len(taught))[: len(lessons) - len(past)].tolist())
         self.metrics = {
@@ -611,7 +614,7 @@ class Ssr:
         self.memory.add(taught, step)
         return [*(taught[i] for i in places), *past] or list(lessons)
 
-    def _drawn(self, rng: np.random.Generator, whole: int, taught: int) -> list[int]:
+    def _draw_positions(self, rng: np.random.Generator, whole: int, taught: int) -> list[int]:
         """Positions in the memory: its share, or what the present ones leave open."""
         count = min(len(self.memory), max(round(self.share * whole), whole - taught))
         if not count:

@@ -46,7 +46,7 @@ def fingerprint(image: Any) -> str:
     return image.fingerprint if isinstance(image, RemoteImage) else hashlib.sha256(image.tobytes()).hexdigest()
 
 
-class Inputs:
+class RemoteInputs:
     """What a policy keeps of its own decision, made anew from what was shown when it is first asked for.
 
     sampled: the log-probabilities of an engine that wrote it, as told.
@@ -71,7 +71,7 @@ class Inputs:
         return getattr(self._inputs, name)
 
 
-def told(episode: Episode, policy: Any, small: bool = False) -> dict[str, Any]:
+def pack_episode(episode: Episode, policy: Any, small: bool = False) -> dict[str, Any]:
     """What the other processes get of an episode. small: with small copies of its pictures, to be shown."""
     prompt = episode.sample.prompt
     turns = []
@@ -87,12 +87,12 @@ def told(episode: Episode, policy: Any, small: bool = False) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def remade(row: dict[str, Any], sample: Sample, group: int, policy: Any, home: int) -> Episode:
+def unpack_episode(row: dict[str, Any], sample: Sample, group: int, policy: Any, home: int) -> Episode:
     """An episode of another process, of what that has told."""
     turns: list[Turn] = []
     for shown, decision, ids, sampled, step, earned in row["turns"]:
         own, key = (sample.prompt, sample.id) if shown is None else (shown, None)
-        inputs = Inputs(policy, own, decision, key, ids, sampled, [*turns])
+        inputs = RemoteInputs(policy, own, decision, key, ids, sampled, [*turns])
         after = replace(step, observation=sample.prompt if step.observation is None else step.observation)
         turns.append(Turn(own, replace(decision, inputs=inputs, owner_rank=home), after, earned))
     return Episode(
@@ -100,11 +100,11 @@ def remade(row: dict[str, Any], sample: Sample, group: int, policy: Any, home: i
     )  # fmt: skip
 
 
-def asked_by(policy: Any, episodes: Sequence[Episode]) -> None:
+def assign_policy(policy: Any, episodes: Sequence[Episode]) -> None:
     """From here on this policy makes what is missing of others' decisions: who played may play again meanwhile."""
     for episode in episodes:
         for turn in episode.turns:
-            if isinstance(turn.decision.inputs, Inputs):
+            if isinstance(turn.decision.inputs, RemoteInputs):
                 turn.decision.inputs.policy = policy
 
 
@@ -136,7 +136,7 @@ def gathered(policy: Any, episodes: Sequence[Episode], own: range) -> list[Episo
     world = get_world()
     if world.size == 1:
         return list(episodes)
-    rows = world.gather([told(episodes[i], policy) for i in own])
+    rows = world.gather([pack_episode(episodes[i], policy) for i in own])
     made, place = [], 0
     for rank, of_rank in enumerate(rows):
         for row in of_rank:
@@ -146,7 +146,7 @@ def gathered(policy: Any, episodes: Sequence[Episode], own: range) -> list[Episo
                     asked.turns[i] = replace(turn, decision=replace(turn.decision, owner_rank=rank))
                 made.append(asked)
             else:
-                made.append(remade(row, asked.sample, asked.group, policy, rank))
+                made.append(unpack_episode(row, asked.sample, asked.group, policy, rank))
             place += 1
     return made
 
@@ -156,11 +156,15 @@ def to_show(policy: Any, episodes: Sequence[Episode]) -> list[Episode]:
     world, made = get_world(), list(episodes)
     if world.size == 1:
         return made
-    own = {i: told(e, policy, small=True) for i, e in enumerate(made) if e.turns[0].decision.owner_rank == world.rank}
+    own = {
+        i: pack_episode(e, policy, small=True)
+        for i, e in enumerate(made)
+        if e.turns[0].decision.owner_rank == world.rank
+    }
     for rank, rows in enumerate(world.gather(own)):
         if rank != world.rank:
             for i, row in rows.items():
-                made[i] = remade(row, made[i].sample, made[i].group, policy, rank)
+                made[i] = unpack_episode(row, made[i].sample, made[i].group, policy, rank)
     return made
 
 

@@ -40,7 +40,7 @@ class Replicated:
     def idle(self) -> None:
         """Nobody waits for a process's passes."""
 
-    def told(self, numbers: Sequence[float]) -> list[float]:
+    def sum_numbers(self, numbers: Sequence[float]) -> list[float]:
         """The sums of some numbers over all processes. What has a gradient anywhere gets one here, of zeros."""
         if self.world.size == 1:
             return list(numbers)
@@ -52,7 +52,7 @@ class Replicated:
         return sums[: len(numbers)]
 
     def add(self) -> None:
-        """Makes every gradient the sum of all processes'. After `told`, so that all have the same ones."""
+        """Makes every gradient the sum of all processes'. After `sum_numbers`, so that all have the same ones."""
         if self.world.size == 1:
             return
         for bucket in _buckets([p.grad for p in self.parameters if p.grad is not None]):

@@ -192,9 +192,9 @@ class Sharded:
         """A forward and backward pass that learns nothing, for those of the others to end."""
         nothing(self.policy).backward()
 
-    def told(self, numbers: Sequence[float]) -> list[float]:
-        """As `Replicated.told`."""
-        return self._whole.told(numbers)
+    def sum_numbers(self, numbers: Sequence[float]) -> list[float]:
+        """As `Replicated.sum_numbers`."""
+        return self._whole.sum_numbers(numbers)
 
     def add(self) -> None:
         """As `Replicated.add`, of what is whole: the rest is summed as it is found."""

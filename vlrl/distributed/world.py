@@ -28,7 +28,7 @@ WAIT = "VLRL_WAIT_S"  # the environment variable that says otherwise, in seconds
 DEVICES = "GLOO_SOCKET_IFNAME"  # read by torch: the network devices that a link takes turns with
 
 
-def told[T](method: Callable[..., T]) -> Callable[..., T]:
+def report_lost_process[T](method: Callable[..., T]) -> Callable[..., T]:
     """A lost process is told of in one line: its own says why it ended."""
 
     @functools.wraps(method)
@@ -61,7 +61,7 @@ def device(link: Any) -> str:
     return "cuda" if "nccl" in distributed.get_backend(link) else "cpu"
 
 
-def made() -> Any:
+def make_link() -> Any:
     """A link of its own, between CPUs. All processes make it, in the same order."""
     from torch import distributed
 
@@ -107,7 +107,7 @@ RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
 class World:
     """The processes of a run. What is not a plain question must be called by all of them, in the same order.
 
-    Threads that talk at the same time have a link each (`beside`): what they call asks `here()` and need not know.
+    Threads that talk at the same time have a link each (`on_own_link`): what they call asks `here()` and need not know.
     """
 
     rank: int = 0
@@ -131,7 +131,7 @@ class World:
         """Whether a decision is this process's to evaluate."""
         return self.size == 1 or self.owner(decision, number) == self.rank
 
-    @told
+    @report_lost_process
     def gather(self, value: Any) -> list[Any]:
         """Every process's value (`vlrl.distributed.wire`), in the order of their ranks."""
         if self.size == 1:
@@ -140,7 +140,7 @@ class World:
 
         return [wire.unpacked(data) for data in gathered(wire.packed(value), self.size, self.link)]
 
-    @told
+    @report_lost_process
     def sum(self, values: Tensor) -> Tensor:
         """The sum over all processes, in place; bit by bit the same in all of them."""
         if self.size > 1:
@@ -171,12 +171,12 @@ class World:
 
             PartialState(cpu=on_cpu(), timeout=patience())
 
-    def beside(self) -> World:
+    def on_own_link(self) -> World:
         """The same processes over a link of their own, between CPUs: for bytes, while the run's own is in use."""
         if self.size == 1:
             return self
         self.wait()  # tells of a lost process, whom a new link would wait for
-        return replace(self, link=told(made)())
+        return replace(self, link=report_lost_process(make_link)())
 
     def call[**P, R](self, function: Callable[P, R], *given: P.args, **named: P.kwargs) -> R:
         """Calls a function; `here()` is this meanwhile, in this thread."""
@@ -187,7 +187,7 @@ class World:
             _TALKING.reset(token)
 
     def cut(self) -> None:
-        """Ends a link that `beside` made: who waits in any thread, here or elsewhere, is told that nobody answers."""
+        """Ends a link that `on_own_link` made: whoever waits in any thread, here or elsewhere, fails."""
         if self.link is not None:
             cut(self.link)
 
@@ -225,19 +225,19 @@ def _number(names: tuple[str, ...], otherwise: int) -> int:
 # Meeting the other processes, as the launcher wants it.
 
 
-def asked(engine: str) -> bool:
+def is_engine_requested(engine: str) -> bool:
     """Whether the launcher asks for an engine of accelerate's, as `FSDP`."""
     return os.environ.get(f"ACCELERATE_USE_{engine}", "").lower() == "true"
 
 
 def in_parts() -> bool:
     """Whether the launcher asks for weights in parts (FSDP2), for more than one process."""
-    return get_world().size > 1 and asked("FSDP")
+    return get_world().size > 1 and is_engine_requested("FSDP")
 
 
 def optimizer_in_parts() -> bool:
     """Whether the launcher asks for the optimizer in parts (DeepSpeed's ZeRO 1), for more than one process."""
-    return get_world().size > 1 and asked("DEEPSPEED")
+    return get_world().size > 1 and is_engine_requested("DEEPSPEED")
 
 
 def launched(out: Path, trackers: Sequence[str]) -> Accelerator:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 KNOWN = {
-    "local": "vlrl.engines:Local",
+    "local": "vlrl.engines:LocalEngine",
     "server": "vlrl.engines.client:Server",
     "vllm": "vlrl.engines.vllm:InProcess",
 }
@@ -90,7 +90,7 @@ def _target(component: Component) -> tuple[Any, dict[str, Any]]:
 # The policy's own fast decoder as an engine: what `vlrl serve-model` writes with.
 
 
-class Local:
+class LocalEngine:
     """Completions of a `vlrl.policies.vlm.VLM`, in this process and with its weights."""
 
     rescore = False
@@ -104,7 +104,7 @@ class Local:
 
     def publish(self) -> None: ...
 
-    def told(self, gaps: Sequence[Tensor]) -> None: ...
+    def record_gaps(self, gaps: Sequence[Tensor]) -> None: ...
 
     def close(self) -> None: ...
 

@@ -28,7 +28,7 @@ class Shared:
         self.rescore = engine.rescore
 
     @classmethod
-    def beside(cls, first: Any, policy: Any) -> Shared:
+    def share_engine(cls, first: Any, policy: Any) -> Shared:
         """The engine of a policy, for another one; the first from now on shares it."""
         if not isinstance(first.engine, Shared):
             first.engine = cls(first.engine, first, threading.Lock())
@@ -52,8 +52,8 @@ class Shared:
             self._engine.publish()
             return self._engine.generate(asked, options)
 
-    def told(self, gaps: Sequence[Tensor]) -> None:
-        self._engine.told(gaps)
+    def record_gaps(self, gaps: Sequence[Tensor]) -> None:
+        self._engine.record_gaps(gaps)
 
     def close(self) -> None:
         self._engine.close()
@@ -65,7 +65,7 @@ COUNTS = ("seconds", "retries", "stale", "published")
 PREFIX_CACHE = "engine/prefix_cache_hit_rate"
 
 
-class Tally:
+class EngineStats:
     """Adds up between two updates of the weights. Threads may add at the same time."""
 
     def __init__(self):

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from vlrl import config
 from vlrl.config import Count, Rate
-from vlrl.engines.base import Tally
+from vlrl.engines.base import EngineStats
 from vlrl.engines.protocols import DIALECTS, Caller, FailedError, Published, RefusedError, Written
 from vlrl.policies.engine import Completion, EngineError, GenerationRequest, Options
 from vlrl.types import UserError
@@ -95,7 +95,7 @@ class _Batch:
             while self.error is None and len(self.found) < len(self.jobs):
                 left = self.latest + self.pool.patience - time.monotonic()
                 if left <= 0:
-                    self.error = EngineError(self.told())
+                    self.error = EngineError(self.describe_faults())
                     break
                 self.change.wait(min(left, 1.0))
             self.change.notify_all()
@@ -107,7 +107,7 @@ class _Batch:
                     host.pace = now if host.pace is None else (host.pace + now) / 2
         return [self.found[i] for i in range(len(self.jobs))]
 
-    def told(self) -> str:
+    def describe_faults(self) -> str:
         faults = "; ".join(f"{url}: {fault}" for url, fault in self.faults.items())
         return f"no engine answered for {self.pool.patience:g} s ({faults or 'no answer yet'}): start one, then resume"
 
@@ -133,7 +133,7 @@ class _Batch:
         with self.change:
             while self.error is None and len(self.found) < len(self.jobs):
                 now = time.monotonic()
-                place = self.place(host, now) if now >= host.until and host.busy < self.room(host) else None
+                place = self.find_job(host, now) if now >= host.until and host.busy < self.room(host) else None
                 if place is not None:
                     number, _ = self.waiting[place]
                     del self.waiting[place]
@@ -142,7 +142,7 @@ class _Batch:
                 self.change.wait(min(1.0, max(0.005, host.until - now)))
         return None
 
-    def place(self, host: Host, now: float) -> int | None:
+    def find_job(self, host: Host, now: float) -> int | None:
         """Where a job stands that the server did not fail at last, or, where it is alone, any."""
         others = any(other is not host and now >= other.until for other in self.pool.hosts)
         return next((at for at, (_, last) in enumerate(self.waiting) if last is not host or not others), None)
@@ -347,7 +347,7 @@ class Server:
         hosts = [Host(Caller(url.rstrip("/"), headers)) for url in urls]
         self._pool = EnginePool(hosts, concurrent=concurrent, backoff=backoff, patience=patience)
         self._store = Store(policy, folder, self._dialect.whole)
-        self._tally = Tally()
+        self._tally = EngineStats()
 
     @staticmethod
     def agree(options: Mapping[str, Any]) -> None:
@@ -397,7 +397,7 @@ class Server:
         finally:
             self._tally.add(seconds=time.monotonic() - start, retries=self._pool.retries - retries)
 
-    def told(self, gaps: Sequence[Tensor]) -> None:
+    def record_gaps(self, gaps: Sequence[Tensor]) -> None:
         self._tally.gaps(gaps)
 
     def close(self) -> None:

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from vlrl.config import PolicySection
 from vlrl.decoders import parse_json
-from vlrl.engines import Local, load_policy
+from vlrl.engines import LocalEngine, load_policy
 from vlrl.engines.protocols import RENDER, TOKENS, data_url, placeholders
 from vlrl.media import MediaError, load_image
 from vlrl.policies.engine import Completion, GenerationRequest, Options
@@ -84,7 +84,7 @@ class Url(BaseModel):
     url: str
 
 
-class Part(BaseModel):
+class RequestPart(BaseModel):
     type: Literal["text", "image_url"]
     text: Text | None = None
     image_url: Url | None = None
@@ -100,21 +100,21 @@ class Call(BaseModel):
     function: Function
 
 
-class Message(BaseModel):
+class RequestMessage(BaseModel):
     role: Role
-    content: Text | Annotated[list[Part], Field(max_length=1024)] | None = None
+    content: Text | Annotated[list[RequestPart], Field(max_length=1024)] | None = None
     tool_calls: Annotated[list[Call], Field(max_length=64)] = Field(default_factory=list)
 
 
 class Chat(_Common):
-    messages: Annotated[list[Message], Field(min_length=1, max_length=1024)]
+    messages: Annotated[list[RequestMessage], Field(min_length=1, max_length=1024)]
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool = False
     tools: Annotated[list[dict[str, Any]], Field(max_length=128)] = Field(default_factory=list)  # shown, not parsed
 
 
-class Features(BaseModel):
+class PreparedImages(BaseModel):
     """Images that the route RENDER has prepared: here as data URLs, in vLLM as tensors; clients pass them on."""
 
     kwargs_data: dict[Literal["image"], Images]
@@ -124,7 +124,7 @@ class Generate(BaseModel):
     """vLLM's request by token ids."""
 
     token_ids: Annotated[list[Token], Field(min_length=1, max_length=LONGEST)]
-    features: Features | None = None
+    features: PreparedImages | None = None
     sampling_params: dict[str, Any]
 
     def completions(self) -> dict[str, Any]:
@@ -188,16 +188,16 @@ def requests_read[M: _Common](kind: type[M], body: Any, most: int) -> Wish:
     logprobs = asked.logprobs is True if chat else asked.logprobs is not None
     tools = tuple(asked.tools) if chat else ()
     return Wish(
-        options, asked.n, _drawn(asked, options), tuple(images), prompt, logprobs, asked.return_token_ids, tools
+        options, asked.n, _read_uniform(asked, options), tuple(images), prompt, logprobs, asked.return_token_ids, tools
     )
 
 
-def _messages(messages: list[Message]) -> tuple[list[dict[str, Any]], list[ImageImage]]:
+def _messages(messages: list[RequestMessage]) -> tuple[list[dict[str, Any]], list[ImageImage]]:
     """Turns for the chat template, and their images in order."""
     turns, urls = [], []
     for message in messages:
         parts = message.content or []
-        parts = [Part(type="text", text=parts)] if isinstance(parts, str) else parts
+        parts = [RequestPart(type="text", text=parts)] if isinstance(parts, str) else parts
         content = []
         for part in parts:
             if part.type == "image_url":
@@ -241,7 +241,7 @@ def picture(url: str) -> ImageImage:
         raise RequestError(f"images: {error}") from None
 
 
-def _drawn(asked: _Common, options: Options) -> np.ndarray | None:
+def _read_uniform(asked: _Common, options: Options) -> np.ndarray | None:
     """The numbers that are drawn by, [n, max_tokens]; None where nothing is sampled."""
     shape = (asked.n, options.max_tokens)
     if not options.temperature:
@@ -263,7 +263,7 @@ def _drawn(asked: _Common, options: Options) -> np.ndarray | None:
 KEPT = 256  # prompts
 
 
-class Prompts:
+class PromptCache:
     """Prompts preprocessed, the latest of them kept: members of a group are often asked for one by one."""
 
     def __init__(self, codec: QwenProcessor):
@@ -280,7 +280,7 @@ class Prompts:
             self._kept.move_to_end(key)
             return self._kept[key]
         try:
-            made = self._made(prompt, images, tools)
+            made = self._preprocess(prompt, images, tools)
         except UserError as error:
             raise RequestError(str(error)) from None
         self._kept[key] = made
@@ -288,7 +288,7 @@ class Prompts:
             self._kept.popitem(last=False)
         return made
 
-    def _made(self, prompt: Any, images: Sequence[Image.Image], tools: Sequence[dict[str, Any]]) -> Prompt:
+    def _preprocess(self, prompt: Any, images: Sequence[Image.Image], tools: Sequence[dict[str, Any]]) -> Prompt:
         """Messages are content; a text is the client's own rendering, in which special tokens are what they spell."""
         codec = self.codec
         made: Mapping[str, Any] = {}
@@ -398,7 +398,7 @@ GATHER = 0.005  # seconds without a newcomer after which a batch begins
 Answer = tuple[Prompt, list[Completion], str]  # and the version of the weights that wrote it
 
 
-class Writer:
+class CompletionWriter:
     """Owns the model: one thread writes batches and, between them, takes new weights.
 
     Args:
@@ -410,7 +410,7 @@ class Writer:
         self._policy, self._batch, self.version = policy, batch, "start"
         policy.model.requires_grad_(False)
         self._weights = Weights(bare(policy.model))
-        self._engine, self._prompts = Local(policy), Prompts(policy.codec)
+        self._engine, self._prompts = LocalEngine(policy), PromptCache(policy.codec)
         self._inbox: SimpleQueue[tuple[Wish, Future] | tuple[Callable[[], Any], Future] | None] = SimpleQueue()
         self._waiting: list[tuple[Wish, Future]] = []
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
@@ -550,14 +550,14 @@ LARGEST = 2**28  # bytes of a request's JSON
 
 
 @dataclass(frozen=True)
-class Service:
+class ModelService:
     """What a server serves.
 
     name: of the model. most: tokens of a completion. weights: the folder that paths of new weights are in; None: there
     is none. size: bytes of new weights, at most. token: what clients must show; None: nothing.
     """
 
-    writer: Writer
+    writer: CompletionWriter
     codec: Any
     name: str
     most: int
@@ -567,12 +567,12 @@ class Service:
 
 
 class ModelServer(HttpServer):
-    def __init__(self, host: str, port: int, service: Service, limits: HttpLimits = LIMITS):
+    def __init__(self, host: str, port: int, service: ModelService, limits: HttpLimits = LIMITS):
         self.service = service
-        super().__init__(host, port, Handler, limits)
+        super().__init__(host, port, ModelHandler, limits)
 
 
-class Handler(HttpHandler):
+class ModelHandler(HttpHandler):
     """One connection."""
 
     server: ModelServer
@@ -725,22 +725,22 @@ def main(options: argparse.Namespace) -> int:
             "vLLM or SGLang, or train it with policy.engine: local"
         )
     policy.model.eval()
-    writer = Writer(policy, options.max_batch)
+    writer = CompletionWriter(policy, options.max_batch)
     size = sum(p.numel() for p in policy.model.parameters()) * 8 + SLACK  # float64 at most
     folder = Path(options.weights_folder) if options.weights_folder else None
     name = options.name or options.model
-    service = Service(writer, policy.codec, name, options.max_tokens, folder, size, token)
+    service = ModelService(writer, policy.codec, name, options.max_tokens, folder, size, token)
     try:
         server = ModelServer(options.host, options.port, service)
     except (OSError, OverflowError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"serve-model: cannot listen on {options.host}:{options.port}: {reason}") from None
-    _until_told(server)
+    _serve_until_signal(server)
     writer.close()
     return 0
 
 
-def _until_told(server: ModelServer) -> None:
+def _serve_until_signal(server: ModelServer) -> None:
     stop = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda number, frame: stop.set())

@@ -171,9 +171,9 @@ def _read(path: str, status: int, text: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         answer = None
     if status in (400, 401, 403, 404, 405, 413, 422):
-        raise RefusedError(f"{path}: HTTP {status}: {_said(answer, text)}")
+        raise RefusedError(f"{path}: HTTP {status}: {_read_error(answer, text)}")
     if status // 100 != 2:
-        raise FailedError(f"{path}: HTTP {status}: {_said(answer, text)}")
+        raise FailedError(f"{path}: HTTP {status}: {_read_error(answer, text)}")
     if status == 200 and answer is None and not text.startswith(b"{"):
         return {}  # plain words, as some servers say that all is well
     if not isinstance(answer, dict):
@@ -181,7 +181,7 @@ def _read(path: str, status: int, text: bytes) -> dict[str, Any]:
     return answer
 
 
-def _said(answer: Any, text: bytes) -> str:
+def _read_error(answer: Any, text: bytes) -> str:
     """The server's own words, on one line."""
     for name in ("error", "detail", "message"):
         if isinstance(answer, dict) and name in answer:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from vlrl.config import Count
-from vlrl.engines.base import Tally
+from vlrl.engines.base import EngineStats
 from vlrl.engines.client import Store
 from vlrl.engines.protocols import collapse_placeholders, same_prompt
 from vlrl.policies.engine import Completion, GenerationRequest, Options
@@ -49,7 +49,7 @@ class InProcess:
             raise UserError(
                 f"policy.engine: vllm is not installed ({error}): pip install it, or name a server"
             ) from None
-        self._codec, self.rescore, self._sleep, self._tally = policy.codec, rescore, sleep, Tally()
+        self._codec, self.rescore, self._sleep, self._tally = policy.codec, rescore, sleep, EngineStats()
         self._store, self._version = Store(policy, folder, whole=True), ""
         try:
             self._llm = LLM(
@@ -90,7 +90,7 @@ class InProcess:
             same_prompt(written.prompt_token_ids, each, self._codec.image_id)
         return [[_completion(output) for output in written.outputs] for written in made]
 
-    def told(self, gaps: Sequence[Tensor]) -> None:
+    def record_gaps(self, gaps: Sequence[Tensor]) -> None:
         self._tally.gaps(gaps)
 
     def close(self) -> None:

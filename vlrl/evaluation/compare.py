@@ -21,7 +21,7 @@ from vlrl.types import UserError, suggest
 # A comparison as typed, strict data: recipes, what each may spend, how many seeds.
 
 
-class Recipe(Section):
+class ComparedRecipe(Section):
     """One arm.
 
     Args:
@@ -80,7 +80,7 @@ class PassAt(Section):
 class Comparison(Section):
     task: str  # a training config, from this file's folder
     out: str
-    recipes: Annotated[list[Recipe], Field(min_length=2)]
+    recipes: Annotated[list[ComparedRecipe], Field(min_length=2)]
     budget: Budget
     evaluations: Count = 10  # along training, the last among them; one before it comes on top
     seeds: Seeds = Seeds()
@@ -108,10 +108,10 @@ def config_load(path: str | Path, changes: Sequence[str] = ()) -> Comparison:
     try:
         _check(loaded)
         recipes = [
-            recipe.model_copy(update={"files": [found(folder, file) for file in recipe.files]})
+            recipe.model_copy(update={"files": [find_file(folder, file) for file in recipe.files]})
             for recipe in loaded.recipes
         ]
-        return loaded.model_copy(update={"task": found(folder, loaded.task), "recipes": recipes})
+        return loaded.model_copy(update={"task": find_file(folder, loaded.task), "recipes": recipes})
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
 
@@ -134,7 +134,7 @@ def _check(loaded: Comparison) -> None:
         raise UserError(f"pass_at.k: at most pass_at.samples = {loaded.pass_at.samples}")
 
 
-def found(folder: Path, name: str) -> str:
+def find_file(folder: Path, name: str) -> str:
     """A file beside the comparison's, or from where the command runs, or a bundled config by its name."""
     for path in (folder / name, Path(name), config_file(name)):
         if path.is_file():
@@ -203,7 +203,7 @@ TRIES = 2000  # larger budgets that are tried for a suggestion
 
 
 @dataclass(frozen=True)
-class Shape:
+class RecipeShape:
     """What a recipe is made of that its sizes hang on.
 
     Args:
@@ -227,13 +227,13 @@ class Sizes:
     num_minibatches: int
 
 
-def derive(shape: Shape, budget: Budget) -> Sizes:
+def derive(shape: RecipeShape, budget: Budget) -> Sizes:
     """The sizes that spend exactly the budget.
 
     Raises:
         UserError: there are none in whole numbers.
     """
-    rollouts, steps = budget.rollouts, _whole(
+    rollouts, steps = budget.rollouts, _divide(
         budget.rollouts, budget.rollouts_per_update * budget.updates_per_step,
         "budget.rollouts is not a whole number of steps of rollouts_per_update x updates_per_step",
     )  # fmt: skip
@@ -243,24 +243,24 @@ def derive(shape: Shape, budget: Budget) -> Sizes:
         raise UserError(f"first responses to {pool:,} prompts leave nothing of {rollouts:,} rollouts")
     spent = f", of which {shape.start * pool:,} are first responses," if shape.start else ""
     problem = f"{rollouts:,} rollouts{spent} do not make {steps:,} steps of whole groups of {shape.group}"
-    prompts = _whole(left, steps * shape.group, problem)
-    minibatches = _whole(budget.updates_per_step, shape.epochs,
+    prompts = _divide(left, steps * shape.group, problem)
+    minibatches = _divide(budget.updates_per_step, shape.epochs,
                          f"{budget.updates_per_step} updates a step do not make {shape.epochs} epochs")  # fmt: skip
-    _whole(prompts, minibatches, f"{prompts} prompts a step do not make {minibatches} equal minibatches")
+    _divide(prompts, minibatches, f"{prompts} prompts a step do not make {minibatches} equal minibatches")
     return Sizes(pool, steps, prompts, minibatches)
 
 
-def _pool(shape: Shape, budget: Budget) -> int:
+def _pool(shape: RecipeShape, budget: Budget) -> int:
     """So many prompts that each is visited `passes` times, a tracker's first responses being the first visit."""
     visits = budget.passes - bool(shape.start)
     a_prompt = shape.start + visits * shape.group
     if visits < 1:
         raise UserError("first responses are a pass of their own: set budget.passes to 2 or more")
     problem = f"{budget.rollouts:,} rollouts do not make {budget.passes} passes of {a_prompt} answers a prompt"
-    return _whole(budget.rollouts, a_prompt, problem)
+    return _divide(budget.rollouts, a_prompt, problem)
 
 
-def suggestion(shapes: list[Shape], budget: Budget) -> str:
+def suggestion(shapes: list[RecipeShape], budget: Budget) -> str:
     """'; budget.rollouts=N would do', with the next larger budget that all recipes can spend exactly; '' if none."""
     step = budget.rollouts_per_update * budget.updates_per_step
     for steps in range(budget.rollouts // step + 1, budget.rollouts // step + TRIES):
@@ -273,7 +273,7 @@ def suggestion(shapes: list[Shape], budget: Budget) -> str:
     return ""
 
 
-def _whole(number: int, parts: int, problem: str) -> int:
+def _divide(number: int, parts: int, problem: str) -> int:
     if number % parts:
         raise UserError(problem)
     return number // parts
@@ -289,10 +289,10 @@ LOGGED = {"trackers": [], "keep_checkpoints": 1}
 
 
 @dataclass(frozen=True)
-class Arm:
+class RecipeArm:
     """A recipe ready to train: all of `config` but seed and folder. first: responses before the first step."""
 
-    recipe: Recipe
+    recipe: ComparedRecipe
     config: Config
     pool: int  # different prompts
     first: int
@@ -302,7 +302,7 @@ class Arm:
         return self.recipe.name
 
 
-def arms_of(comparison: Comparison) -> list[Arm]:
+def arms_of(comparison: Comparison) -> list[RecipeArm]:
     """Every arm, its sizes derived.
 
     Raises:
@@ -325,7 +325,7 @@ def arms_of(comparison: Comparison) -> list[Arm]:
     return made
 
 
-def _laid(recipe: Recipe, task: Config, comparison: Comparison) -> Config:
+def _laid(recipe: ComparedRecipe, task: Config, comparison: Comparison) -> Config:
     """The recipe over the task; where it is to be equal, with the task's own settings put back."""
     try:
         over = load_config(comparison.task, [*recipe.files, *recipe.changes])
@@ -347,7 +347,7 @@ def _laid(recipe: Recipe, task: Config, comparison: Comparison) -> Config:
     return task.model_copy(update={"policy": policy, "train": train, "log": log, **method})
 
 
-def _own(recipe: Recipe) -> dict[str, list[str]]:
+def _own(recipe: ComparedRecipe) -> dict[str, list[str]]:
     """The settings that a recipe keeps, by section."""
     allowed = [*WHOLE, *(f"policy.{key}" for key in PolicySection.model_fields)]
     allowed += [f"train.{key}" for key in TrainSection.model_fields if key not in SIZES]
@@ -357,7 +357,9 @@ def _own(recipe: Recipe) -> dict[str, list[str]]:
     return {part: [k.partition(".")[2] for k in recipe.own if k.startswith(part)] for part in ("policy", "train")}
 
 
-def _equal(recipe: Recipe, own: Config, comparison: Comparison, samples: int, shapes: Sequence[Shape]) -> Arm:
+def _equal(
+    recipe: ComparedRecipe, own: Config, comparison: Comparison, samples: int, shapes: Sequence[RecipeShape]
+) -> RecipeArm:
     released = "or mark the recipe as_released: true"
     if own.sampler.name != "shuffled" and "sampler" not in recipe.own:
         raise UserError(f"the sampler {own.sampler.name} visits prompts unequally often: add changes: "
@@ -376,10 +378,10 @@ def _equal(recipe: Recipe, own: Config, comparison: Comparison, samples: int, sh
         raise UserError(f"{sizes.steps:,} steps do not make {comparison.evaluations} equal stretches: set evaluations")
     every = max(1, round(sizes.steps / recipe.plays / comparison.evaluations))
     sizes = replace(sizes, steps=every * comparison.evaluations)
-    return Arm(recipe, _sized(own, sizes, every, recipe), sizes.pool, _start(own) * sizes.pool)
+    return RecipeArm(recipe, _sized(own, sizes, every, recipe), sizes.pool, _start(own) * sizes.pool)
 
 
-def _sized(own: Config, sizes: Sizes, every: int, recipe: Recipe) -> Config:
+def _sized(own: Config, sizes: Sizes, every: int, recipe: ComparedRecipe) -> Config:
     train = own.train.model_copy(
         update={k: getattr(sizes, k) for k in ("steps", "prompts_per_step", "num_minibatches")}
     )
@@ -390,7 +392,9 @@ def _sized(own: Config, sizes: Sizes, every: int, recipe: Recipe) -> Config:
                                   "eval": own.eval.model_copy(update={"every_steps": every})})  # fmt: skip
 
 
-def _released(recipe: Recipe, own: Config, comparison: Comparison, samples: int, shapes: Sequence[Shape]) -> Arm:
+def _released(
+    recipe: ComparedRecipe, own: Config, comparison: Comparison, samples: int, shapes: Sequence[RecipeShape]
+) -> RecipeArm:
     """As it is, for as many whole steps as the budget's rollouts allow."""
     pool = min(samples, own.sampler.options.get("limit") or samples)
     first, a_step = _start(own) * pool, own.train.prompts_per_step * own.train.group_size * recipe.plays
@@ -400,11 +404,11 @@ def _released(recipe: Recipe, own: Config, comparison: Comparison, samples: int,
                         f"{a_step:,.0f}")  # fmt: skip
     train = own.train.model_copy(update={"steps": steps})
     every = own.eval.model_copy(update={"every_steps": max(1, round(steps / comparison.evaluations))})
-    return Arm(recipe, own.model_copy(update={"train": train, "eval": every}), pool, first)
+    return RecipeArm(recipe, own.model_copy(update={"train": train, "eval": every}), pool, first)
 
 
-def _shape(own: Config) -> Shape:
-    return Shape(own.train.group_size, _start(own), own.train.update_epochs)
+def _shape(own: Config) -> RecipeShape:
+    return RecipeShape(own.train.group_size, _start(own), own.train.update_epochs)
 
 
 def _start(own: Config) -> int:
@@ -429,29 +433,29 @@ class Fact:
     """
 
     label: str
-    of: Callable[[Arm], Any]
+    of: Callable[[RecipeArm], Any]
     key: str = ""
     inherent: bool = False
 
 
-def spent(arm: Arm) -> int:
+def spent(arm: RecipeArm) -> int:
     """Rollouts in all, those included that a strategy leaves out."""
     train = arm.config.train
     return arm.first + round(train.steps * train.prompts_per_step * train.group_size * arm.recipe.plays)
 
 
-def updates(arm: Arm) -> int:
+def updates(arm: RecipeArm) -> int:
     train = arm.config.train
     return train.steps * train.num_minibatches * train.update_epochs
 
 
-def passes(arm: Arm) -> float:
+def passes(arm: RecipeArm) -> float:
     """Mean visits of a prompt, a tracker's first response among them."""
     train = arm.config.train
     return train.steps * train.prompts_per_step / arm.pool + (arm.first > 0)
 
 
-def _schedule(arm: Arm) -> str:
+def _schedule(arm: RecipeArm) -> str:
     train = arm.config.train
     end = train.lr if train.lr_end is None else train.lr_end
     return f"{train.lr:g} to {end:g} over the run, warm-up {train.warmup_steps}"
@@ -491,7 +495,7 @@ def _names(components: Sequence[Any]) -> str:
     return " + ".join(component.name for component in components)
 
 
-def _losses(arm: Arm) -> str:
+def _losses(arm: RecipeArm) -> str:
     """Loss terms with the numbers that a comparison of clipping needs to see."""
     said = []
     for component in arm.config.losses:
@@ -500,7 +504,7 @@ def _losses(arm: Arm) -> str:
     return " + ".join(said)
 
 
-def facts(arms: Sequence[Arm], passes_are_equal: bool = True) -> list[dict[str, Any]]:
+def facts(arms: Sequence[RecipeArm], passes_are_equal: bool = True) -> list[dict[str, Any]]:
     """Lines {label, values by arm, verdict: `equal`, `own`, `method` or `released`}.
 
     Args:
@@ -517,12 +521,14 @@ def facts(arms: Sequence[Arm], passes_are_equal: bool = True) -> list[dict[str, 
         inherent = swapped.get(fact.label, fact.inherent)
         same = len({str(values[arm.name]) for arm in bound}) <= 1
         if not same and not inherent:
-            raise UserError(f"{fact.label} cannot be made equal: {_told(values)}; mark recipes as_released: true")
+            raise UserError(
+                f"{fact.label} cannot be made equal: {_format_values(values)}; mark recipes as_released: true"
+            )
         lines.append({"label": fact.label, "values": values, "verdict": _verdict(arms, values, same, fact)})
     return lines
 
 
-def _kept(arm: Arm, fact: Fact) -> bool:
+def _kept(arm: RecipeArm, fact: Fact) -> bool:
     section, _, key = fact.key.partition(".")
     if section in WHOLE:
         return section in arm.recipe.own
@@ -532,7 +538,7 @@ def _kept(arm: Arm, fact: Fact) -> bool:
     return any(f"{section}.{each}" in arm.recipe.own for each in also) if key else False
 
 
-def _verdict(arms: Sequence[Arm], values: dict[str, Any], same: bool, fact: Fact) -> str:
+def _verdict(arms: Sequence[RecipeArm], values: dict[str, Any], same: bool, fact: Fact) -> str:
     if not same:
         return "method"
     if len({str(value) for value in values.values()}) == 1:
@@ -541,7 +547,7 @@ def _verdict(arms: Sequence[Arm], values: dict[str, Any], same: bool, fact: Fact
     return "released" if len(bound) <= 1 else "own"
 
 
-def _told(values: dict[str, Any]) -> str:
+def _format_values(values: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
@@ -582,11 +588,11 @@ def table_text(lines: Sequence[dict[str, Any]]) -> str:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonPlan:
     """lines: what is equal and what is not, see `table.facts`."""
 
     comparison: Comparison
-    arms: list[Arm]
+    arms: list[RecipeArm]
     lines: list[dict[str, Any]]
 
     def text(self) -> str:
@@ -598,7 +604,7 @@ class Plan:
         return f"{table_text(self.lines)}\n{runs} runs of {len(self.arms)} recipes{more}; {pairs} pairs are tested"
 
 
-def plan_plan(path: str, changes: Sequence[str] = ()) -> Plan:
+def plan_plan(path: str, changes: Sequence[str] = ()) -> ComparisonPlan:
     """The plan of a comparison's file.
 
     Raises:
@@ -606,7 +612,7 @@ def plan_plan(path: str, changes: Sequence[str] = ()) -> Plan:
     """
     comparison = config_load(path, changes)
     arms = arms_of(comparison)
-    return Plan(comparison, arms, facts(arms, comparison.budget.passes is not None))
+    return ComparisonPlan(comparison, arms, facts(arms, comparison.budget.passes is not None))
 
 
 if __name__ == "__main__":

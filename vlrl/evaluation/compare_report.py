@@ -15,8 +15,8 @@ import numpy as np
 import yaml
 
 from vlrl.decoders import load_json, parse_log_row
-from vlrl.evaluation.compare import Arm, Comparison, pass_at, spent, table_rows
-from vlrl.evaluation.compare_runs import PASS_AT, Run
+from vlrl.evaluation.compare import Comparison, RecipeArm, pass_at, spent, table_rows
+from vlrl.evaluation.compare_runs import PASS_AT, SeedRun
 from vlrl.evaluation.stats import AdaStop
 from vlrl.metrics import commit
 from vlrl.report.html import config_section, duration, fact_list, frame, note_lines
@@ -46,7 +46,7 @@ class Curves:
     answers: dict[str, Any]  # of `vlrl.evaluation.compare`
 
 
-def curves_read(run: Run) -> Curves:
+def curves_read(run: SeedRun) -> Curves:
     """The curves of a finished run.
 
     What evaluations take is left out of the CPU seconds: they are the comparison's cost and not the method's.
@@ -65,7 +65,7 @@ def curves_read(run: Run) -> Curves:
     )  # fmt: skip
 
 
-def _curves_axes(run: Run, trained: list[dict], timings: list[dict]) -> dict[str, np.ndarray]:
+def _curves_axes(run: SeedRun, trained: list[dict], timings: list[dict]) -> dict[str, np.ndarray]:
     """Axis -> its value after each step [steps + 1]. Before the first step stand the first responses."""
     train, first = run.arm.config.train, run.arm.first
     a_step = train.prompts_per_step * train.group_size
@@ -109,7 +109,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Frame:
+class ChartFrame:
     x0: float
     x1: float
     y0: float
@@ -126,7 +126,7 @@ def chart(lines: Sequence[Line], x_label: str, y_label: str) -> str:
     ys = [v for line in lines for v in (*line.y, *line.low, *line.high) if v is not None]
     xs = [x for line in lines for x in line.x]
     low, high = nice(min(ys), max(ys))
-    frame = Frame(min(xs), max(xs), low, high)
+    frame = ChartFrame(min(xs), max(xs), low, high)
     drawn = "".join(_drawing_line(i, line, frame) for i, line in enumerate(lines))
     said = "; ".join(f"{line.name} {line.y[-1]:.3g}" for line in lines)
     return (
@@ -147,7 +147,7 @@ def nice(low: float, high: float) -> tuple[float, float]:
     return (max(0.0, low - room) if low >= 0 else low - room), high + room
 
 
-def _drawing_line(index: int, line: Line, frame: Frame) -> str:
+def _drawing_line(index: int, line: Line, frame: ChartFrame) -> str:
     path = "M" + "L".join(frame.point(x, y) for x, y in zip(line.x, line.y, strict=True))
     band = ""
     known = [(x, a, b) for x, a, b in zip(line.x, line.low, line.high, strict=True) if a is not None and b is not None]
@@ -164,7 +164,7 @@ def _dash(index: int) -> str:
     return ' data-dashed=""' if index >= COLORS else ""
 
 
-def _drawing_axes(frame: Frame, x_label: str) -> str:
+def _drawing_axes(frame: ChartFrame, x_label: str) -> str:
     parts = []
     for step in range(5):
         x = frame.x0 + (frame.x1 - frame.x0) * step / 4
@@ -207,7 +207,10 @@ def _arm(arm: Mapping[str, Any], ks: Sequence[int]) -> list[str]:
         arm["name"], str(len(arm["seeds"])), f"{arm['final']['value']:.3f}", interval(arm["final"]),
         *(f"{arm['pass_at'][str(k)]['value']:.3f}" for k in ks), f"{arm['area']['value']:.3f}",
         f"{entropy['first']['value']:.3f} -> {entropy['last']['value']:.3f}",
-        *(whole(arm[key]["value"]) for key in ("tokens", "forwarded", "rollouts", "updates", "cpu_s", "whole_cpu_s")),
+        *(
+            format_count(arm[key]["value"])
+            for key in ("tokens", "forwarded", "rollouts", "updates", "cpu_s", "whole_cpu_s")
+        ),
     ]  # fmt: skip
 
 
@@ -240,11 +243,11 @@ def reach(target: Mapping[str, Any]) -> list[list[str]]:
 def cost(found: Mapping[str, float | None]) -> str:
     if found["value"] is None:
         return "not reached"
-    ends = [whole(end) if end is not None else "never" for end in (found["low"], found["high"])]
-    return f"{whole(found['value'])} [{ends[0]}, {ends[1]}]"
+    ends = [format_count(end) if end is not None else "never" for end in (found["low"], found["high"])]
+    return f"{format_count(found['value'])} [{ends[0]}, {ends[1]}]"
 
 
-def whole(value: float) -> str:
+def format_count(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.2g}"
 
 
@@ -294,7 +297,7 @@ def page(result: Mapping[str, Any]) -> str:
         notes=note_lines(result["notes"]),
         finals=finals(result),
         measured=table(*measured(result)),
-        test=escape(told(result["test"])),
+        test=escape(describe_test(result["test"])),
         decisions=table(*text_decisions(result)),
         names=legend(names),
         learning="".join(chart(lines(result, axis), LABELS[axis], "held-out accuracy") for axis in AXES),
@@ -327,7 +330,7 @@ def finals(result: Mapping[str, Any]) -> str:
     return "".join(html_interval(escape(name), item, low, high) for name, item in items)
 
 
-def told(test: Mapping[str, Any]) -> str:
+def describe_test(test: Mapping[str, Any]) -> str:
     more = "more seeds could still decide the rest." if test["undecided"] else "no more seeds are planned."
     return (
         f"{test['method']}: after {test['looks']} of {test['most_looks']} looks of {test['each']} seeds each, at a "
@@ -502,7 +505,7 @@ def targets(reach: Sequence[float | str], arms: Mapping[str, Mapping[str, Any]])
 
 
 def result_of(
-    comparison: Comparison, arms: Sequence[Arm], lines: Sequence[Mapping[str, Any]], test: AdaStop,
+    comparison: Comparison, arms: Sequence[RecipeArm], lines: Sequence[Mapping[str, Any]], test: AdaStop,
     runs: Mapping[str, Sequence[Curves]], start: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
     """Everything, as JSON can hold it.
@@ -552,7 +555,7 @@ def result_decisions(test: AdaStop) -> list[dict[str, Any]]:
              "look": d.look} for d in found]  # fmt: skip
 
 
-def notes(arms: Sequence[Arm], measured: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def notes(arms: Sequence[RecipeArm], measured: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Where runs did not spend what was planned."""
     said = []
     for arm in arms:

@@ -10,7 +10,7 @@ from typing import Any
 from vlrl.config import dump
 from vlrl.decoders import load_json
 from vlrl.evaluation import compare_report
-from vlrl.evaluation.compare import Plan
+from vlrl.evaluation.compare import ComparisonPlan
 from vlrl.evaluation.compare_report import curves_read, result_of, text_text
 from vlrl.evaluation.compare_runs import Crew, run_of, sampled
 from vlrl.evaluation.processes import Processes
@@ -19,7 +19,7 @@ from vlrl.io import hold_folder
 from vlrl.metrics import write_text
 
 
-def compare(plan: Plan) -> dict[str, Any]:
+def compare(plan: ComparisonPlan) -> dict[str, Any]:
     """Carries a plan out and returns the result of the last look; what is already trained is not trained again.
 
     After every look `out` holds result.json, report.html and curves.png.
@@ -31,7 +31,7 @@ def compare(plan: Plan) -> dict[str, Any]:
         return _compare(plan, Processes([held]))
 
 
-def _compare(plan: Plan, processes: Processes) -> dict[str, Any]:
+def _compare(plan: ComparisonPlan, processes: Processes) -> dict[str, Any]:
     seeds = plan.comparison.seeds
     test = AdaStop(plan.comparison.compared, seeds.each, seeds.looks, seeds.level)
     counts, result = {arm.name: 0 for arm in plan.arms}, {}
@@ -44,7 +44,7 @@ def _compare(plan: Plan, processes: Processes) -> dict[str, Any]:
     return result
 
 
-def _look(plan: Plan, processes: Processes, test: AdaStop, counts: dict[str, int]) -> dict[str, Any]:
+def _look(plan: ComparisonPlan, processes: Processes, test: AdaStop, counts: dict[str, int]) -> dict[str, Any]:
     """Trains so many seeds of each arm as `counts` says, looks at them, reports."""
     out = Path(plan.comparison.out)
     crew = Crew(plan.comparison.jobs, plan.comparison.pass_at.samples, processes, _tell)
@@ -62,7 +62,7 @@ def _look(plan: Plan, processes: Processes, test: AdaStop, counts: dict[str, int
     return result
 
 
-def _start(crew: Crew, plan: Plan, out: Path) -> dict[str, Any]:
+def _start(crew: Crew, plan: ComparisonPlan, out: Path) -> dict[str, Any]:
     """Answers of the policy before any training, several to each held-out sample."""
     file, config, first = out / "start.json", out / "start.yaml", plan.arms[0].config
     if not sampled(file, crew.samples):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vlrl.config import check_same, dump, migrate
 from vlrl.decoders import load_json, load_yaml
-from vlrl.evaluation.compare import Arm
+from vlrl.evaluation.compare import RecipeArm
 from vlrl.evaluation.processes import Processes
 from vlrl.metrics import write_text
 
@@ -17,10 +17,10 @@ PASS_AT = "pass_at.json"
 
 
 @dataclass(frozen=True)
-class Run:
+class SeedRun:
     """One seed of one arm."""
 
-    arm: Arm
+    arm: RecipeArm
     seed: int
     folder: Path
 
@@ -30,11 +30,11 @@ def sampled(file: Path, samples: int) -> bool:
     return file.is_file() and load_json(file, finite=False)["n"] == samples
 
 
-def run_of(arm: Arm, seed: int, out: Path) -> Run:
-    return Run(arm, seed, out / arm.name / f"seed_{seed}")
+def run_of(arm: RecipeArm, seed: int, out: Path) -> SeedRun:
+    return SeedRun(arm, seed, out / arm.name / f"seed_{seed}")
 
 
-def check(run: Run) -> None:
+def check(run: SeedRun) -> None:
     """UserError where an earlier run lies in the folder that was made with other settings."""
     file = run.folder / "config.yaml"
     if not file.is_file():
@@ -50,7 +50,7 @@ class Crew:
         self.jobs, self.samples, self.tell = jobs, samples, tell
         self._processes = processes
 
-    def finish(self, runs: Sequence[Run]) -> None:
+    def finish(self, runs: Sequence[SeedRun]) -> None:
         """All runs trained and sampled from.
 
         Raises:
@@ -64,7 +64,7 @@ class Crew:
         try:
             for number, future in enumerate(as_completed(futures), start=len(runs) - len(left) + 1):
                 future.result()
-                self.tell(f"{number} of {len(runs)}: {_said(futures[future])}")
+                self.tell(f"{number} of {len(runs)}: {_summarise_run(futures[future])}")
         except BaseException:
             self._processes.stop()
             raise
@@ -77,7 +77,7 @@ class Crew:
             ["-m", "vlrl.evaluation.compare", str(config), model, str(self.samples), str(seed), str(out)], log
         )
 
-    def _finish(self, run: Run) -> None:
+    def _finish(self, run: SeedRun) -> None:
         log, config = run.folder.with_suffix(".log"), run.folder.with_suffix(".yaml")
         run.folder.parent.mkdir(parents=True, exist_ok=True)
         own = {"out": str(run.folder), "seed": run.seed}
@@ -89,7 +89,7 @@ class Crew:
         self.sample(config, str(run.folder), run.seed, run.folder / PASS_AT, log)
 
 
-def _said(run: Run) -> str:
+def _summarise_run(run: SeedRun) -> str:
     summary = load_json(run.folder / "summary.json", finite=False)
     before, after = summary["before"]["value"], summary["after"]["value"]
     return f"{run.arm.name} seed {run.seed}: {before:.3f} -> {after:.3f}, {summary['cpu_s']:.0f} CPU-s"

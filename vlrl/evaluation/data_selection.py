@@ -12,7 +12,7 @@ from typing import Any
 from vlrl import checkpoint, registry
 from vlrl.algorithms import samplers
 from vlrl.algorithms.curriculum import alignment
-from vlrl.algorithms.samplers import Row, Shuffled, Summary, measured
+from vlrl.algorithms.samplers import MeasuredShares, Row, Shuffled, measured
 from vlrl.config import Config
 from vlrl.engines import load_policy
 from vlrl.evaluation.stats import histogram
@@ -32,7 +32,7 @@ from vlrl.types import Sample, UserError
 def select(
     config: Config, *, out: str, samples: int | None = None, repeats: int = 8, keep: float = 0.25,
     least_variance: float | None = None,
-) -> Summary:  # fmt: skip
+) -> MeasuredShares:  # fmt: skip
     """Measures samples of the training split with `repeats` completions each, at temperature 1, and writes `out`.
 
     Rows go to a file beside `out` as they are measured. The same call after an interruption goes on from them and ends
@@ -55,7 +55,7 @@ def select(
         rows = samplers.chosen(_measured(config, task, pool, positions, repeats, part), keep=keep,
                                 least_variance=least_variance)  # fmt: skip
         rows.sort(key=lambda row: row.position)
-        total = written(file, rows, [row.variance for row in rows], "variance of a sample's rewards")
+        total = write_selection(file, rows, [row.variance for row in rows], "variance of a sample's rewards")
         part.unlink()
     if not total.kept:
         raise UserError(f"{total}: no sample's rewards disagree enough; {file} keeps none")
@@ -72,7 +72,7 @@ def new_file(out: str) -> Path:
     return file
 
 
-def written(file: Path, rows: list[Row], values: list[float], told: str) -> Summary:
+def write_selection(file: Path, rows: list[Row], values: list[float], told: str) -> MeasuredShares:
     """The list, and beside it a histogram of what was chosen by."""
     write_text(file, "".join(map(samplers.selection_line, rows)))
     histogram(values, [row.kept for row in rows], told).save(file.with_suffix(".png"))
@@ -135,7 +135,7 @@ def _kept(part: Path, told: str) -> list[Row]:
 # Source: learning impact measurement, LIMR, arXiv 2502.11886, github.com/GAIR-NLP/LIMR.
 
 
-def learned(run: str, *, out: str, least: float | None = None) -> Summary:
+def learned(run: str, *, out: str, least: float | None = None) -> MeasuredShares:
     """Writes to `out` the samples of a run with `sampler: limr`, kept where they were learned as the average was.
 
     Args:
@@ -155,7 +155,7 @@ def learned(run: str, *, out: str, least: float | None = None) -> Summary:
     pool = registry.make_task(config).samples("train")
     sampler = registry.make("sampler", config.sampler, "sampler", len(pool), config.seed)
     sampler.load_state_dict(checkpoint.load_state(folder)["sampler"])
-    courses = sampler.trajectories.whole()
+    courses = sampler.trajectories.complete()
     if not courses:
         raise UserError(f"{run}: no epoch is whole: train longer, or on fewer samples (sampler.limit)")
     scores, bar = alignment(courses), sampler.score if least is None else least
@@ -163,7 +163,7 @@ def learned(run: str, *, out: str, least: float | None = None) -> Summary:
     for i, course in courses.items():
         row = measured(pool[i].id, i, course, course)
         rows.append(row.model_copy(update={"alignment": scores[i], "kept": scores[i] >= bar}))
-    total = written(file, rows, list(scores.values()), "alignment of a sample's course with the average one")
+    total = write_selection(file, rows, list(scores.values()), "alignment of a sample's course with the average one")
     if not total.kept:
         raise UserError(f"{total}: the largest alignment is {max(scores.values()):.3f}; {file} keeps none")
     return total

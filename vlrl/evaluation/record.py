@@ -27,7 +27,7 @@ Player = Literal["policy", "gold"]
 
 
 @dataclass
-class Tally:
+class RecordingStats:
     """What was recorded so far, in sums."""
 
     episodes: int = 0
@@ -46,7 +46,9 @@ class Tally:
         return f"success {self.correct / n:.3f}, reward {self.reward / n:.3f}, turns {self.turns / n:.1f}"
 
 
-def record(config: Config, *, episodes: int, out: str, by: Player, noise: float = 0.0, split: Split = "train") -> Tally:
+def record(
+    config: Config, *, episodes: int, out: str, by: Player, noise: float = 0.0, split: Split = "train"
+) -> RecordingStats:
     """Plays `episodes` samples of a split, in the order of a shuffled epoch, and writes them to the folder `out`.
 
     Args:
@@ -62,7 +64,7 @@ def record(config: Config, *, episodes: int, out: str, by: Player, noise: float 
     policy = load_policy(config.policy, shared_prefix=config.train.shared_prefix, seed=config.seed)
     if not hasattr(policy, "codec"):
         raise UserError("policy.model: `vlrl record` keeps what language models write; `vlrl demos` records robots")
-    pool, tally = task.samples(split), Tally()
+    pool, tally = task.samples(split), RecordingStats()
     samples = [pool[i] for i in Shuffled(len(pool), config.seed).draw(episodes)]
     rng = np.random.default_rng([config.seed, 1])
     played = _by_gold(policy, task, samples, noise, rng) if by == "gold" else _by_policy(policy, task, samples)

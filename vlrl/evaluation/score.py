@@ -161,14 +161,14 @@ def _find_samples(task: Any, ids: Collection[str]) -> dict[str, Sample]:
     for split in ("train", "test"):
         samples = task.samples(split)
         likely: Iterable[Sample] = samples
-        if len(samples) and _place(samples[0].id) == 0:
-            places = {place for each in ids if (place := _place(each)) is not None}
+        if len(samples) and _sample_number(samples[0].id) == 0:
+            places = {place for each in ids if (place := _sample_number(each)) is not None}
             likely = (samples[place] for place in places if place < len(samples))
         found |= {sample.id: sample for sample in likely if sample.id in ids}
     return found
 
 
-def _place(name: str) -> int | None:
+def _sample_number(name: str) -> int | None:
     tail = name.rpartition("/")[2]
     return int(tail) if tail.isdecimal() else None
 
@@ -233,7 +233,7 @@ def _result(name: str | int, task: Any, score: Score) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class MessageRow(Section):
+class ConversationRow(Section):
     """A message of a conversation; other keys than these, such as `tool_call_id`, say nothing here."""
 
     model_config = ConfigDict(extra="ignore")
@@ -253,7 +253,7 @@ def read_turns(listed: Sequence[Mapping[str, Any]], folder: Path, coordinates: s
     frames: list[Frame] = []
     turns: list[Turn] = []
     for i, values in enumerate(listed):
-        row = _checked(MessageRow, values)
+        row = _checked(ConversationRow, values)
         content = [row.content] if isinstance(row.content, str) else row.content or []
         parts = tuple(_read_part(part, folder, f"messages.{i}.content") for part in content)
         if row.role != "assistant":

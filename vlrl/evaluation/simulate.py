@@ -40,7 +40,7 @@ SCRIPTS = ("expert", "random")  # of the task; all else is a policy
 
 
 @dataclass(frozen=True)
-class Arm:
+class PolicyArm:
     """One of those who play the same scenes."""
 
     name: str  # in tables and files
@@ -50,7 +50,7 @@ class Arm:
     task: Any  # what `vlrl.rollout.collect` plays
 
 
-def arms_of(config: Config, task: Any, policy: str | None, against: Sequence[str]) -> list[Arm]:
+def arms_of(config: Config, task: Any, policy: str | None, against: Sequence[str]) -> list[PolicyArm]:
     """The policy (default: the configuration's), then those it is compared with, all ready to act.
 
     Args:
@@ -59,7 +59,7 @@ def arms_of(config: Config, task: Any, policy: str | None, against: Sequence[str
     Raises:
         UserError: no such policy or script, one that cannot drive the robot, or one named twice.
     """
-    made: list[Arm] = []
+    made: list[PolicyArm] = []
     for name in (policy or config.policy.model, *against):
         arm = _script(task, name) if made and name in SCRIPTS else _policy(config, task, name, first=not made)
         if any((arm.source, arm.script) == (other.source, other.script) for other in made):
@@ -70,18 +70,18 @@ def arms_of(config: Config, task: Any, policy: str | None, against: Sequence[str
     return made
 
 
-def _script(task: Any, name: str) -> Arm:
+def _script(task: Any, name: str) -> PolicyArm:
     played = task.arm(name)
-    return Arm(name, "", name, played.policy, played)
+    return PolicyArm(name, "", name, played.policy, played)
 
 
-def _policy(config: Config, task: Any, name: str, first: bool) -> Arm:
+def _policy(config: Config, task: Any, name: str, first: bool) -> PolicyArm:
     model = config.policy.model if name == "start" and not first else name
     section = config.policy.model_copy(update={"model": model})
     policy = load_policy(section, shared_prefix=config.train.shared_prefix, seed=config.seed)
     registry.check_fit(task, policy)
     shown = "policy" if first else "start" if name == "start" else re.sub(r"[^\w.-]", "_", Path(name).name)
-    return Arm(shown, model, "", policy, task.arm())
+    return PolicyArm(shown, model, "", policy, task.arm())
 
 
 # The share of scenes that each arm had solved by each tick, as a drawing: how fast, and how many at all.
@@ -111,7 +111,7 @@ def curve(rows: Sequence[Mapping[str, Any]], last: int) -> list[tuple[float, flo
 
 
 def _curve(index: int, name: str, points: Sequence[tuple[float, float]], last: int) -> str:
-    (x, y), *others = [_place(tick, share, last) for tick, share in points]
+    (x, y), *others = [_chart_point(tick, share, last) for tick, share in points]
     path = f"M{x:.1f} {y:.1f}" + "".join(f"H{right:.1f}V{up:.1f}" for right, up in others)
     x, y = others[-1]
     return (
@@ -123,18 +123,18 @@ def _curve(index: int, name: str, points: Sequence[tuple[float, float]], last: i
 def _axes(last: int) -> str:
     lines = []
     for share in (0, 0.25, 0.5, 0.75, 1):
-        x, y = _place(0, share, last)
+        x, y = _chart_point(0, share, last)
         end = WIDTH - RIGHT
         lines.append(f'<line x1="{x}" x2="{end}" y1="{y}" y2="{y}"/><text x="{x - 8}" y="{y + 4}" text-anchor="end">')
         lines.append(f"{share:.0%}</text>")
     for part in range(5):
         tick = round(last * part / 4)
-        x, y = _place(tick, 0, last)
+        x, y = _chart_point(tick, 0, last)
         lines.append(f'<text x="{x:.1f}" y="{y + 18}" text-anchor="middle">{tick}</text>')
     return "".join(lines)
 
 
-def _place(tick: float, share: float, last: int) -> tuple[float, float]:
+def _chart_point(tick: float, share: float, last: int) -> tuple[float, float]:
     return LEFT + tick / last * (WIDTH - LEFT - RIGHT), TOP + (1 - share) * (HEIGHT - TOP - BOTTOM)
 
 
@@ -193,14 +193,14 @@ Row = Mapping[str, Any]
 class Played:
     """Scenes played by an arm, in their order."""
 
-    arm: Arm
+    arm: PolicyArm
     episodes: list[Episode]
     rows: list[Row]
     wall_s: float  # of all episodes; the start of workers and of renderers is not in it
     policy_s: float  # of it, in which the policy decided
 
 
-class Watched:
+class TimedPolicy:
     """A policy whose time is taken, and that says which episode it is at."""
 
     def __init__(self, policy: Policy, say: Callable[[int], None]):
@@ -214,13 +214,13 @@ class Watched:
         return decisions
 
 
-def play(arm: Arm, samples: Sequence[Sample], say: Callable[[int], None]) -> Played:
+def play(arm: PolicyArm, samples: Sequence[Sample], say: Callable[[int], None]) -> Played:
     """Greedy episodes, as training's evaluation plays them; workers should be warm. `say` gets the newest's number.
 
     Raises:
         UserError: what `collect` raises.
     """
-    watched, started = Watched(arm.policy, say), time.perf_counter()
+    watched, started = TimedPolicy(arm.policy, say), time.perf_counter()
     episodes = collect(watched, arm.task, samples, group_size=1, greedy=True)
     seconds = time.perf_counter() - started
     return Played(arm, episodes, [play_row(arm.name, episode) for episode in episodes], seconds, watched.seconds)
@@ -264,7 +264,7 @@ def chosen(rows: Sequence[Row]) -> list[int]:
     return sorted(place for found in firsts for place in found)
 
 
-def film(arm: Arm, task: Any, samples: Sequence[Sample], rows: Sequence[Row], folder: Path) -> list[Filmed]:
+def film(arm: PolicyArm, task: Any, samples: Sequence[Sample], rows: Sequence[Row], folder: Path) -> list[Filmed]:
     """Plays the samples again, whose rows are known, and writes `SEED_ARM_OUTCOME.mp4` of each.
 
     Args:
@@ -416,7 +416,7 @@ def page(result: Mapping[str, Any], films: Sequence[Filmed]) -> str:
         solved=solved(result),
         pairs=f'<section id="pairs"><h2>Pairs</h2><div class="table figures" tabindex="0">{pairs}</div></section>'
         if pairs else "",
-        films=shown(films),
+        films=render_films(films),
         config=config_section(yaml.safe_dump(result["config"], sort_keys=False)),
     )  # fmt: skip
     links = {place: name for place, name in LINKS.items() if f'id="{place}"' in main}
@@ -435,7 +435,7 @@ def facts(result: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def shown(films: Sequence[Filmed]) -> str:
+def render_films(films: Sequence[Filmed]) -> str:
     """A row of films for each scene, arms side by side; '' without any."""
     scenes = dict.fromkeys(film.seed for film in films)
     rows = "".join(_scene(seed, [film for film in films if film.seed == seed]) for seed in scenes)
@@ -496,7 +496,7 @@ VIDEOS = 4
 
 
 @dataclass(frozen=True)
-class Plan:
+class SimulationPlan:
     """What the user asked for.
 
     Args:
@@ -516,7 +516,7 @@ class Plan:
 
 
 @dataclass
-class Stage:
+class SimulationState:
     """What was played and filmed so far."""
 
     played: list[Played] = field(default_factory=list)
@@ -525,7 +525,7 @@ class Stage:
     notes: list[str] = field(default_factory=list)
 
 
-def simulate(config: Config, plan: Plan) -> dict[str, Any]:
+def simulate(config: Config, plan: SimulationPlan) -> dict[str, Any]:
     """Plays, writes `out/result.json` and `out/report.html`, and returns the result.
 
     Raises:
@@ -550,7 +550,7 @@ def simulate(config: Config, plan: Plan) -> dict[str, Any]:
         task.close()
 
 
-def _samples(task: Any, plan: Plan) -> list[Sample]:
+def _samples(task: Any, plan: SimulationPlan) -> list[Sample]:
     held_out = task.samples("test")
     most = len(held_out)
     n = most if plan.episodes is None else plan.episodes
@@ -569,9 +569,11 @@ def _make(option: str, folder: Path | None) -> None:
         raise UserError(f"{option} {folder}: a file is in the way; name a folder") from None
 
 
-def _play(task: Any, arms: Sequence[Arm], samples: Sequence[Sample], plan: Plan, films: Path) -> Stage:
+def _play(
+    task: Any, arms: Sequence[PolicyArm], samples: Sequence[Sample], plan: SimulationPlan, films: Path
+) -> SimulationState:
     """All arms one after the other, each filmed in the scenes that are worth seeing of the first."""
-    stage, n = Stage(), len(samples)
+    stage, n = SimulationState(), len(samples)
     kept = min(plan.videos or VIDEOS, n) if plan.video else 0
     with Progress(n) as progress:
         progress.note("starting the robots")
@@ -590,7 +592,7 @@ def _play(task: Any, arms: Sequence[Arm], samples: Sequence[Sample], plan: Plan,
     return stage
 
 
-def _film(task: Any, stage: Stage, places: Sequence[int], folder: Path, must: bool) -> list[Filmed]:
+def _film(task: Any, stage: SimulationState, places: Sequence[int], folder: Path, must: bool) -> list[Filmed]:
     """Films of the newest arm's episodes at these places. A report without pictures is still one: [] unless `must`."""
     newest = stage.played[-1]
     samples, rows = zip(*((newest.episodes[place].sample, newest.rows[place]) for place in places), strict=True)

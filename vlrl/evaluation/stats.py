@@ -158,7 +158,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Decision:
+class PairVerdict:
     """`larger` or `smaller`: a's mean beside b's; `open`: no difference shown. look: the first that decided, from 1.
 
     p: that an exchange is as extreme as this pair, among those of its family that no earlier look would have rejected.
@@ -188,7 +188,7 @@ class AdaStop:
     level: float = 0.05
     rows: int = ROWS
     seed: int = 0
-    decisions: dict[Pair, Decision] = field(default_factory=dict)
+    decisions: dict[Pair, PairVerdict] = field(default_factory=dict)
     done: int = 0  # looks
 
     @property
@@ -222,7 +222,7 @@ class AdaStop:
     def _decide(self, pair: Pair, verdict: str, measured: Mapping[str, Sequence[float]], p: float) -> None:
         a, b = (float(np.mean(measured[arm][: self.done * self.each])) for arm in pair)
         verdict = verdict or ("larger" if a > b else "smaller")
-        self.decisions[pair] = Decision(pair, verdict, a - b, p, self.done)
+        self.decisions[pair] = PairVerdict(pair, verdict, a - b, p, self.done)
 
     def _course(self, pairs: Sequence[Pair], measured: Mapping[str, Sequence[float]]) -> np.ndarray:
         """Each pair's statistic after each look under each exchange, float64 [rows, pairs, looks], row 0 the data's."""

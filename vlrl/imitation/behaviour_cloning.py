@@ -15,11 +15,11 @@ from torch import Tensor
 from vlrl import registry
 from vlrl.config import Count, DataSection, EvalSection, FitConfig, Plugin, PolicySection, Rate, Section
 from vlrl.decoders import load_json
-from vlrl.evaluate import Evaluation
-from vlrl.imitation.datasets import About, Recorded, about, episodes
+from vlrl.evaluate import EvalResult
+from vlrl.imitation.datasets import DatasetEpisode, DatasetInfo, episodes, read_info
 from vlrl.imitation.examples import (
-    Batch,
     Example,
+    ExampleBatch,
     check_fit,
     draw,
     examples,
@@ -27,8 +27,8 @@ from vlrl.imitation.examples import (
     imitation_optimizer,
 )
 from vlrl.logging import Progress
-from vlrl.policies.discrete import ControlPolicy, Network, Shape
-from vlrl.policies.flow import FlowPolicy, load_flow, made
+from vlrl.policies.discrete import ControlPolicy, DiscreteShape, Network
+from vlrl.policies.flow import FlowPolicy, load_flow, make_flow_policy
 from vlrl.policies.loading import load
 from vlrl.policies.robot_common import ActorShape
 from vlrl.supervised import SupervisedLearner, evaluate_export
@@ -45,19 +45,19 @@ class Recordings(Section):
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class DemonstrationData:
     """A data set that was read."""
 
-    about: About
-    episodes: tuple[Recorded, ...]
+    about: DatasetInfo
+    episodes: tuple[DatasetEpisode, ...]
 
 
-def cloning_read(paths: Sequence[str]) -> list[Source]:
+def cloning_read(paths: Sequence[str]) -> list[DemonstrationData]:
     """
     Raises:
         UserError: one cannot be read or is empty, or their rates or sizes differ.
     """
-    sources = [Source(each, tuple(episodes(each))) for each in map(about, paths)]
+    sources = [DemonstrationData(each, tuple(episodes(each))) for each in map(read_info, paths)]
     first = sources[0].about
     for source in sources:
         told = source.about
@@ -71,17 +71,17 @@ def cloning_read(paths: Sequence[str]) -> list[Source]:
     return sources
 
 
-def shape_of(sources: Sequence[Source], controls: Any, **sizes: int) -> Shape:
+def shape_of(sources: Sequence[DemonstrationData], controls: Any, **sizes: int) -> DiscreteShape:
     """A policy for what the first data set shows and does.
 
     Its controls are `controls` (robot.types), else those that the data set tells (meta/vlrl.json), else as wide as
     its actions range. Names of cameras are kept but for camera1, ..., which only count.
     """
     told = sources[0].about
-    names, units, low, high = _controls(sources) if controls is None else _parts(controls)
+    names, units, low, high = _controls(sources) if controls is None else _control_parts(controls)
     pictures = tuple(name for name, _, _ in told.cameras)
     counted = all(name == f"camera{place}" for place, name in enumerate(pictures, 1))
-    return Shape(
+    return DiscreteShape(
         len(told.state), names, low, high,
         cameras=tuple((width, height) for _, width, height in told.cameras),
         names=told.state if all(told.state) else (), units=units, pictures=() if counted else pictures, hz=told.fps,
@@ -89,7 +89,7 @@ def shape_of(sources: Sequence[Source], controls: Any, **sizes: int) -> Shape:
     )  # fmt: skip
 
 
-def fresh(shape: Shape, sources: Sequence[Source], seed: int) -> ControlPolicy:
+def fresh(shape: DiscreteShape, sources: Sequence[DemonstrationData], seed: int) -> ControlPolicy:
     """An untrained policy, its state scaled by the data sets' own."""
     policy = ControlPolicy(Network(shape), seed=seed)
     states = torch.as_tensor(np.concatenate([each.state for source in sources for each in source.episodes]))
@@ -110,7 +110,9 @@ def started(folder: str, seed: int) -> ControlPolicy:
     return policy
 
 
-def imitated(policy: ControlPolicy, sources: Sequence[Source], weights: Sequence[float]) -> tuple[list[Example], Any]:
+def imitated(
+    policy: ControlPolicy, sources: Sequence[DemonstrationData], weights: Sequence[float]
+) -> tuple[list[Example], Any]:
     """Every frame of the data sets, and the chance float64 [N] of each.
 
     Raises:
@@ -128,12 +130,12 @@ def imitated(policy: ControlPolicy, sources: Sequence[Source], weights: Sequence
 Parts = tuple[tuple[str, ...], tuple[str, ...], tuple[float, ...], tuple[float, ...]]  # names, units, low, high
 
 
-def _parts(controls: Any) -> Parts:
+def _control_parts(controls: Any) -> Parts:
     return tuple(controls.names), tuple(controls.units), tuple(controls.low.tolist()), tuple(controls.high.tolist())
 
 
-def _controls(sources: Sequence[Source]) -> Parts:
-    told, data = _told(sources[0].about.path), sources[0].about
+def _controls(sources: Sequence[DemonstrationData]) -> Parts:
+    told, data = _read_controls(sources[0].about.path), sources[0].about
     names = tuple(name or f"action {place}" for place, name in enumerate(data.action))
     if tuple(each["name"] for each in told) == names:
         units, low, high = (tuple(each[part] for each in told) for part in ("unit", "low", "high"))
@@ -143,7 +145,7 @@ def _controls(sources: Sequence[Source]) -> Parts:
     return names, (), tuple(low.tolist()), tuple(np.maximum(high, low + 1e-3).tolist())
 
 
-def _told(path: Path) -> list[dict[str, Any]]:
+def _read_controls(path: Path) -> list[dict[str, Any]]:
     """The controls in meta/vlrl.json, which `vlrl demos` writes; [] without it."""
     try:
         return list(load_json(path / "meta" / "vlrl.json")["controls"])
@@ -204,16 +206,16 @@ class CloneLearner(SupervisedLearner):
     def name(self) -> str:
         return self.config.task.name if self.config.task else "datasets"
 
-    def draw(self) -> Batch:
+    def draw(self) -> ExampleBatch:
         return draw(self.examples, self.chance, size=self.config.batch_size, rng=self.rngs[0])
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: ExampleBatch) -> Tensor:
         return imitation_loss(self.policy, batch)
 
     def export(self, folder: Path) -> None:
         self.policy.save(folder, torch.float16)
 
-    def evaluate(self, i: int, progress: Callable[[int, int], None]) -> Evaluation | None:
+    def evaluate(self, i: int, progress: Callable[[int, int], None]) -> EvalResult | None:
         return evaluate_export(self, [self.task], progress)[0] if self.task else None
 
     def state_dict(self) -> dict[str, Any]:
@@ -277,20 +279,20 @@ def _started(config: CloneConfig) -> ControlPolicy | FlowPolicy:
     return started(config.start, config.seed)
 
 
-def _flow(shape: Shape, states: torch.Tensor, seed: int) -> FlowPolicy:
+def _flow(shape: DiscreteShape, states: torch.Tensor, seed: int) -> FlowPolicy:
     """A new flow policy, its state scaled by states [M, S]."""
     if shape.cameras:
         raise UserError("policy.kind: flow sees the state alone, and this robot shows pictures: take control")
     same = {field.name: getattr(shape, field.name) for field in fields(ActorShape)}
-    return made(ActorShape(**same), states.mean(0), states.std(0).clamp(min=1e-3), seed)
+    return make_flow_policy(ActorShape(**same), states.mean(0), states.std(0).clamp(min=1e-3), seed)
 
 
-def _shape(task: Any, pair: Pair, section: NetworkSection) -> Shape:
+def _shape(task: Any, pair: Pair, section: NetworkSection) -> DiscreteShape:
     shown, chunk = pair
     if shown.state is None:
         raise UserError("clone: the robot shows no state")
     controls = task.controls
-    return Shape(
+    return DiscreteShape(
         len(shown.state), tuple(controls.names), tuple(controls.low.tolist()), tuple(controls.high.tolist()),
         chunk=len(chunk), bins=section.bins, cameras=tuple(image.size for image in shown.images),
         hidden=section.hidden, layers=section.layers, names=tuple(task.pool.info.names), units=tuple(controls.units),

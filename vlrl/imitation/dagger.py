@@ -15,8 +15,8 @@ from pydantic import Field
 
 from vlrl.config import Count, MeasureSection, Rate, RunLogSection, Section
 from vlrl.imitation.behaviour_cloning import cloning_read, started
-from vlrl.imitation.datasets import PERSON, About, Recorded, UnreadableError, about, episodes
-from vlrl.imitation.examples import Example, by_person, by_policy, chances, check_fit, drawn, examples, imitate
+from vlrl.imitation.datasets import PERSON, DatasetEpisode, DatasetInfo, UnreadableError, episodes, read_info
+from vlrl.imitation.examples import Example, by_person, by_policy, chances, check_fit, draw_batches, examples, imitate
 from vlrl.policies.discrete import ControlPolicy
 from vlrl.runner import Learner, Runner, StepMetrics
 from vlrl.types import UserError, wilson
@@ -80,19 +80,19 @@ class Pools:
         self.groups: dict[str, list[Example]] = {name: [] for name in GROUPS}
         self.fps: float | None = None
 
-    def add_whole(self, group: str, found: Iterable[tuple[About, Recorded]]) -> None:
+    def add_whole(self, group: str, found: Iterable[tuple[DatasetInfo, DatasetEpisode]]) -> None:
         """Every frame of these episodes."""
         for data, episode in found:
             self._add(group, data, episode, np.arange(len(episode)))
 
-    def add_played(self, found: Iterable[tuple[About, Recorded]]) -> None:
+    def add_played(self, found: Iterable[tuple[DatasetInfo, DatasetEpisode]]) -> None:
         """Episodes that the policy played, with or without a person."""
         for data, episode in found:
             if not self.apart:
                 self._add("corrections", data, episode, by_person(episode))
             self._add("successes", data, episode, by_policy(episode, data.fps))
 
-    def drawn(self) -> tuple[list[Example], np.ndarray]:
+    def sampling_chances(self) -> tuple[list[Example], np.ndarray]:
         """All examples and the chance float64 [N] of each."""
         sizes = {name: len(group) for name, group in self.groups.items()}
         return list(self._all()), chances(sizes, self.shares)
@@ -101,7 +101,7 @@ class Pools:
         for group in self.groups.values():
             yield from group
 
-    def _add(self, group: str, data: About, episode: Recorded, frames: np.ndarray) -> None:
+    def _add(self, group: str, data: DatasetInfo, episode: DatasetEpisode, frames: np.ndarray) -> None:
         """
         Raises:
             UserError: the data set does not fit the policy, or has another rate than the others.
@@ -113,7 +113,7 @@ class Pools:
         self.groups[group] += examples(self.policy, episode, frames.tolist())
 
 
-def told(played: Iterable[Recorded]) -> dict[str, float]:
+def compute_outcomes(played: Iterable[DatasetEpisode]) -> dict[str, float]:
     """How the policy fared in the episodes: success, success without a person's help, the share that a person drove."""
     played = list(played)
     alone = sum(each.won and not (each.driver == PERSON).any() for each in played)
@@ -140,7 +140,7 @@ def data_sets(folder: Path) -> list[Path]:
     return [path for path in inside if not path.name.startswith(".") and (path / "meta" / "info.json").is_file()]
 
 
-class Watched:
+class DatasetWatcher:
     """What was found in some folders so far.
 
     An episode is known by its data set's folder and its number: a data set may grow, but not be made anew in place.
@@ -153,11 +153,11 @@ class Watched:
         self._told: set[str] = set()
 
     @property
-    def found(self) -> dict[str, list[int]]:
+    def episode_numbers(self) -> dict[str, list[int]]:
         """Data set -> numbers of its episodes."""
         return {path: sorted(numbers) for path, numbers in self._found.items()}
 
-    def new(self) -> Iterator[tuple[About, Recorded]]:
+    def new(self) -> Iterator[tuple[DatasetInfo, DatasetEpisode]]:
         """The episodes that were not there when this was last asked. What cannot be read now is left for later."""
         for path in [path for folder in self._folders for path in data_sets(folder)]:
             try:
@@ -169,11 +169,11 @@ class Watched:
             if data is not None:
                 yield from ((data, episode) for episode in read)
 
-    def _read(self, path: Path) -> tuple[About | None, Sequence[Recorded]]:
+    def _read(self, path: Path) -> tuple[DatasetInfo | None, Sequence[DatasetEpisode]]:
         state = _state(path / "meta" / "info.json")
         if self._whole.get(str(path)) == state:
             return None, []
-        data, known = about(path), self._found.get(str(path), set())
+        data, known = read_info(path), self._found.get(str(path), set())
         read = list(episodes(data, known))
         if len(read) + len(known) >= data.episodes:
             self._whole[str(path)] = state
@@ -186,7 +186,7 @@ class Watched:
             print(f"not read yet: {problem}", file=sys.stderr)
 
 
-def fresh(found: Iterable[tuple[About, Recorded]], used: Mapping[str, Sequence[int]]) -> int:
+def fresh(found: Iterable[tuple[DatasetInfo, DatasetEpisode]], used: Mapping[str, Sequence[int]]) -> int:
     """How many of these episodes earlier rounds did not use."""
     return sum(episode.number not in used.get(str(data.path), ()) for data, episode in found)
 
@@ -204,7 +204,7 @@ def _state(file: Path) -> tuple[int, ...]:
 # HG-DAgger (Kelly et al. 2019, arXiv 1810.02890): a person takes over where the policy goes wrong, and what they did
 # there is imitated. Demonstrations keep a fixed share of every batch (RLPD, arXiv 2302.02948): nothing is unlearned.
 
-Found = list[tuple[About, Recorded]]
+Found = list[tuple[DatasetInfo, DatasetEpisode]]
 
 
 class DaggerLearner(Learner):
@@ -238,10 +238,10 @@ class DaggerLearner(Learner):
         torch.set_num_threads(config.threads)
         self.policy = started(str(saved or config.start), config.seed)
         self.pools = Pools(self.policy, config.shares.model_dump(), apart=bool(config.corrections))
-        self.played, self.corrected = Watched(config.episodes), Watched(config.corrections)
-        self.waiting: list[Recorded] = []  # episodes that no round has used
+        self.played, self.corrected = DatasetWatcher(config.episodes), DatasetWatcher(config.corrections)
+        self.waiting: list[DatasetEpisode] = []  # episodes that no round has used
         self.used: dict[str, list[int]] = {}
-        self.pools.add_whole("demonstrations", _shown(config.demonstrations))
+        self.pools.add_whole("demonstrations", _list_demonstrations(config.demonstrations))
         where = f"goes on after round {int(saved.name[5:])}" if saved else f"starts from {config.start}"
         watched = ", ".join(config.episodes)
         print(f"{config.out}: {where}; waits for {config.every} new episodes in {watched}", flush=True)
@@ -267,14 +267,14 @@ class DaggerLearner(Learner):
     def step(self, i: int) -> StepMetrics:
         """One round."""
         config, start = self.config, time.monotonic()
-        examples, chance = self.pools.drawn()
-        row = {"step": i + 1, "round": i + 1, "episodes": len(self.waiting), **told(self.waiting)}
+        examples, chance = self.pools.sampling_chances()
+        row = {"step": i + 1, "round": i + 1, "episodes": len(self.waiting), **compute_outcomes(self.waiting)}
         row |= {name: len(group) for name, group in self.pools.groups.items()}
         if chance.any():
             rng = np.random.default_rng([config.seed, i + 1])
-            batches = drawn(examples, chance, steps=config.steps, size=config.batch_size, rng=rng)
+            batches = draw_batches(examples, chance, steps=config.steps, size=config.batch_size, rng=rng)
             row |= self.update(self.policy, batches, steps=config.steps, lr=config.lr)
-        self.used, self.waiting = self.played.found, []
+        self.used, self.waiting = self.played.episode_numbers, []
         print(learner_line(row, time.monotonic() - start), flush=True)
         return StepMetrics(row)
 
@@ -288,7 +288,7 @@ class DaggerLearner(Learner):
         self.used = state["used"]
 
 
-def _shown(folders: Sequence[str]) -> Found:
+def _list_demonstrations(folders: Sequence[str]) -> Found:
     """The demonstrations, which are there from the start.
 
     Raises:

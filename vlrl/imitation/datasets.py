@@ -90,7 +90,7 @@ class UnreadableError(UserError):
 
 
 @dataclass(frozen=True)
-class About:
+class DatasetInfo:
     """What a data set holds, by its meta/info.json."""
 
     path: Path
@@ -104,7 +104,7 @@ class About:
 
 
 @dataclass(frozen=True, eq=False)
-class Recorded:
+class DatasetEpisode:
     """One episode of T frames. Rewards and success are of the tick that followed the frame."""
 
     number: int
@@ -123,12 +123,12 @@ class Recorded:
     def won(self) -> bool:
         return bool(self.success.any())
 
-    def shown(self, t: int) -> Observation:
+    def observation_at(self, t: int) -> Observation:
         """What a policy would see at frame t."""
         return Observation((*(camera[t] for camera in self.pictures), self.task), self.state[t])
 
 
-def about(path: str | Path) -> About:
+def read_info(path: str | Path) -> DatasetInfo:
     """
     Raises:
         UnreadableError: there is no data set, it is of another version, or has no state and action.
@@ -146,7 +146,7 @@ def about(path: str | Path) -> About:
         if name not in features:
             raise UnreadableError(f"{path}: has no column {name}")
     pictures = {name: feature for name, feature in features.items() if name.startswith(IMAGES)}
-    return About(
+    return DatasetInfo(
         path, fps, _names(features[STATE]), _names(features[ACTION]),
         tuple((name.removeprefix(IMAGES), *_size(feature)) for name, feature in pictures.items()),
         tuple(name for name in OPTIONAL if name in features),
@@ -169,7 +169,7 @@ def _size(feature: Mapping[str, Any]) -> tuple[int, int]:
 # The episodes of a LeRobotDataset v3, read with pyarrow: only those that are whole.
 
 
-def episodes(data: About, but: Collection[int] = ()) -> Iterator[Recorded]:
+def episodes(data: DatasetInfo, but: Collection[int] = ()) -> Iterator[DatasetEpisode]:
     """The whole episodes in order, without those whose numbers are in `but`.
 
     Raises:
@@ -189,7 +189,9 @@ def episodes(data: About, but: Collection[int] = ()) -> Iterator[Recorded]:
         raise UnreadableError(f"{data.path}: damaged, or being written now: {said}") from None
 
 
-def _of_file(data: About, file: Path, rows: list[dict[str, Any]], tasks: Mapping[int, str]) -> Iterator[Recorded]:
+def _of_file(
+    data: DatasetInfo, file: Path, rows: list[dict[str, Any]], tasks: Mapping[int, str]
+) -> Iterator[DatasetEpisode]:
     pictures = [] if data.videos else [IMAGES + name for name, _, _ in data.cameras]
     columns = [STATE, ACTION, *data.columns, *pictures, "episode_index", "task_index"]
     table = pq.read_table(file, columns=columns, partitioning=None)
@@ -201,13 +203,13 @@ def _of_file(data: About, file: Path, rows: list[dict[str, Any]], tasks: Mapping
         yield _recorded(data, row, table.slice(places[0], len(places)), tasks)
 
 
-def _recorded(data: About, row: dict[str, Any], table: pa.Table, tasks: Mapping[int, str]) -> Recorded:
+def _recorded(data: DatasetInfo, row: dict[str, Any], table: pa.Table, tasks: Mapping[int, str]) -> DatasetEpisode:
     length = len(table)
     optional = {name: table[name].to_numpy().reshape(length) for name in data.columns}
     driver = optional.get("source")
     if driver is None:
         driver = np.where(optional.get("intervention", np.zeros(length, bool)), PERSON, POLICY)
-    return Recorded(
+    return DatasetEpisode(
         row["episode_index"],
         tasks.get(table["task_index"][0].as_py(), ""),
         _matrix(table, STATE),
@@ -219,7 +221,7 @@ def _recorded(data: About, row: dict[str, Any], table: pa.Table, tasks: Mapping[
     )
 
 
-def _pictures(data: About, row: dict[str, Any], table: pa.Table, name: str) -> Pictures:
+def _pictures(data: DatasetInfo, row: dict[str, Any], table: pa.Table, name: str) -> Pictures:
     if not data.videos:
         return kept(table[IMAGES + name], data.path)
     about = f"videos/{IMAGES}{name}"

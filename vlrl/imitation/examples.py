@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vlrl.imitation.datasets import PERSON, POLICY, About, Recorded
+from vlrl.imitation.datasets import PERSON, POLICY, DatasetEpisode, DatasetInfo
 from vlrl.optim import fit_supervised, linear_schedule
-from vlrl.policies.discrete import ControlPolicy, Shape
+from vlrl.policies.discrete import ControlPolicy, DiscreteShape
 from vlrl.policies.flow import FlowPolicy
 from vlrl.types import Decision, UserError
 
@@ -25,12 +25,12 @@ class Example:
 
     decision: Decision
     ticks: int  # of the chunk's K, those that were recorded; the rest is padding and not learned from
-    episode: Recorded | None = None  # None: not from a data set
+    episode: DatasetEpisode | None = None  # None: not from a data set
     t: int = 0
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class ExampleBatch:
     """What one step of an update sees. An update that values actions finds what came of them in the episodes."""
 
     examples: tuple[Example, ...]
@@ -39,13 +39,13 @@ class Batch:
     def decisions(self) -> list[Decision]:
         return [example.decision for example in self.examples]
 
-    def mask(self, shape: Shape) -> Tensor:
+    def mask(self, shape: DiscreteShape) -> Tensor:
         """bool [B, K * A]: the numbers that were recorded."""
         ticks = torch.tensor([example.ticks for example in self.examples])
         return (torch.arange(shape.chunk) < ticks[:, None]).repeat_interleave(len(shape.low), 1)
 
 
-def examples(policy: ControlPolicy, episode: Recorded, frames: Sequence[int]) -> Iterator[Example]:
+def examples(policy: ControlPolicy, episode: DatasetEpisode, frames: Sequence[int]) -> Iterator[Example]:
     """The chunks that begin at these frames. They end where the driver changes, and with the episode.
 
     Raises:
@@ -55,15 +55,15 @@ def examples(policy: ControlPolicy, episode: Recorded, frames: Sequence[int]) ->
     for t in frames:
         done = episode.action[t : min(t + chunk, ends[t])]
         padded = np.concatenate([done, np.repeat(done[-1:], chunk - len(done), 0)])
-        yield Example(policy.decide(episode.shown(t), padded), len(done), episode, t)
+        yield Example(policy.decide(episode.observation_at(t), padded), len(done), episode, t)
 
 
-def by_person(episode: Recorded) -> np.ndarray:
+def by_person(episode: DatasetEpisode) -> np.ndarray:
     """The frames that a person drove."""
     return np.flatnonzero(episode.driver == PERSON)
 
 
-def by_policy(episode: Recorded, fps: float) -> np.ndarray:
+def by_policy(episode: DatasetEpisode, fps: float) -> np.ndarray:
     """The frames of a success that the policy drove, without those just before a person took over."""
     person = episode.driver == PERSON
     taken = np.flatnonzero(person & ~np.concatenate([[False], person[:-1]]))
@@ -73,7 +73,7 @@ def by_policy(episode: Recorded, fps: float) -> np.ndarray:
     return np.flatnonzero(mine)
 
 
-def check_fit(data: About, shape: Shape) -> None:
+def check_fit(data: DatasetInfo, shape: DiscreteShape) -> None:
     """UserError, in one line, where a policy of this shape cannot learn from a data set."""
     named = data.action if all(data.action) else shape.controls
     sizes = tuple((width, height) for _, width, height in data.cameras)
@@ -113,20 +113,22 @@ def chances(sizes: Mapping[str, int], shares: Mapping[str, float]) -> np.ndarray
     return np.concatenate([np.full(size, shares[name] / total / max(1, size)) for name, size in sizes.items()])
 
 
-def drawn(
+def draw_batches(
     examples: Sequence[Example], chance: np.ndarray | None, *, steps: int, size: int, rng: np.random.Generator
-) -> Iterator[Batch]:
+) -> Iterator[ExampleBatch]:
     """`steps` batches, each example drawn with its `chance`; None: all alike."""
     return (draw(examples, chance, size=size, rng=rng) for _ in range(steps))
 
 
-def draw(examples: Sequence[Example], chance: np.ndarray | None, *, size: int, rng: np.random.Generator) -> Batch:
+def draw(
+    examples: Sequence[Example], chance: np.ndarray | None, *, size: int, rng: np.random.Generator
+) -> ExampleBatch:
     """One batch of `size` examples, or as many as there are; an example may come twice."""
     chosen = rng.choice(len(examples), size=min(size, len(examples)), p=chance)
-    return Batch(tuple(examples[i] for i in chosen))
+    return ExampleBatch(tuple(examples[i] for i in chosen))
 
 
-def imitate(policy: ControlPolicy, batches: Iterable[Batch], *, steps: int, lr: float) -> dict[str, float]:
+def imitate(policy: ControlPolicy, batches: Iterable[ExampleBatch], *, steps: int, lr: float) -> dict[str, float]:
     """The update of `vlrl learn`: behaviour cloning of what was recorded, one optimizer step a batch.
 
     Another update, such as an off-policy one that values actions, has the same form: a policy that is changed in
@@ -151,7 +153,7 @@ def imitation_optimizer(policy: ControlPolicy | FlowPolicy, lr: float) -> torch.
     return torch.optim.AdamW(policy.model.parameters(), lr=lr, weight_decay=1e-4)
 
 
-def imitation_loss(policy: ControlPolicy | FlowPolicy, batch: Batch) -> Tensor:
+def imitation_loss(policy: ControlPolicy | FlowPolicy, batch: ExampleBatch) -> Tensor:
     """The negative log-likelihood of what was done, nats for each number of a control."""
     mask = batch.mask(policy.shape).to(policy.device)
     logprobs = policy.evaluate(batch.decisions).logprobs

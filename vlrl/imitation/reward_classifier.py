@@ -20,9 +20,9 @@ from torch.nn import functional
 
 from vlrl.config import Count, FitConfig, Rate
 from vlrl.decoders import load_json
-from vlrl.evaluate import Evaluation
+from vlrl.evaluate import EvalResult
 from vlrl.imitation.behaviour_cloning import cloning_read
-from vlrl.imitation.datasets import About, Recorded
+from vlrl.imitation.datasets import DatasetEpisode, DatasetInfo
 from vlrl.imitation.examples import chances
 from vlrl.optim import fit_supervised
 from vlrl.supervised import SupervisedLearner
@@ -43,7 +43,7 @@ class Spans:
     hard: float  # of a failure, to be learned from more often: it looks like the end, and is none
 
 
-def labels(episode: Recorded, fps: float, spans: Spans) -> np.ndarray:
+def labels(episode: DatasetEpisode, fps: float, spans: Spans) -> np.ndarray:
     """int64 [T]: POSITIVE, NEGATIVE or UNSURE."""
     marked = np.where(episode.success, POSITIVE, NEGATIVE)
     if episode.won:
@@ -54,13 +54,13 @@ def labels(episode: Recorded, fps: float, spans: Spans) -> np.ndarray:
     return marked
 
 
-def hard(episode: Recorded, fps: float, spans: Spans) -> np.ndarray:
+def hard(episode: DatasetEpisode, fps: float, spans: Spans) -> np.ndarray:
     """bool [T]: the end of a failure."""
     last = np.arange(len(episode)) >= len(episode) - round(spans.hard * fps)
     return last & (not episode.won)
 
 
-def split(episodes: Sequence[Recorded], share: float, seed: int) -> tuple[list[int], list[int], list[int]]:
+def split(episodes: Sequence[DatasetEpisode], share: float, seed: int) -> tuple[list[int], list[int], list[int]]:
     """Places of the episodes to learn from, to set the threshold by, and to measure on: each with its successes.
 
     Whole episodes, since the frames of one are much alike.
@@ -95,7 +95,7 @@ def network(width: int, hidden: int, seed: int) -> nn.Module:
         )
 
 
-class Learner:
+class ClassifierTrainer:
     """A network and its optimizer. What it becomes hangs on the seed and on what it is given alone.
 
     Inputs are centred and divided by one number, so that they measure about 1; both are taken from the first batch of
@@ -405,7 +405,7 @@ class Frames:
     episode: Tensor  # int64 [N], which of them
 
 
-def frames_of(found: Sequence[tuple[About, Recorded]], spans: Spans) -> Frames:
+def frames_of(found: Sequence[tuple[DatasetInfo, DatasetEpisode]], spans: Spans) -> Frames:
     """Every frame, opened: 49 kB for a picture of 128 x 128."""
     cameras = range(len(found[0][0].cameras))
     pixels = tuple(
@@ -440,7 +440,7 @@ def changed(pixels: Tensor, rng: np.random.Generator) -> Tensor:
 
 # `vlrl reward-model`: a success classifier from recorded episodes.
 
-Found = list[tuple[About, Recorded]]
+Found = list[tuple[DatasetInfo, DatasetEpisode]]
 
 
 class RewardClassifierLearner(SupervisedLearner):
@@ -488,11 +488,11 @@ class RewardClassifierLearner(SupervisedLearner):
         pixels, state, label = batch
         return functional.binary_cross_entropy_with_logits(self.policy.network(pixels, state), label)
 
-    def evaluate(self, i: int, progress: Callable[[int, int], None]) -> Evaluation:
+    def evaluate(self, i: int, progress: Callable[[int, int], None]) -> EvalResult:
         """The share of held-out frames that it is right about; sets the threshold by episodes that are others."""
         report = self.measure()
         k, n, low, high = report["accuracy"]
-        return Evaluation(Estimate(k / n, low, high, n), metrics={name: report[name] for name in ("auc", "threshold")})
+        return EvalResult(Estimate(k / n, low, high, n), metrics={name: report[name] for name in ("auc", "threshold")})
 
     def measure(self) -> dict[str, Any]:
         """What the model says of held-out frames and episodes, at a threshold that others set."""
@@ -527,7 +527,7 @@ def _read(config: RewardConfig) -> Found:
     return [(source.about, episode) for source in sources for episode in source.episodes]
 
 
-def _shape(data: About, state: Sequence[str]) -> RewardShape:
+def _shape(data: DatasetInfo, state: Sequence[str]) -> RewardShape:
     unknown = [name for name in state if name not in data.state]
     if unknown:
         raise UserError(f"state: {data.path} has no {unknown[0]!r}{suggest(unknown[0], list(data.state))}")

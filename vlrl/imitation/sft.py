@@ -16,7 +16,7 @@ from vlrl import registry
 from vlrl.config import PolicySection
 from vlrl.engines import load_policy
 from vlrl.episode_store import recorded_read
-from vlrl.evaluate import Evaluation, summarise
+from vlrl.evaluate import EvalResult, summarise
 from vlrl.imitation.sft_config import Lesson, WarmstartConfig
 from vlrl.optim import optimizers_build
 from vlrl.policies import tiny
@@ -28,7 +28,7 @@ from vlrl.types import Decision, Frame, Sample, Turn, UserError
 
 
 @dataclass(frozen=True)
-class Question:
+class GoldDecision:
     """A gold answer as a decision; its first `given` tokens belong to the question and are not learned."""
 
     decision: Decision
@@ -87,7 +87,7 @@ class LessonSampler:
         return self.tasks[i], [pool[first + k] for k in range(block)]
 
 
-def questions(policy: VLM, task: Any, samples: Sequence[Sample]) -> list[Question]:
+def questions(policy: VLM, task: Any, samples: Sequence[Sample]) -> list[GoldDecision]:
     """The samples' gold answers. Samples that begin with one image share it: it is encoded and forwarded once."""
     if isinstance(task, Demonstrations) and any(len(sample.answer) > 1 for sample in samples):
         return [question for sample in samples for question in conversation(policy, sample.answer)]
@@ -101,17 +101,17 @@ def questions(policy: VLM, task: Any, samples: Sequence[Sample]) -> list[Questio
             raise UserError("lessons: a block of samples must show one image: leave `block` out")
         nothing = torch.zeros(len(given) + len(answer))
         reply = Reply(head, (*given, *answer))
-        made.append(Question(Decision(text, nothing, nothing, False, prompt.frames, reply), len(given)))
+        made.append(GoldDecision(Decision(text, nothing, nothing, False, prompt.frames, reply), len(given)))
     return made
 
 
-def conversation(policy: VLM, turns: Sequence[Turn]) -> list[Question]:
+def conversation(policy: VLM, turns: Sequence[Turn]) -> list[GoldDecision]:
     """A conversation's replies. They are forwarded as one sequence, of which what was shown is not learned."""
     made: list[Turn] = []
     for turn in turns:
         decision = policy.decide(turn.observation, str(turn.decision.action), before=made)
         made.append(replace(turn, decision=decision))
-    return [Question(turn.decision, 0) for turn in made]
+    return [GoldDecision(turn.decision, 0) for turn in made]
 
 
 def _until_image_ends(prompt: Prompt) -> Prompt:
@@ -155,10 +155,10 @@ class SFTLearner(SupervisedLearner):
     def name(self) -> str:
         return ", ".join(lesson.task.name if lesson.task else str(lesson.episodes) for lesson in self.config.lessons)
 
-    def draw(self) -> list[Question]:
+    def draw(self) -> list[GoldDecision]:
         return [q for _ in range(self.config.images) for q in questions(self.policy, *self.sampler.draw(self.rngs[0]))]
 
-    def loss(self, batch: Sequence[Question]) -> Tensor:
+    def loss(self, batch: Sequence[GoldDecision]) -> Tensor:
         now = self.policy.evaluate([question.decision for question in batch])
         given = torch.tensor([question.given for question in batch])
         learned = now.mask & (torch.arange(now.mask.shape[1]) >= given[:, None]).to(now.mask.device)
@@ -174,7 +174,7 @@ class SFTLearner(SupervisedLearner):
         copy.deepcopy(self.policy.model).half().save_pretrained(folder)
         self.policy.processor.save_pretrained(folder)
 
-    def evaluate(self, i: int, progress: Callable[[int, int], None]) -> Evaluation | None:
+    def evaluate(self, i: int, progress: Callable[[int, int], None]) -> EvalResult | None:
         """All tasks' held-out samples together, and each task's own accuracy."""
         measured = [task for lesson, task in zip(self.config.lessons, self.tasks, strict=True) if lesson.task]
         if not measured:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from vlrl.config import Count, Rate
 from vlrl.methods import method
-from vlrl.offpolicy.base import About
+from vlrl.offpolicy.base import AgentSpec
 from vlrl.types import UserError
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ class AutoRegressiveSoftQ:
     """
 
     def __init__(
-        self, about: About, seed: int, *, levels: Count = 2, bins: Annotated[int, Field(ge=2)] = 5,
+        self, about: AgentSpec, seed: int, *, levels: Count = 2, bins: Annotated[int, Field(ge=2)] = 5,
         hidden: Count = 256, layers: Count = 2, values: Count = 2, lr: Rate = 3e-4,
         tau: Annotated[float, Field(gt=0, le=1)] = 0.005, temperature: Rate = 1e-3, imitation: Weight = 1.0,
         margin: Weight = 3e-3,
     ):  # fmt: skip
-        from vlrl.offpolicy.arsq import Arsq, Settings
+        from vlrl.offpolicy.arsq import Arsq, ArsqSettings
 
-        settings = Settings(
+        settings = ArsqSettings(
             levels=levels, bins=bins, hidden=hidden, layers=layers, values=values, lr=lr, tau=tau,
             temperature=temperature, imitation=imitation, margin=margin,
         )  # fmt: skip
@@ -77,7 +77,7 @@ class Awac:
     requires = ("offline",)
 
     def __init__(
-        self, about: About, seed: int, *, temperature: Rate = 1.0, most: Rate = 100.0, hidden: Count = 256,
+        self, about: AgentSpec, seed: int, *, temperature: Rate = 1.0, most: Rate = 100.0, hidden: Count = 256,
         layers: Count = 3, lr: Rate = 3e-4, tau: Annotated[float, Field(gt=0, le=1)] = 0.005,
         decay: Annotated[int, Field(ge=0)] = 0,
     ):  # fmt: skip
@@ -122,7 +122,7 @@ class Bc:
     requires = ("offline",)
 
     def __init__(
-        self, about: About, seed: int, *, hidden: Count = 256, layers: Count = 2, lr: Rate = 3e-4,
+        self, about: AgentSpec, seed: int, *, hidden: Count = 256, layers: Count = 2, lr: Rate = 3e-4,
         decay: Annotated[int, Field(ge=0)] = 0,
     ):  # fmt: skip
         from vlrl.offpolicy.iql import Imitator
@@ -168,14 +168,14 @@ class DsrlSac:
     requires = ("start",)
 
     def __init__(
-        self, about: About, seed: int, *, bound: Rate = 1.5, remembered: Count = 100_000, hidden: Count = 256,
+        self, about: AgentSpec, seed: int, *, bound: Rate = 1.5, remembered: Count = 100_000, hidden: Count = 256,
         layers: Count = 2, critics: Critics = 2, cta_ratio: Count = 1, lr: Rate = 3e-4, tau: Share = 0.005,
         temperature: Rate = 0.01, target_entropy: float = 0.0, entropy_backup: bool = False,
     ):  # fmt: skip
         from vlrl.offpolicy.dsrl import NoiseSac
-        from vlrl.offpolicy.sac import Settings
+        from vlrl.offpolicy.sac import RlpdSettings
 
-        settings = Settings(
+        settings = RlpdSettings(
             hidden=hidden, layers=layers, critics=critics, subset=critics, cta_ratio=cta_ratio, lr=lr, tau=tau,
             temperature=temperature, target_entropy=target_entropy, entropy_backup=entropy_backup, climbs="min",
         )  # fmt: skip
@@ -199,13 +199,13 @@ class DsrlNa:
     requires = ("start",)
 
     def __init__(
-        self, about: About, seed: int, *, bound: Rate = 1.5, noise_steps: Count = 10, hidden: Count = 256,
+        self, about: AgentSpec, seed: int, *, bound: Rate = 1.5, noise_steps: Count = 10, hidden: Count = 256,
         layers: Count = 2, critics: Critics = 2, lr: Rate = 3e-4, tau: Share = 0.005, temperature: Rate = 0.01,
         target_entropy: float = 0.0, entropy_backup: bool = False,
     ):  # fmt: skip
-        from vlrl.offpolicy.dsrl import NoiseAliased, Settings
+        from vlrl.offpolicy.dsrl import DsrlSettings, NoiseAliased
 
-        settings = Settings(
+        settings = DsrlSettings(
             bound=bound, noise_steps=noise_steps, hidden=hidden, layers=layers, critics=critics, lr=lr, tau=tau,
             temperature=temperature, target_entropy=target_entropy, entropy_backup=entropy_backup,
         )  # fmt: skip
@@ -243,7 +243,7 @@ class Iql:
     requires = ("offline",)
 
     def __init__(
-        self, about: About, seed: int, *, expectile: Annotated[float, Field(gt=0, lt=1)] = 0.7,
+        self, about: AgentSpec, seed: int, *, expectile: Annotated[float, Field(gt=0, lt=1)] = 0.7,
         beta: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 3.0, most: Rate = 100.0,
         hidden: Count = 256, layers: Count = 2, lr: Rate = 3e-4, tau: Annotated[float, Field(gt=0, le=1)] = 0.005,
         decay: Annotated[int, Field(ge=0)] = 0, init: str | None = None,
@@ -303,17 +303,18 @@ class Moorl:
     requires = ("offline",)
 
     def __init__(
-        self, about: About, seed: int, *, inner: Count = 10, rate: Share = 0.5, hidden: Count = 256, layers: Count = 2,
+        self, about: AgentSpec, seed: int, *, inner: Count = 10, rate: Share = 0.5,
+        hidden: Count = 256, layers: Count = 2,
         critics: Annotated[int, Field(ge=2)] = 2, subset: Count = 2, cta_ratio: Count = 1, lr: Rate = 3e-4,
         tau: Share = 0.005, temperature: Rate = 0.01, target_entropy: float = -0.5, entropy_backup: bool = True,
         climbs: Literal["mean", "min"] = "min",
     ):  # fmt: skip
         from vlrl.offpolicy.iql import ReptileSac
-        from vlrl.offpolicy.sac import Settings
+        from vlrl.offpolicy.sac import RlpdSettings
 
         if subset > critics:
             raise UserError(f"agent.subset: {subset} of {critics} critics: at most as many")
-        settings = Settings(
+        settings = RlpdSettings(
             hidden=hidden, layers=layers, critics=critics, subset=subset, cta_ratio=cta_ratio, lr=lr, tau=tau,
             temperature=temperature, target_entropy=target_entropy, entropy_backup=entropy_backup, climbs=climbs,
         )  # fmt: skip
@@ -352,15 +353,15 @@ class Residual:
     requires = ("start",)
 
     def __init__(
-        self, about: About, seed: int, *, scale: Annotated[float, Field(gt=0, le=2)] = 0.2, hold: Count = 1,
+        self, about: AgentSpec, seed: int, *, scale: Annotated[float, Field(gt=0, le=2)] = 0.2, hold: Count = 1,
         ramp: Annotated[int, Field(ge=0)] = 20_000, hidden: Count = 256, layers: Count = 2,
         critics: Annotated[int, Field(ge=2)] = 2, cta_ratio: Count = 2, lr: Rate = 3e-4, tau: Share = 0.005,
         temperature: Rate = 0.01, target_entropy: float = -0.5, entropy_backup: bool = False,
         imitation: Annotated[float, Field(ge=0)] = 0.0, climbs: Literal["mean", "min"] = "min",
     ):  # fmt: skip
-        from vlrl.offpolicy.sac import ResidualSac, Settings
+        from vlrl.offpolicy.sac import ResidualSac, RlpdSettings
 
-        settings = Settings(
+        settings = RlpdSettings(
             hidden=hidden, layers=layers, critics=critics, subset=2, cta_ratio=cta_ratio, lr=lr, tau=tau,
             temperature=temperature, target_entropy=target_entropy, entropy_backup=entropy_backup,
             imitation=imitation, climbs=climbs,
@@ -395,18 +396,18 @@ class Rlpd:
     """
 
     def __init__(
-        self, about: About, seed: int, *, hidden: Count = 256, layers: Count = 2,
+        self, about: AgentSpec, seed: int, *, hidden: Count = 256, layers: Count = 2,
         critics: Annotated[int, Field(ge=2)] = 2, subset: Count = 2, cta_ratio: Count = 2, lr: Rate = 3e-4,
         tau: Annotated[float, Field(gt=0, le=1)] = 0.005,
         temperature: Rate = 0.01, target_entropy: float = -0.5, entropy_backup: bool = False,
         imitation: Annotated[float, Field(ge=0)] = 0.0, climbs: Literal["mean", "min"] = "mean",
         init: str | None = None,
     ):  # fmt: skip
-        from vlrl.offpolicy.sac import Sac, Settings
+        from vlrl.offpolicy.sac import RlpdSettings, Sac
 
         if subset > critics:
             raise UserError(f"agent.subset: {subset} of {critics} critics: at most as many")
-        settings = Settings(
+        settings = RlpdSettings(
             hidden, layers, critics, subset, cta_ratio, lr, tau, temperature, target_entropy, entropy_backup, imitation,
             climbs, init,
         )  # fmt: skip

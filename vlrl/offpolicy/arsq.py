@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vlrl.offpolicy.base import About
+from vlrl.offpolicy.base import AgentSpec
 from vlrl.offpolicy.networks import Critics, Scale, climb, follow, shape_of
 from vlrl.offpolicy.replay_buffer import Transitions, concat
 from vlrl.policies.arsq import Advantages, ArsqPolicy, Grid, load_arsq
@@ -28,7 +28,7 @@ from vlrl.types import UserError
 
 
 @dataclass(frozen=True)
-class Settings:
+class ArsqSettings:
     """See `vlrl.offpolicy.agents.arsq`."""
 
     levels: int = 2
@@ -46,7 +46,7 @@ class Settings:
 class Arsq:
     """The agent (`vlrl.offpolicy.base.Agent`)."""
 
-    def __init__(self, about: About, seed: int, settings: Settings):
+    def __init__(self, about: AgentSpec, seed: int, settings: ArsqSettings):
         self.settings, self.gamma, self.scale = settings, about.gamma, Scale(about)
         sizes = {"hidden": settings.hidden, "layers": settings.layers}
         with torch.random.fork_rng(devices=[]):
@@ -111,7 +111,7 @@ def imitation(advantages: Tensor, codes: Tensor, margin: float) -> Tensor:
     return ((above + margin).clamp(min=0) * others).sum(-1).mean()
 
 
-def _advantages(about: About, settings: Settings) -> Advantages:
+def _advantages(about: AgentSpec, settings: ArsqSettings) -> Advantages:
     """A new network, or the one to start from.
 
     Raises:

@@ -2,8 +2,8 @@
 
 An agent is a plug-in of the kind `agent`: a class in vlrl/offpolicy/*.py marked `@method(source=...)` under a
 name in lower case, or the user's own `my_module:MyAgent`. Its keyword-only parameters are its options. Modules of
-plug-ins import torch late, in functions, since a mistake in a configuration is answered at once; `About` at their top,
-since an option's type is read together with it.
+plug-ins import torch late, in functions, since a mistake in a configuration is answered at once; `AgentSpec` at their
+top, since an option's type is read together with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class About:
+class AgentSpec:
     """The robot, the data and the job, as far as an agent needs them."""
 
     state: int  # S numbers of the state

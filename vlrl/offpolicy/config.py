@@ -29,11 +29,11 @@ class RewardSection(Section):
     shaped: Weight = 0.0  # of what the simulator itself paid
 
 
-class EvalSection(config.EvalSection):
+class OffPolicyEvalSection(config.EvalSection):
     every_steps: Count | None = None  # ticks, and updates before the first tick; default: before and after only
 
 
-class LogSection(config.LogSection):
+class OffPolicyLogSection(config.LogSection):
     rows_every: Count = 500  # updates before the first tick; then each time that episodes have been played
     rollouts_every: Count = 5000  # ticks
     checkpoint_every: Count = 5000  # ticks, and updates before the first tick
@@ -59,8 +59,8 @@ class OffPolicyConfig(Section):
     gamma: Annotated[float, Field(gt=0, le=1)] = 0.99  # a tick
     reward: RewardSection = RewardSection()
     threads: Count = 1  # of one process: small matrices gain nothing from more
-    eval: EvalSection = EvalSection()
-    log: LogSection = LogSection()
+    eval: OffPolicyEvalSection = OffPolicyEvalSection()
+    log: OffPolicyLogSection = OffPolicyLogSection()
 
 
 def load(path: str | Path, changes: Sequence[Change] = ()) -> OffPolicyConfig:

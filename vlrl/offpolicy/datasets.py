@@ -342,10 +342,10 @@ def lerobot(
     Raises:
         UserError: no such data set, of another rate, or nothing in it that can be used.
     """
-    from vlrl.imitation.datasets import about
+    from vlrl.imitation.datasets import read_info
 
     folder = Path(path)
-    data, features = about(folder), _features(folder)
+    data, features = read_info(folder), _features(folder)
     hz = float(getattr(task.pool.info, "hz", 0.0) or 0.0)
     if hz and data.fps != hz:
         raise UserError(f"{path}: {data.fps:g} frames a second, but the robot takes {hz:g} controls a second")

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vlrl.offpolicy.base import About
+from vlrl.offpolicy.base import AgentSpec
 from vlrl.offpolicy.networks import Critics, Scale, check_start, climb, follow
 from vlrl.offpolicy.replay_buffer import Transitions, concat
+from vlrl.offpolicy.sac import RlpdSettings as SacSettings
 from vlrl.offpolicy.sac import Sac
-from vlrl.offpolicy.sac import Settings as SacSettings
 from vlrl.policies.flow import FlowPolicy, SteeredPolicy, load_flow, noise_shape
 from vlrl.policies.robot_common import Actor, ActorPolicy
 from vlrl.types import UserError
@@ -25,7 +25,7 @@ from vlrl.types import UserError
 DIGEST = 16  # bytes
 
 
-def frozen(about: About) -> FlowPolicy:
+def frozen(about: AgentSpec) -> FlowPolicy:
     """The flow policy that is built on.
 
     Raises:
@@ -37,7 +37,7 @@ def frozen(about: About) -> FlowPolicy:
     return base
 
 
-def of_noise(about: About, bound: float) -> About:
+def of_noise(about: AgentSpec, bound: float) -> AgentSpec:
     """The same, for an agent whose controls are the noise, within -bound and bound."""
     high = np.full(len(about.low), bound, np.float32)
     return replace(about, low=-high, high=high, start=None)
@@ -108,7 +108,7 @@ def _keys(state: np.ndarray, chunk: np.ndarray) -> list[bytes]:
 
 
 @dataclass(frozen=True)
-class Settings:
+class DsrlSettings:
     """See `vlrl.offpolicy.agents.dsrl_na`."""
 
     bound: float = 1.5
@@ -126,7 +126,7 @@ class Settings:
 class NoiseAliased:
     """The agent (`vlrl.offpolicy.base.Agent`). Its critics value chunks, so it learns from any transitions."""
 
-    def __init__(self, about: About, seed: int, settings: Settings):
+    def __init__(self, about: AgentSpec, seed: int, settings: DsrlSettings):
         base = frozen(about)
         self.settings, self.gamma, self.scale = settings, about.gamma, Scale(about)
         self.generator = torch.Generator().manual_seed(seed)
@@ -227,7 +227,7 @@ class NoiseSac:
     Transitions hold chunks; which noise made them the agent keeps itself.
     """
 
-    def __init__(self, about: About, seed: int, settings: SacSettings, bound: float, remembered: int):
+    def __init__(self, about: AgentSpec, seed: int, settings: SacSettings, bound: float, remembered: int):
         base = frozen(about)
         self.sac, self.bound = Sac(of_noise(about, bound), seed, settings), bound
         self.policy, self.book = SteeredPolicy(self.sac.policy, base), Book(remembered)

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from vlrl.offpolicy import networks
-from vlrl.offpolicy.base import About
-from vlrl.offpolicy.networks import Critics, Scale, Valued, climb, follow, made_actor
+from vlrl.offpolicy.base import AgentSpec
+from vlrl.offpolicy.networks import Critics, Scale, Valued, climb, follow, make_actor
 from vlrl.offpolicy.replay_buffer import Transitions
-from vlrl.offpolicy.sac import Sac, Settings
+from vlrl.offpolicy.sac import RlpdSettings, Sac
 from vlrl.policies.robot_common import ActorPolicy
 
 # What behaviour cloning, IQL and AWAC share: an actor that imitates some actions more than others.
@@ -56,11 +56,11 @@ class Imitator:
         decay: updates in which the rate falls to 0 along a cosine; 0: it stays.
     """
 
-    def __init__(self, about: About, seed: int, *, hidden: int, layers: int, lr: float, decay: int):
+    def __init__(self, about: AgentSpec, seed: int, *, hidden: int, layers: int, lr: float, decay: int):
         self.scale, self.generator = Scale(about), torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.policy = ActorPolicy(made_actor(about, Settings(hidden=hidden, layers=layers)), seed=seed)
+            self.policy = ActorPolicy(make_actor(about, RlpdSettings(hidden=hidden, layers=layers)), seed=seed)
         self.optimizer = torch.optim.Adam(self.policy.model.parameters(), lr=lr, fused=True)
         self.updates, self._lr, self._decay = 0, lr, decay
 
@@ -107,7 +107,7 @@ class ImplicitQ:
     """See `vlrl.offpolicy.agents.Iql`, whose options these are."""
 
     def __init__(
-        self, about: About, seed: int, *, expectile: float, beta: float, most: float, hidden: int, layers: int,
+        self, about: AgentSpec, seed: int, *, expectile: float, beta: float, most: float, hidden: int, layers: int,
         lr: float, tau: float, decay: int, init: str | None = None,
     ):  # fmt: skip
         self.gamma, self.scale = about.gamma, Scale(about)
@@ -162,7 +162,7 @@ class WeightedActorCritic:
     """See `vlrl.offpolicy.agents.Awac`, whose options these are."""
 
     def __init__(
-        self, about: About, seed: int, *, temperature: float, most: float, hidden: int, layers: int, lr: float,
+        self, about: AgentSpec, seed: int, *, temperature: float, most: float, hidden: int, layers: int, lr: float,
         tau: float, decay: int,
     ):  # fmt: skip
         self.gamma, self.scale = about.gamma, Scale(about)
@@ -209,7 +209,7 @@ class ReptileSac:
         rate: how far these then move: phi <- phi + rate (inner phi - phi).
     """
 
-    def __init__(self, about: About, seed: int, settings: Settings, inner: int, rate: float):
+    def __init__(self, about: AgentSpec, seed: int, settings: RlpdSettings, inner: int, rate: float):
         self.sac, self.inner, self.rate = Sac(about, seed, settings), inner, rate
         self.policy = ActorPolicy(copy.deepcopy(self.sac.policy.model), seed=seed)  # plays, and is saved
         self.critics = copy.deepcopy(self.sac.critics)

@@ -19,9 +19,9 @@ from vlrl.config import Component
 from vlrl.decoders import load_json
 from vlrl.evaluate import evaluate
 from vlrl.metrics import write_text
-from vlrl.offpolicy.base import About
+from vlrl.offpolicy.base import AgentSpec
 from vlrl.offpolicy.config import OffPolicyConfig, RewardSection
-from vlrl.offpolicy.replay_buffer import Replay, Transitions, concat
+from vlrl.offpolicy.replay_buffer import ReplayBuffer, Transitions, concat
 from vlrl.policies.loading import newest_checkpoint
 from vlrl.rollout import collect
 from vlrl.runner import Learner, Runner, StepMetrics, stop_not_finite
@@ -58,10 +58,10 @@ def by_chance(low: np.ndarray, high: np.ndarray, chunk: int, rng: np.random.Gene
 
 def play(chunks: Chunks, task: Any, first: int, count: int, seed: int) -> list[Episode]:
     """The episodes number `first` to `first + count` of a run, explored: which scenes they are hangs on the seed."""
-    return collect(Acting(chunks), task, [_drawn(task, first + i, seed) for i in range(count)], 1)
+    return collect(Acting(chunks), task, [_choose_sample(task, first + i, seed) for i in range(count)], 1)
 
 
-def _drawn(task: Any, number: int, seed: int) -> Sample:
+def _choose_sample(task: Any, number: int, seed: int) -> Sample:
     """Every training sample once in a random order, then all in another."""
     samples = task.samples("train")
     passes, place = divmod(number, len(samples))
@@ -119,7 +119,7 @@ def _action(turn: Turn) -> np.ndarray:
 LEAST = 1e-3  # spread of a number of the state that never moved in the data
 
 
-def given(task: Any, config: OffPolicyConfig) -> Transitions | None:
+def load_sources(task: Any, config: OffPolicyConfig) -> Transitions | None:
     """What the sources give, weighed as the run weighs its rewards; None without sources.
 
     Raises:
@@ -149,11 +149,11 @@ def statistics(seen: Transitions) -> tuple[np.ndarray, np.ndarray]:
     return mean.astype(np.float32), np.maximum(spread, LEAST).astype(np.float32)
 
 
-def about(task: Any, config: OffPolicyConfig, mean: np.ndarray, spread: np.ndarray) -> About:
+def make_agent_spec(task: Any, config: OffPolicyConfig, mean: np.ndarray, spread: np.ndarray) -> AgentSpec:
     """What the agent is told."""
     controls, robot = task.controls, task.pool.info
     start = config.start and newest_checkpoint(config.start)
-    return About(
+    return AgentSpec(
         len(mean), task.chunk, tuple(controls.names), controls.low, controls.high, mean, spread, gamma=config.gamma,
         start=start, names=tuple(robot.names), units=tuple(controls.units), hz=robot.hz,
     )  # fmt: skip
@@ -201,7 +201,7 @@ class OffPolicyLearner(Learner):
         torch.set_num_threads(config.threads)
         self.task = registry.make_task(config)
         check_task(self.task, config.task.name)
-        self.online, self.offline = Replay(config.capacity), Replay(config.capacity)
+        self.online, self.offline = ReplayBuffer(config.capacity), ReplayBuffer(config.capacity)
         # rehearsed: updates before the first tick
         self.counts = {"ticks": 0, "episodes": 0, "updates": 0, "rehearsed": 0}
         self.owed = 0.0  # updates that the decisions played so far are still to bring
@@ -224,7 +224,7 @@ class OffPolicyLearner(Learner):
 
     def make_agent(self) -> None:
         """What is given, or else what chance plays, tells the scale of the states; then there can be an agent."""
-        found = given(self.task, self.config)
+        found = load_sources(self.task, self.config)
         if found is None:
             _, found = self._play(self._chance(), PROBE)
         else:
@@ -316,14 +316,14 @@ class OffPolicyLearner(Learner):
         told = {"model": self.config.agent.name, "bad_rows": len(self.task.bad_rows)}
         return {
             **told,
-            **protocol_told(Path(self.config.out), results),
+            **summarise_protocol(Path(self.config.out), results),
             "rollouts": self.counts["episodes"],
             **self.counts,
         }
 
     def _make(self, mean: np.ndarray, spread: np.ndarray) -> None:
         self.scale = (mean, spread)
-        told = about(self.task, self.config, mean, spread)
+        told = make_agent_spec(self.task, self.config, mean, spread)
         self.agent = registry.make("agent", self.config.agent, "agent", told, self.config.seed)
         self.policy = Acting(self.agent.act)
 
@@ -437,7 +437,7 @@ def normalised(score: float, random: float, expert: float) -> float:
     return 100 * (score - random) / (expert - random)
 
 
-def keep(out: Path, given: Replay, config: OffPolicyConfig, task: Any) -> None:
+def keep(out: Path, given: ReplayBuffer, config: OffPolicyConfig, task: Any) -> None:
     """Says what is given, if anything is, and writes it into the run folder with what chance and the script reach.
 
     Raises:
@@ -477,7 +477,7 @@ class _Split:
         self.samples = task.samples
 
 
-def protocol_told(out: Path, results: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def summarise_protocol(out: Path, results: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """For the summary: the behaviour policy's success and return, what the data are, the score; {} without data."""
     path = out / FILE
     if not path.is_file():

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vlrl.decoders import load_json
-from vlrl.offpolicy.base import About
+from vlrl.offpolicy.base import AgentSpec
 from vlrl.policies.robot_common import FAR, Actor, ActorShape, load_actor, physical
 from vlrl.types import UserError
 
@@ -26,7 +26,7 @@ from vlrl.types import UserError
 class Scale:
     """Between physical units and those of networks: states by mean and spread, controls from -1 to 1."""
 
-    def __init__(self, about: About):
+    def __init__(self, about: AgentSpec):
         self.mean, self.spread = torch.as_tensor(about.mean), torch.as_tensor(about.spread)
         self.low, self.high = np.asarray(about.low, np.float32), np.asarray(about.high, np.float32)
         self._half = (self.high - self.low) / 2
@@ -91,7 +91,7 @@ def climb(optimizer: torch.optim.Optimizer, loss: Tensor, learned: Iterable[nn.P
 # What an agent begins with: a new policy for its robot, or the one that `start` names.
 
 
-def check_start(about: About, shape: Any, *, longer: bool = False) -> None:
+def check_start(about: AgentSpec, shape: Any, *, longer: bool = False) -> None:
     """UserError unless a policy's shape has the robot's state, controls and limits, and chunks of as many ticks.
 
     Args:
@@ -104,7 +104,7 @@ def check_start(about: About, shape: Any, *, longer: bool = False) -> None:
         raise UserError(f"start: {about.start} was made for {given}; this robot and task.chunk are {wanted}")
 
 
-def made_actor(about: About, sizes: Any) -> Actor:
+def make_actor(about: AgentSpec, sizes: Any) -> Actor:
     """A new actor of the `hidden` and `layers` of an agent's settings, or the one to start from.
 
     Raises:
@@ -120,7 +120,7 @@ def made_actor(about: About, sizes: Any) -> Actor:
     return actor
 
 
-def shape_of(about: About, sizes: Any) -> ActorShape:
+def shape_of(about: AgentSpec, sizes: Any) -> ActorShape:
     """Of a policy for this robot, with the `hidden` and `layers` of an agent's settings."""
     return ActorShape(
         about.state, about.controls, tuple(about.low.tolist()), tuple(about.high.tolist()), chunk=about.chunk,
@@ -138,7 +138,7 @@ class Valued:
         seed: of the first weights.
     """
 
-    def __init__(self, about: About, seed: int, *, hidden: int, layers: int, lr: float, tau: float):
+    def __init__(self, about: AgentSpec, seed: int, *, hidden: int, layers: int, lr: float, tau: float):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             size = about.state + about.chunk * len(about.low)
@@ -180,7 +180,7 @@ SAME = 0.5  # of outcomes: the one that is meant
 
 
 @dataclass(frozen=True)
-class Settings:
+class ValuePretrainingSettings:
     """How it learns. Defaults as released, but for the size."""
 
     hidden: int = 256
@@ -261,7 +261,9 @@ def target(reached: Tensor, following: Tensor, gamma: float) -> Tensor:
     return torch.where(reached, 1.0, gamma * following)
 
 
-def loss_of(network: nn.Module, slow: nn.Module, moments: Moments, drawn: Drawn, settings: Settings) -> Tensor:
+def loss_of(
+    network: nn.Module, slow: nn.Module, moments: Moments, drawn: Drawn, settings: ValuePretrainingSettings
+) -> Tensor:
     """TD towards s+, counted more where the step was a good one for somebody who means z.
 
     |expectile - 1(A < 0)| * (target(s+) - V(s, s+, z))^2, with A = target(z) - V(s, z, z), targets and A by `slow`.
@@ -277,7 +279,7 @@ def loss_of(network: nn.Module, slow: nn.Module, moments: Moments, drawn: Drawn,
     return (weight * (wanted - network(now, outcome, intent)).square()).mean()
 
 
-def learn(moments: Moments, updates: int, seed: int, settings: Settings) -> tuple[ICVF, list[float]]:
+def learn(moments: Moments, updates: int, seed: int, settings: ValuePretrainingSettings) -> tuple[ICVF, list[float]]:
     """A network from nothing, and the loss of every update. Moments should be of spread 1."""
     rng = np.random.default_rng(seed)
     with torch.random.fork_rng(devices=[]):
@@ -300,7 +302,7 @@ FAMILY = "vlrl_trunk"
 
 
 @dataclass(frozen=True)
-class Shape:
+class TrunkShape:
     """What a trunk sees, and its size."""
 
     state: int  # S numbers
@@ -309,7 +311,7 @@ class Shape:
     layers: int = 2
 
 
-def save(folder: Path, shape: Shape, network: nn.Sequential, mean: np.ndarray, spread: np.ndarray) -> None:
+def save(folder: Path, shape: TrunkShape, network: nn.Sequential, mean: np.ndarray, spread: np.ndarray) -> None:
     """config.json and model.safetensors, with the scale [S] of the states that it saw."""
     folder.mkdir(parents=True, exist_ok=True)
     scale = {"mean": torch.from_numpy(mean), "spread": torch.from_numpy(spread)}
@@ -319,7 +321,7 @@ def save(folder: Path, shape: Shape, network: nn.Sequential, mean: np.ndarray, s
     (folder / "config.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
 
-def trunk_load(folder: str | Path, about: About) -> nn.Sequential:
+def trunk_load(folder: str | Path, about: AgentSpec) -> nn.Sequential:
     """The trunk that `save` wrote, for states in the agent's scale instead of its own.
 
     Raises:
@@ -330,7 +332,7 @@ def trunk_load(folder: str | Path, about: About) -> nn.Sequential:
         told = load_json(folder / "config.json", finite=False)
         if told.pop("model_type", None) != FAMILY:
             raise ValueError("another kind of model")
-        shape = Shape(**told | {"names": tuple(told["names"])})
+        shape = TrunkShape(**told | {"names": tuple(told["names"])})
         tensors = load_file(folder / "model.safetensors")
         mean, spread = tensors.pop("mean"), tensors.pop("spread")
         network = trunk(shape.state, shape.hidden, shape.layers)
@@ -348,7 +350,7 @@ def trunk_load(folder: str | Path, about: About) -> nn.Sequential:
 
 
 @torch.no_grad()
-def begin(folder: str | Path, about: About, *networks: Actor | Critics) -> None:
+def begin(folder: str | Path, about: AgentSpec, *networks: Actor | Critics) -> None:
     """Gives networks the trunk's layers; what they see beside the state, and their heads, stay as they are.
 
     Args:

@@ -82,7 +82,7 @@ def concat(parts: Sequence[Transitions]) -> Transitions:
     return Transitions(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
-class Replay:
+class ReplayBuffer:
     """The latest `capacity` transitions; the oldest make room.
 
     Args:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from vlrl.offpolicy import networks
-from vlrl.offpolicy.base import About
-from vlrl.offpolicy.networks import Critics, Scale, check_start, climb, follow, made_actor, shape_of
+from vlrl.offpolicy.base import AgentSpec
+from vlrl.offpolicy.networks import Critics, Scale, check_start, climb, follow, make_actor, shape_of
 from vlrl.offpolicy.replay_buffer import Transitions, concat
 from vlrl.policies.corrected import CorrectedPolicy
 from vlrl.policies.loading import load_base
@@ -23,7 +23,7 @@ from vlrl.types import UserError
 
 
 @dataclass(frozen=True)
-class Settings:
+class RlpdSettings:
     """See `vlrl.offpolicy.agents.Rlpd`."""
 
     hidden: int = 256
@@ -59,13 +59,13 @@ class Sac:
         policy: whose draws are valued and climb the values. None: an actor of `settings`.
     """
 
-    def __init__(self, about: About, seed: int, settings: Settings, policy: Law | None = None):
+    def __init__(self, about: AgentSpec, seed: int, settings: RlpdSettings, policy: Law | None = None):
         self.settings, self.gamma, self.scale = settings, about.gamma, Scale(about)
         self.generator = torch.Generator().manual_seed(seed)
         size = about.chunk * len(about.low)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.policy = policy or ActorPolicy(made_actor(about, settings), seed=seed)
+            self.policy = policy or ActorPolicy(make_actor(about, settings), seed=seed)
             self.critics = Critics(
                 about.state + size, hidden=settings.hidden, layers=settings.layers, members=settings.critics
             )
@@ -158,8 +158,8 @@ class ResidualSac:
         ramp: ticks until all decisions are corrected; their share grows evenly from 0.
     """
 
-    def __init__(self, about: About, seed: int, settings: Settings, scale: float, hold: int, ramp: int):
-        self.policy = made(about, seed, settings, scale, hold)
+    def __init__(self, about: AgentSpec, seed: int, settings: RlpdSettings, scale: float, hold: int, ramp: int):
+        self.policy = make_residual_policy(about, seed, settings, scale, hold)
         self.sac, self.ramp, self.ticks = Sac(about, seed, settings, self.policy), ramp, 0
         self.generator = torch.Generator().manual_seed(seed)
 
@@ -199,7 +199,9 @@ class ResidualSac:
         self.policy.save(folder)
 
 
-def made(about: About, seed: int, settings: Settings, scale: float, hold: int) -> CorrectedPolicy:
+def make_residual_policy(
+    about: AgentSpec, seed: int, settings: RlpdSettings, scale: float, hold: int
+) -> CorrectedPolicy:
     """What `start` names, with corrections whose means are 0.
 
     Raises:

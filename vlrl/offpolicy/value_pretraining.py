@@ -39,7 +39,7 @@ def run(config: PretrainConfig) -> dict[str, Any]:
         mean, spread = statistics(given)
         scaled = [((each - mean) / spread).clip(-FAR, FAR) for each in sequences(given)]
         learned, held = parted(scaled, config.seed)
-        settings = networks.Settings(
+        settings = networks.ValuePretrainingSettings(
             config.hidden, config.layers, config.gamma, config.expectile, config.tau, config.lr, config.batch_size
         )
         network, losses = networks.learn(learned, config.updates, config.seed, settings)
@@ -47,7 +47,7 @@ def run(config: PretrainConfig) -> dict[str, Any]:
             "sequences": len(scaled), "moments": sum(map(len, scaled)), "loss": float(np.mean(losses[-50:])),
             "kendall": order(network, held, config.seed),
         }  # fmt: skip
-        shape = networks.Shape(given.state.shape[1], tuple(task.pool.info.names), config.hidden, config.layers)
+        shape = networks.TrunkShape(given.state.shape[1], tuple(task.pool.info.names), config.hidden, config.layers)
         networks.save(out, shape, network.phi, mean, spread)
         head, values = "\n".join(provenance(config.seed)), config.model_dump(mode="json")
         write_text(out / "config.yaml", f"{head}\n{yaml.safe_dump(values, sort_keys=False, width=120)}")

@@ -199,7 +199,7 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepFlops:
     """FLOPs of one group's step by part. The tower is counted apart from the language model, in all passes."""
 
     tower: Flops  # without backward
@@ -262,7 +262,7 @@ def head(geometry: Geometry, tokens: float) -> Flops:
     return Flops(2 * tokens * geometry.language.hidden * geometry.language.vocabulary)
 
 
-def step(geometry: Geometry, group: Group, update: Update) -> Step:
+def step(geometry: Geometry, group: Group, update: Update) -> StepFlops:
     """One group's rollout and update. The last token of a completion is scored, not forwarded."""
     copies = group.members if update.mode == "naive" else 1
     pixels, seen = embedding(geometry, group.visual) * copies, blocks(geometry, group.visual, group.frames) * copies
@@ -278,7 +278,7 @@ def step(geometry: Geometry, group: Group, update: Update) -> Step:
     redone = scored if update.chunked else Flops()
     if update.checkpointed:
         redone += _redone(geometry, prompt + replies, seen if update.vision else Flops())
-    return Step(
+    return StepFlops(
         tower=(pixels + seen + merged) * (1 if still else 1 + update.passes + again),
         prefill=prompt,
         decode=replies + scored,

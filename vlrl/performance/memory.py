@@ -17,7 +17,7 @@ FULL = 4  # bytes of weights, gradients, optimizer states, and of what is comput
 
 
 @dataclass(frozen=True)
-class Run:
+class MemoryInputs:
     """What the memory of a step hangs on.
 
     trained: parameters with gradients, adapters included; adapters: those that LoRA adds. whole: parameters, adapters
@@ -78,18 +78,18 @@ def language_layer(
     return norms + rest + (queries + keys) * (FULL + width) * normed
 
 
-def prompts(run: Run, rows: float) -> float:
+def prompts(run: MemoryInputs, rows: float) -> float:
     """What the graph of `rows` prompts keeps: of the tower, the merger, the language model."""
-    return rows * (_seen(run) + run.group.prompt * _token(run, cached=True))
+    return rows * (_tower_bytes(run) + run.group.prompt * _token(run, cached=True))
 
 
-def pixels(run: Run) -> float:
+def pixels(run: MemoryInputs) -> float:
     """Of one prompt, as the processor makes them."""
     tower = run.geometry.tower
     return run.group.visual * tower.merge * tower.values * FULL
 
 
-def _seen(run: Run) -> float:
+def _tower_bytes(run: MemoryInputs) -> float:
     """What the tower keeps of one prompt's media."""
     tower, patches = run.geometry.tower, run.group.visual * run.geometry.tower.merge
     mergers = 3 * patches * tower.hidden * run.width * (1 + tower.deepstack) if run.update.projector else 0
@@ -100,7 +100,7 @@ def _seen(run: Run) -> float:
     return mergers + patches * (shown + tower.depth * layer)
 
 
-def _token(run: Run, cached: bool) -> float:
+def _token(run: MemoryInputs, cached: bool) -> float:
     """What the language model keeps of one token; cached: its keys and values too."""
     language, checkpointed = run.geometry.language, run.update.checkpointed
     normed = run.geometry.family == "qwen3_vl"
@@ -110,7 +110,7 @@ def _token(run: Run, cached: bool) -> float:
     return language.layers * layer + last + (language.cached * run.width if cached else 0)
 
 
-def replies(run: Run) -> float:
+def replies(run: MemoryInputs) -> float:
     """What the graph keeps of the completions: their tokens, and in masked attention every key once per query head."""
     group, language = run.group, run.geometry.language
     tokens = group.members * max(group.completion - 1, 0)
@@ -122,19 +122,19 @@ def replies(run: Run) -> float:
     return own + run.micro * (1 if run.update.checkpointed else language.layers) * masked * run.width
 
 
-def passing(run: Run, rows: float) -> float:
+def passing(run: MemoryInputs, rows: float) -> float:
     """What comes and goes with the layer that is at work, and the pixels."""
     tower, patches = run.geometry.tower, run.group.visual * run.geometry.tower.merge
     seen = patches * tower_layer(tower, run.width, _lean(run), forgets=False)
     return rows * (pixels(run) + max(seen, run.group.prompt * _layer(run)))
 
 
-def _layer(run: Run) -> float:
+def _layer(run: MemoryInputs) -> float:
     normed = run.geometry.family == "qwen3_vl"
     return language_layer(run.geometry.language, run.width, normed=normed, lean=_lean(run), forgets=False)
 
 
-def _lean(run: Run) -> bool:
+def _lean(run: MemoryInputs) -> bool:
     return run.update.mode != "naive"
 
 
@@ -226,7 +226,7 @@ CHUNK = 2**25  # logits held at once while scoring (vlrl/policies/logprobs.py)
 DRAWN, SCORED = 4, 6
 
 
-def held(run: Run) -> dict[str, float]:
+def held(run: MemoryInputs) -> dict[str, float]:
     """What is there all the time, gradients during an update."""
     every = parameters(run.geometry).all + run.adapters
     whole = _held(run, run.whole_trained, run.whole - run.whole_trained)
@@ -235,7 +235,7 @@ def held(run: Run) -> dict[str, float]:
     return held | {"reference": whole["weights"] + parted["weights"] if run.copied else 0}
 
 
-def _held(run: Run, trained: float, frozen: float) -> dict[str, float]:
+def _held(run: MemoryInputs, trained: float, frozen: float) -> dict[str, float]:
     return {
         "weights": FULL * trained + run.width * frozen,  # mixed precision narrows what does not train
         "gradients": FULL * trained,
@@ -243,7 +243,7 @@ def _held(run: Run, trained: float, frozen: float) -> dict[str, float]:
     }
 
 
-def rollout(run: Run) -> dict[str, float]:
+def rollout(run: MemoryInputs) -> dict[str, float]:
     """What sampling needs beside it: at its end, when the cache is longest. Gradients are gone by then.
 
     On a CPU also a copy of the language model's matrices, which no plan is made for (vlrl/policies/decode_step.py).
@@ -262,7 +262,7 @@ def rollout(run: Run) -> dict[str, float]:
     }
 
 
-def update(run: Run) -> dict[str, float]:
+def update(run: MemoryInputs) -> dict[str, float]:
     """What a forward pass with gradient and its backward pass need beside it."""
     group, kept = run.group, run.update.mode == "kept"
     rows = run.micro * (group.members if run.update.mode == "naive" else 1)
@@ -277,7 +277,7 @@ def update(run: Run) -> dict[str, float]:
     }
 
 
-def peak(run: Run) -> tuple[str, dict[str, float]]:
+def peak(run: MemoryInputs) -> tuple[str, dict[str, float]]:
     """The phase that needs most, and its parts with what is held all the time."""
     phases = {"rollout": rollout(run), "update": update(run)}
     needs = {name: held(run) | parts for name, parts in phases.items()}
@@ -285,7 +285,7 @@ def peak(run: Run) -> tuple[str, dict[str, float]]:
     return phase, needs[phase]
 
 
-def _cached(run: Run, values: int) -> float:
+def _cached(run: MemoryInputs, values: int) -> float:
     """A token's keys, in the type of products, and its values of so many bytes.
 
     With a kept graph, whose own keys are counted with it, only those beside it are there: none in float32.
@@ -301,7 +301,7 @@ def _room(completion: float, block: int = 32) -> float:
     return block
 
 
-def _products(run: Run, graphs: int) -> float:
+def _products(run: MemoryInputs, graphs: int) -> float:
     """Matrices in bfloat16. Each graph holds its own; without one, autocast holds those of weights that are trained.
 
     Of weights in parts, two layers that are gathered, and for a whole pass the embeddings and the head.

@@ -104,7 +104,7 @@ def fewer(size: int, again: bool, whole: bool) -> int:
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
+def report_oom() -> Iterator[None]:
     """What is nowhere done with less at a time ends in one line."""
     try:
         yield

@@ -71,7 +71,7 @@ def _words(name: str) -> set[str]:
     return set(re.findall(r"[a-z0-9]+", name.lower()))
 
 
-def asked(name: str, tflops: float | None = None, memory: float | None = None) -> Device:
+def find_device(name: str, tflops: float | None = None, memory: float | None = None) -> Device:
     """The device that a command line names: `h100`, `a100-80`, `24GB` (of a card not listed), `cpu`.
 
     Args:

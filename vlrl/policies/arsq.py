@@ -142,7 +142,7 @@ class ArsqPolicy:
         known = model.begin(state)
         for choice in range(model.grid.choices):
             value = model.next(known, choice)
-            code = value.argmax(-1) if greedy else self._drawn((value / model.alpha).exp())
+            code = value.argmax(-1) if greedy else self._sample_bins((value / model.alpha).exp())
             known = model.after(known, choice, code)
             chosen.append(code)
         return torch.stack(chosen, 1)
@@ -151,9 +151,9 @@ class ArsqPolicy:
         """config.json and model.safetensors."""
         grid = self.model.grid
         sizes = {"levels": grid.levels, "bins": grid.bins, "alpha": self.model.alpha}
-        common.save(folder, common.told(FAMILY, self.shape, **sizes), self.model)
+        common.save(folder, common.make_config(FAMILY, self.shape, **sizes), self.model)
 
-    def _drawn(self, law: Tensor) -> Tensor:
+    def _sample_bins(self, law: Tensor) -> Tensor:
         return torch.multinomial(law.cpu(), 1, generator=self.generator)[:, 0].to(law.device)
 
 

@@ -17,11 +17,11 @@ from torch.nn.functional import pad
 
 from vlrl.policies.prefix_sharing import (
     Layers,
-    Levels,
+    MediaFeatures,
     Packed,
     Path,
     Prefill,
-    Seen,
+    RowLevels,
     added_media,
     hidden_states,
 )
@@ -36,7 +36,7 @@ def continues(before: Sequence[Turn], observation: Observation) -> bool:
     return bool(before and observation.messages and not observation.restart)
 
 
-def whole_prompt(before: Sequence[Turn], observation: Observation) -> Observation:
+def join_prompt(before: Sequence[Turn], observation: Observation) -> Observation:
     """What a policy that kept nothing is to be shown: the conversation so far, with its own replies, as one prompt."""
     if not continues(before, observation):
         return observation
@@ -61,7 +61,7 @@ class BranchReply:
 
 
 @dataclass(frozen=True, eq=False)
-class Branch:
+class ConversationBranch:
     """One conversation as far as it went: its last prompt and completion, and all completions inside."""
 
     leaf: Prompt
@@ -69,7 +69,7 @@ class Branch:
     replies: tuple[BranchReply, ...]
 
 
-def find_branches(texts: Sequence[tuple[Prompt, tuple[int, ...]]]) -> list[Branch]:
+def find_branches(texts: Sequence[tuple[Prompt, tuple[int, ...]]]) -> list[ConversationBranch]:
     """Decisions (prompt, completion) -> as few sequences as hold them all, each decision in one of them."""
     children: dict[int, dict[int, Prompt]] = {}  # of a prompt -> the prompts that follow it
     for prompt, _ in texts:
@@ -87,7 +87,7 @@ def find_branches(texts: Sequence[tuple[Prompt, tuple[int, ...]]]) -> list[Branc
     branches = []
     for prompt, last in ends:
         replies = [reply for node in prompt.lineage for reply in inside.pop(id(node), ())]
-        branches.append(Branch(prompt, last.tokens, (*replies, last)))
+        branches.append(ConversationBranch(prompt, last.tokens, (*replies, last)))
     return branches
 
 
@@ -111,7 +111,7 @@ class Segment:
         return len(self.whole.ids) - self.start
 
 
-def make_levels(branches: Sequence[Branch], shared: bool = True) -> list[list[Segment]]:
+def make_levels(branches: Sequence[ConversationBranch], shared: bool = True) -> list[list[Segment]]:
     """Conversations as a tree: each level's segments follow one of the level before, and what is common is there once.
 
     Args:
@@ -145,7 +145,7 @@ def order_of(levels: Sequence[Sequence[Segment]]) -> list[int]:
     return [reply.number for level in levels for segment in level for reply in segment.replies]
 
 
-def pack_levels(levels: Sequence[Sequence[Segment]], pad_id: int) -> Levels:
+def pack_levels(levels: Sequence[Sequence[Segment]], pad_id: int) -> RowLevels:
     """Segments as rows of each level. The n targets go segment by segment."""
     rows, sizes, offsets, known, offset = [], [], [], None, 0
     for level in levels:
@@ -175,7 +175,7 @@ def pack_levels(levels: Sequence[Sequence[Segment]], pad_id: int) -> Levels:
             for reply in segment.replies:
                 source += [index(segment, depth, reply.start - 1 + i) for i in range(len(reply.tokens))]
                 target += reply.tokens
-    return Levels(tuple(rows), torch.tensor(source), torch.tensor(target))
+    return RowLevels(tuple(rows), torch.tensor(source), torch.tensor(target))
 
 
 def causal_behind(known: Tensor, length: int) -> Tensor:
@@ -266,7 +266,11 @@ def _nbytes(layers: Layers) -> int:
 
 @torch.no_grad()
 def prefill_behind(
-    base: nn.Module, prompts: Sequence[Prompt], before: Sequence[Sequence[Kept]], pad_id: int, seen: Seen | None
+    base: nn.Module,
+    prompts: Sequence[Prompt],
+    before: Sequence[Sequence[Kept]],
+    pad_id: int,
+    seen: MediaFeatures | None,
 ) -> Prefill:
     """Forwards what follows the parts of prompts that are kept. `layers` and `hidden` are of that alone.
 
@@ -289,7 +293,7 @@ def unknown(prompts: Sequence[Prompt], before: Sequence[Sequence[Kept]]) -> list
     return [node for prompt, parts in zip(prompts, before, strict=True) for node in prompt.lineage[len(parts) :]]
 
 
-def parts_of(made: Prefill, row: int, known: int) -> dict[Prompt, Kept]:
+def split_prefill(made: Prefill, row: int, known: int) -> dict[Prompt, Kept]:
     """A row of a prefill, whose first `known` prompts are not in it, by what each prompt adds."""
     line, found = made.prompts[row].lineage, {}
     first = start = len(line[known - 1].ids) if known else 0

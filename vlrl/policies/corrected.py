@@ -85,12 +85,12 @@ class CorrectedPolicy:
         if not greedy:
             return self.physical(self.draw(state, self.generator)[0])
         planned = self.planned(state)
-        return self.physical(self._corrected(planned, self.model(self._seen(state, planned))[0].tanh()))
+        return self.physical(self._corrected(planned, self.model(self._network_inputs(state, planned))[0].tanh()))
 
     def draw(self, state: np.ndarray, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Chunks in [-1, 1] [B, K*A] and the log-densities [B] of their corrections, both with gradient."""
         planned = self.planned(state)
-        correction, logp = self.model.draw(self._seen(state, planned), generator)
+        correction, logp = self.model.draw(self._network_inputs(state, planned), generator)
         return self._corrected(planned, correction), logp
 
     def planned(self, state: np.ndarray) -> Tensor:
@@ -103,10 +103,10 @@ class CorrectedPolicy:
 
     def save(self, folder: Path) -> None:
         """config.json, model.safetensors and the base's folder."""
-        common.save(folder, common.told(FAMILY, self.shape, scale=self.scale, hold=self.hold), self.model)
+        common.save(folder, common.make_config(FAMILY, self.shape, scale=self.scale, hold=self.hold), self.model)
         self.base.save(folder / BASE)
 
-    def _seen(self, state: np.ndarray, planned: Tensor) -> Tensor:
+    def _network_inputs(self, state: np.ndarray, planned: Tensor) -> Tensor:
         return torch.cat([torch.as_tensor(state, device=planned.device), planned], 1)
 
     def _corrected(self, planned: Tensor, correction: Tensor) -> Tensor:

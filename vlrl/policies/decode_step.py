@@ -30,7 +30,7 @@ TWICE = range(2)  # a number of the host that was recorded is wrong from the sec
 Step = Callable[[], None]
 
 
-class Recorder(Protocol):
+class GraphRecorder(Protocol):
     """Records for one rollout: `Cuda`, or what stands for it."""
 
     def warm(self, step: Step) -> None:
@@ -75,7 +75,7 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-RECORDERS: dict[str, Callable[[torch.device], Recorder]] = {"cuda": Cuda}  # by type of device
+RECORDERS: dict[str, Callable[[torch.device], GraphRecorder]] = {"cuda": Cuda}  # by type of device
 
 
 class Graphs:
@@ -83,7 +83,7 @@ class Graphs:
 
     def __init__(self, device: torch.device):
         self.device, self.off, self.recorded = device, None, 0
-        self._recorder: Recorder | None = None
+        self._recorder: GraphRecorder | None = None
 
     @contextlib.contextmanager
     def rollout(self) -> Iterator[None]:
@@ -163,7 +163,7 @@ def _put(state: Sequence[Tensor], values: Sequence[Tensor]) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Turn:
+class RotaryAngles:
     """Rotary angles of text, sines with their sign (`kernels.signed`): [positions, heads and key heads, D].
 
     Those of queries are scaled as scores are to be.
@@ -192,7 +192,7 @@ class Layers:
             return
         self.turn = _turn(base, positions, like)
         alone = like.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
-        linear = all(type(part) is nn.Linear and not _heard(part) for layer in layers for part in _matrices(layer))
+        linear = all(type(part) is nn.Linear and not _has_hooks(part) for layer in layers for part in _matrices(layer))
         self.layers = [(Copied if alone and linear else Called)(layer) for layer in layers]
 
     @property
@@ -201,11 +201,11 @@ class Layers:
         if not self.open:
             return "the model's layers are not of the known form"
         parts = (*self.base.model.language_model.layers, self.base.model.language_model.norm, self.base.lm_head)
-        heard = any(map(_heard, (module for part in parts for module in part.modules())))
+        heard = any(map(_has_hooks, (module for part in parts for module in part.modules())))
         return "hooks hang on the model's layers" if heard else None
 
     def forward(self, token: Tensor, position: Tensor, cache: Any) -> Tensor:
-        """Hidden states [R, w, H] of tokens [R, w] at positions [R]. cache: `vlrl.policies.generation.Rows`."""
+        """Hidden states [R, w, H] of tokens [R, w] at positions [R]. cache: `generation.CompletionRows`."""
         hidden = self.base.get_input_embeddings()(token).detach()  # peft makes it require a gradient
         if not self.open:
             return through(self.base, hidden, position[:, None].expand(3, *token.shape), None, cache)
@@ -218,10 +218,10 @@ class Layers:
 
 def _open(layer: nn.Module) -> bool:
     """Whether a layer is of the known form, and nothing hangs on its being called."""
-    return fused_modules.known(layer) and not any(map(_heard, (layer, layer.self_attn, layer.mlp)))
+    return fused_modules.known(layer) and not any(map(_has_hooks, (layer, layer.self_attn, layer.mlp)))
 
 
-def _heard(module: nn.Module) -> bool:
+def _has_hooks(module: nn.Module) -> bool:
     """Whether hooks hear of the module's being called."""
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
@@ -231,14 +231,14 @@ def _matrices(layer: nn.Module) -> list[nn.Module]:
     return [attn.q_proj, attn.k_proj, attn.v_proj, attn.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj]
 
 
-def _turn(base: nn.Module, positions: int, like: Tensor) -> Turn:
+def _turn(base: nn.Module, positions: int, like: Tensor) -> RotaryAngles:
     language = base.model.language_model
     every = torch.arange(positions, device=like.device).expand(3, 1, -1)
     cos, sin = (each[0] for each in language.rotary_emb(like.float(), every))
     attn, config = language.layers[0].self_attn, language.config
     scale = cos.new_ones(config.num_attention_heads + config.num_key_value_heads, 1)
     scale[: config.num_attention_heads] = attn.scaling
-    return Turn(cos[:, None] * scale, signed(sin)[:, None] * scale)
+    return RotaryAngles(cos[:, None] * scale, signed(sin)[:, None] * scale)
 
 
 class Called:
@@ -266,9 +266,12 @@ class Copied:
     def __init__(self, layer: nn.Module):
         attn, mlp = layer.self_attn, layer.mlp
         self.first, self.second = _Norm(layer.input_layernorm), _Norm(layer.post_attention_layernorm)
-        self.qkv, self.bias = _beside(attn.q_proj, attn.k_proj, attn.v_proj)
-        self.gates, self.gates_bias = _beside(mlp.gate_proj, mlp.up_proj)
-        (self.out, self.out_bias), (self.down, self.down_bias) = _beside(attn.o_proj), _beside(mlp.down_proj)
+        self.qkv, self.bias = _fuse_linears(attn.q_proj, attn.k_proj, attn.v_proj)
+        self.gates, self.gates_bias = _fuse_linears(mlp.gate_proj, mlp.up_proj)
+        (self.out, self.out_bias), (self.down, self.down_bias) = (
+            _fuse_linears(attn.o_proj),
+            _fuse_linears(mlp.down_proj),
+        )
         self.size, self.values = attn.head_dim, attn.v_proj.out_features // attn.head_dim
         self.norms = (attn.q_norm, attn.k_norm) if hasattr(attn, "q_norm") else None
 
@@ -298,7 +301,7 @@ class _Norm:
         return (x * scale).mul_(self.weight)
 
 
-def _beside(*parts: nn.Linear) -> tuple[Tensor, Tensor | None]:
+def _fuse_linears(*parts: nn.Linear) -> tuple[Tensor, Tensor | None]:
     """The parts as one matrix [in, out of them all], and their biases."""
     bias = None if parts[0].bias is None else torch.cat([part.bias for part in parts])
     return torch.cat([part.weight for part in parts]).t().contiguous(), bias

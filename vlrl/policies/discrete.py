@@ -25,7 +25,7 @@ from vlrl.types import Decision, Episode, Evaluation, Observation, Sample, Turn,
 
 
 @dataclass(frozen=True)
-class Shape:
+class DiscreteShape:
     """What a policy of this kind sees and gives, and its size."""
 
     state: int  # numbers of the state
@@ -52,7 +52,7 @@ class Shape:
 class Network(nn.Module):
     """Logits [B, K, A, bins] of states [B, S] and pictures uint8 [B, 3, height, width] each."""
 
-    def __init__(self, shape: Shape):
+    def __init__(self, shape: DiscreteShape):
         super().__init__()
         self.shape = shape
         self.register_buffer("mean", torch.zeros(shape.state))
@@ -87,7 +87,7 @@ def _eye(hidden: int, size: tuple[int, int]) -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(32 * sides[0] * sides[1], hidden), nn.SiLU())
 
 
-class Scorer(nn.Module):
+class DiscreteScorer(nn.Module):
     """Log-probabilities and entropies [B, K, A] of chosen bins: the forward that is trained and may be wrapped."""
 
     def __init__(self, model: Network, temperature: float):
@@ -110,7 +110,7 @@ Level = Literal["token", "action", "chunk"]
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class DiscreteInputs:
     """What the policy keeps of its own decision."""
 
     state: Tensor  # float32 [S]
@@ -128,7 +128,7 @@ class ControlPolicy:
 
     def __init__(self, model: Network, *, temperature: float = 1.0, level: Level = "token", seed: int = 0):
         self.model, self.shape, self.temperature, self.level = model, model.shape, temperature, level
-        self.scorer = Scorer(model, temperature)
+        self.scorer = DiscreteScorer(model, temperature)
         self.generator = torch.Generator().manual_seed(seed)
         self._low = torch.tensor(self.shape.low, dtype=torch.float64)
         self._step = (torch.tensor(self.shape.high, dtype=torch.float64) - self._low) / (self.shape.bins - 1)
@@ -145,7 +145,7 @@ class ControlPolicy:
         self, episodes: Sequence[Episode], observations: Sequence[Observation], greedy: bool = False, keep: bool = False
     ) -> list[Decision]:
         """One chunk, float32 [K, A], for each observation; `greedy` takes the likeliest bins."""
-        state, pixels = self._batch([self._seen(shown) for shown in observations])
+        state, pixels = self._batch([self._network_inputs(shown) for shown in observations])
         self.model.eval()
         with torch.no_grad():
             law = (self.model(state, pixels) / self.temperature).log_softmax(-1)
@@ -154,7 +154,7 @@ class ControlPolicy:
         entropy = self._levelled(-(law.exp() * law).sum(-1)).cpu()
         return [
             Decision(self._action(chosen), logprobs[b], entropy[b], False,
-                     inputs=Seen(state[b].cpu(), tuple(p[b].cpu() for p in pixels), chosen))
+                     inputs=DiscreteInputs(state[b].cpu(), tuple(p[b].cpu() for p in pixels), chosen))
             for b, chosen in enumerate(codes.cpu())
         ]  # fmt: skip
 
@@ -162,14 +162,14 @@ class ControlPolicy:
         self, observation: Observation, action: np.ndarray, key: str | None = None, before: Sequence[Turn] = ()
     ) -> Decision:
         """A given chunk [K, A] as a decision of this policy, each number by the nearest of its values."""
-        state, pixels = self._seen(observation)
+        state, pixels = self._network_inputs(observation)
         given = torch.as_tensor(np.asarray(action, np.float64))
         if given.shape != (self.shape.chunk, len(self.shape.low)):
             wanted = f"[{self.shape.chunk}, {len(self.shape.low)}]"
             raise UserError(f"{key or 'a decision'}: an action of shape {list(given.shape)}; the policy gives {wanted}")
         codes = ((given - self._low) / self._step).round().long().clamp(0, self.shape.bins - 1)
         nothing = self._levelled(torch.zeros(1, *codes.shape))[0]
-        return Decision(self._action(codes), nothing, nothing, False, inputs=Seen(state, pixels, codes))
+        return Decision(self._action(codes), nothing, nothing, False, inputs=DiscreteInputs(state, pixels, codes))
 
     def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
         """Log-probabilities and entropies [B, T] under the present weights, with gradient."""
@@ -222,7 +222,7 @@ class ControlPolicy:
         logprobs, entropy = map(self._levelled, scorer(state, pixels, codes))
         return Evaluation(logprobs, entropy, torch.ones_like(logprobs, dtype=torch.bool))
 
-    def _seen(self, shown: Observation) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def _network_inputs(self, shown: Observation) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The state and the pictures as the network takes them; UserError where the robot shows something else."""
         size = 0 if shown.state is None else len(shown.state)
         cameras = tuple(image.size for image in shown.images)
@@ -278,7 +278,7 @@ def load_control(folder: Path, *, temperature: float, level: Level, seed: int, d
         lists = {name: tuple(about.pop(name)) for name in ("controls", "low", "high")}
         lists |= {name: tuple(about.pop(name, ())) for name in ("names", "units", "pictures")}  # older ones have none
         cameras = tuple((width, height) for width, height in about.pop("cameras"))
-        model = Network(Shape(cameras=cameras, **lists, **about))
+        model = Network(DiscreteShape(cameras=cameras, **lists, **about))
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise UserError(f"policy.model: {folder / 'config.json'} describes no policy for robots: {error}") from None
     policy = ControlPolicy(model.to(device), temperature=temperature, level=level, seed=seed)

@@ -64,7 +64,9 @@ class Engine(Protocol):
     def follow(self, policy: Any) -> None: ...  # a copy of the policy whose weights are published; needed by
     # `train.max_staleness`, others may lack it
     def generate(self, asked: Sequence[GenerationRequest], options: Options) -> list[list[Completion]]: ...
-    def told(self, gaps: Sequence[Tensor]) -> None: ...  # trainer's less engine's log-probabilities, each completion's
+    def record_gaps(
+        self, gaps: Sequence[Tensor]
+    ) -> None: ...  # trainer's less engine's log-probabilities, each completion's
     def close(self) -> None: ...
 
 

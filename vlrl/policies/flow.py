@@ -71,7 +71,7 @@ STEPS = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class FlowInputs:
     """A decision to imitate."""
 
     state: Tensor  # float32 [S]
@@ -160,7 +160,7 @@ class FlowPolicy:
         state = torch.from_numpy(common.states([observation], self.shape)[0])
         unit = (given.clip(self._low, self._high) - self._low) / (self._high - self._low) * 2 - 1
         nothing = torch.zeros(unit.size)
-        return Decision(given, nothing, nothing, False, inputs=Seen(state, torch.from_numpy(unit).flatten()))
+        return Decision(given, nothing, nothing, False, inputs=FlowInputs(state, torch.from_numpy(unit).flatten()))
 
     def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
         """What imitation maximises, [B, K*A], with gradient: minus the flow's squared errors at noise and times drawn
@@ -177,7 +177,7 @@ class FlowPolicy:
 
     def save(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
         """config.json and model.safetensors, the parameters in `dtype`."""
-        common.save(folder, common.told(FAMILY, self.shape, steps=self.steps), self.model, dtype)
+        common.save(folder, common.make_config(FAMILY, self.shape, steps=self.steps), self.model, dtype)
 
     def load_weights(self, folder: Path) -> None:
         """Weights that `save` wrote into the present model. UserError: the folder holds none, or another network's."""
@@ -195,7 +195,7 @@ def _own(state: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     return np.random.default_rng(np.frombuffer(state.tobytes(), np.uint32)).standard_normal(size, np.float32)
 
 
-def made(shape: ActorShape, mean: Tensor, spread: Tensor, seed: int) -> FlowPolicy:
+def make_flow_policy(shape: ActorShape, mean: Tensor, spread: Tensor, seed: int) -> FlowPolicy:
     """An untrained policy, its state scaled by mean and spread [S]. Weights are drawn from the global generator."""
     model = Velocity(shape)
     model.mean.copy_(mean)

@@ -310,12 +310,16 @@ def _behind(norm: nn.Module, module: Callable, hidden: Tensor, forgets: bool) ->
     kind = hidden.device.type
     narrow = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
     normal = norm(hidden).to(narrow)
-    with forgotten(normal, functools.partial(_made_again, norm, hidden.detach(), narrow)) if forgets else nullcontext():
+    with (
+        forgotten(normal, functools.partial(_recompute_norm, norm, hidden.detach(), narrow))
+        if forgets
+        else nullcontext()
+    ):
         made = module(normal)
     return made[0] if isinstance(made, tuple) else made
 
 
-def _made_again(norm: nn.Module, hidden: Tensor, kind: torch.dtype) -> Tensor:
+def _recompute_norm(norm: nn.Module, hidden: Tensor, kind: torch.dtype) -> Tensor:
     return norm.forward(hidden).to(kind)  # nobody's hooks are to hear of it
 
 

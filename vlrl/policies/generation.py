@@ -24,7 +24,7 @@ Choose = Callable[[Tensor, Tensor], Tensor]  # completions [n], hidden states [n
 
 
 @dataclass(eq=False)
-class Rows:
+class CompletionRows:
     """R prompts, a row each, with w places for completions. It is a cache as the layers know one (`update`).
 
     A step changes `token`, `written` and the buffers where they are, and reads no number of the host where the rows are
@@ -92,17 +92,17 @@ class Rows:
         of_own = torch.arange(seen, device=self.who.device) > self.written[:, None]
         return torch.cat([of_prompt, of_own], 1)[:, None, None, None]
 
-    def take(self, rows: Tensor, places: Tensor) -> Rows:
+    def take(self, rows: Tensor, places: Tensor) -> CompletionRows:
         """Some rows [R'], and of each some places [R', w']."""
         r, written = rows[:, None], self.written[rows]
-        return Rows(
+        return CompletionRows(
             self.who[r, places], self.token[r, places], written, self.position[rows], self.length[rows],
             [tuple(part[rows] for part in pair) for pair in self.prompt],
             [tuple(part[r, :, places].transpose(1, 2) for part in pair) for pair in self.own],
             int(written.max()), self.ragged,
         )  # fmt: skip
 
-    def joined(self, other: Rows) -> Rows:
+    def joined(self, other: CompletionRows) -> CompletionRows:
         """With other rows below, all as wide and as long as the widest and the longest."""
         sizes = [max(mine, its) for mine, its in zip(self._sizes, other._sizes, strict=True)]
         a, b = self._padded(*sizes), other._padded(*sizes)
@@ -111,23 +111,25 @@ class Rows:
             [tuple(map(torch.cat, zip(x, y, strict=True))) for x, y in zip(one, two, strict=True)]
             for one, two in ((a.prompt, b.prompt), (a.own, b.own))
         )
-        return Rows(*plain, *both, max(a.age, b.age), True)
+        return CompletionRows(*plain, *both, max(a.age, b.age), True)
 
     @property
     def _sizes(self) -> tuple[int, int, int]:
         """Places, tokens of the longest prompt, room."""
         return self.who.shape[1], self.prompt[0][0].shape[2], self.room
 
-    def _padded(self, places: int, longest: int, room: int) -> Rows:
+    def _padded(self, places: int, longest: int, room: int) -> CompletionRows:
         w, P, T = (size - mine for size, mine in zip((places, longest, room), self._sizes, strict=True))
-        return Rows(
+        return CompletionRows(
             pad(self.who, (0, w), value=-1), pad(self.token, (0, w)), self.written, self.position, self.length,
             [tuple(pad(part, (0, 0, 0, P)) for part in pair) for pair in self.prompt],
             [tuple(pad(part, (0, 0, 0, T, 0, w)) for part in pair) for pair in self.own], self.age, True,
         )  # fmt: skip
 
 
-def begun(prefill: Prefill, numbers: Sequence[Tensor], chosen: Sequence[int], room: int, choose: Choose) -> Rows:
+def start_completions(
+    prefill: Prefill, numbers: Sequence[Tensor], chosen: Sequence[int], room: int, choose: Choose
+) -> CompletionRows:
     """Some prompts of a prefill, and the first token of each of their completions.
 
     Args:
@@ -149,7 +151,7 @@ def begun(prefill: Prefill, numbers: Sequence[Tensor], chosen: Sequence[int], ro
     ]
     position = torch.tensor([int(prefill.prompts[i].positions.max()) + 1 for i in chosen], device=device)
     none, ragged = torch.zeros_like(who), len(set(lengths)) > 1
-    made = Rows(who, none, torch.zeros_like(length), position, length, prompt, own, 0, ragged)
+    made = CompletionRows(who, none, torch.zeros_like(length), position, length, prompt, own, 0, ragged)
     made.choose(prefill.last().detach()[rows][:, None].expand(-1, who.shape[1], -1), choose)
     return made
 
@@ -212,7 +214,7 @@ class Writer:
         place = (who, torch.where(going, self.lengths[who], end))
         logprobs = law(logits, self.sampling.temperature, self.banned)
         probs = logprobs.exp()
-        token = logprobs.argmax(-1) if self.uniform is None else self._drawn(probs, place)
+        token = logprobs.argmax(-1) if self.uniform is None else self._sample(probs, place)
         self.tokens[place] = token
         self.logprobs[place] = logprobs.gather(-1, token[:, None])[:, 0]
         self.entropy[place] = entropy_of(logprobs, probs)
@@ -221,7 +223,7 @@ class Writer:
         self.running[who] = going & ~stopped & (place[1] < end - 1)
         return token
 
-    def _drawn(self, probs: Tensor, place: tuple[Tensor, Tensor]) -> Tensor:
+    def _sample(self, probs: Tensor, place: tuple[Tensor, Tensor]) -> Tensor:
         return draw(self.sampling.nucleus.of(probs), self.uniform[place])
 
     def look(self) -> Tensor:
@@ -290,7 +292,7 @@ class _Batch:
         self.waiting = deque(i for i, count in enumerate(counts) if count)
         last = max(int(prompt.positions.max()) for prompt in prefill.prompts) + self.sampling.max_tokens
         self.layers = Layers(base, last + 1, prefill.hidden)
-        self.rows: Rows | None = None
+        self.rows: CompletionRows | None = None
 
     def run(self) -> int:
         """Fills the writer; how many tokens went through the layers one at a time."""
@@ -307,7 +309,7 @@ class _Batch:
     def choose(self, who: Tensor, hidden: Tensor) -> Tensor:
         return self.writer.write(who, self.base.lm_head(hidden))
 
-    def advance(self, rows: Rows) -> int:
+    def advance(self, rows: CompletionRows) -> int:
         """The tokens up to the next look at what has ended; how many were forwarded."""
         rows.grow()
         most = min(self.sampling.max_tokens - 1, rows.room) - rows.age
@@ -337,11 +339,11 @@ class _Batch:
         if not chosen:
             return
         room = min(RECORDED_BLOCK if self.graphs else BLOCK, self.sampling.max_tokens)
-        new = self.without_ended(begun(self.prefill, self.numbers, chosen, room, self.choose))
+        new = self.without_ended(start_completions(self.prefill, self.numbers, chosen, room, self.choose))
         if new is not None:  # a first token may end them all
             self.rows = new if self.rows is None else self.rows.joined(new)
 
-    def without_ended(self, rows: Rows) -> Rows | None:
+    def without_ended(self, rows: CompletionRows) -> CompletionRows | None:
         """The rows without completions that have ended, where that is worth a copy. Waits for the device."""
         alive = self.writer.look()[rows.who] & (rows.who >= 0)
         left, places = alive.any(1).nonzero()[:, 0], int(alive.sum(1).max())

@@ -69,7 +69,7 @@ def scored(policy: Any, decisions: Sequence[Decision], greedy: bool) -> list[Dec
         own = torch.ones_like(logprobs, dtype=torch.bool) if decision.forced_mask is None else ~decision.forced_mask
         gaps.append((logprobs - decision.logprobs)[own])
         made.append(replace(decision, logprobs=logprobs.where(own, 0.0), entropy=entropy.where(own, 0.0)))
-    engine.told(gaps)
+    engine.record_gaps(gaps)
     return made
 
 

@@ -24,7 +24,7 @@ RESIZES = ("resize_imgs_with_padding", "image_resolution")  # a configuration wi
 
 
 @dataclass(frozen=True)
-class Inputs:
+class LeRobotInputs:
     """What a policy sees. The state goes to each of its states, the k-th picture to its k-th camera."""
 
     past: int  # observations, the present one included
@@ -32,7 +32,7 @@ class Inputs:
     cameras: Mapping[str, tuple[int, int] | None]  # key -> width and height; None: any
 
     @classmethod
-    def of(cls, config: Any) -> Inputs:
+    def of(cls, config: Any) -> LeRobotInputs:
         """Those of a lerobot policy's configuration."""
         states, cameras = {}, {}
         resizes = any(hasattr(config, name) for name in RESIZES)
@@ -43,7 +43,7 @@ class Inputs:
                 cameras[key] = None if resizes else (feature.shape[2], feature.shape[1])
         return cls(int(getattr(config, "n_obs_steps", 1)), states, cameras)
 
-    def seen(self, episode: Episode, shown: Observation) -> list[Observation]:
+    def select_observations(self, episode: Episode, shown: Observation) -> list[Observation]:
         """The last `past` observations; before an episode's first there was always the same."""
         turns = episode.turns[max(0, len(episode.turns) - self.past + 1) :]
         seen = [*(turn.observation for turn in turns), shown]
@@ -70,8 +70,8 @@ class Inputs:
         fits = len(sizes) == len(wanted) and all(want in (None, size) for want, size in zip(wanted, sizes, strict=True))
         if not fits or any(size != each for each in self.states.values()):
             raise UserError(
-                f"policy.model: made for {_told(list(self.states.values()), wanted)}, but the robot shows "
-                f"{_told([size], sizes)}"
+                f"policy.model: made for {_describe_inputs(list(self.states.values()), wanted)}, but the robot shows "
+                f"{_describe_inputs([size], sizes)}"
             )
 
     def _stacked(self, values: list[list[Tensor]]) -> Tensor:
@@ -79,7 +79,7 @@ class Inputs:
         return stacked if self.past > 1 else stacked[:, 0]
 
 
-def _told(states: Sequence[int], cameras: Sequence[tuple[int, int] | None]) -> str:
+def _describe_inputs(states: Sequence[int], cameras: Sequence[tuple[int, int] | None]) -> str:
     pictures = ", ".join("x".join(map(str, size)) if size else "any size" for size in cameras)
     return f"a state of {' and '.join(map(str, states)) or 0} numbers and {len(cameras)} pictures" + (
         f" ({pictures})" if pictures else ""
@@ -192,7 +192,7 @@ def _read(source: str, name: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class PlannedChunk:
     """What the policy keeps of its own decision."""
 
     rest: np.ndarray  # float32 [R, A], for the ticks after it
@@ -214,7 +214,7 @@ class LerobotPolicy:
     def __init__(self, model: Any, before: Any, after: Any, *, seed: int = 0):
         self.model, self._before, self._after, self._seed = model, before, after, seed
         self._draws = np.random.default_rng(seed)
-        self.inputs, self._steps = Inputs.of(model.config), int(model.config.n_action_steps)
+        self.inputs, self._steps = LeRobotInputs.of(model.config), int(model.config.n_action_steps)
 
     @torch.no_grad()
     def act(
@@ -231,7 +231,7 @@ class LerobotPolicy:
         plans = [_rest(episode) for episode in episodes]
         asked = [i for i, plan in enumerate(plans) if not len(plan)]
         if asked:
-            seen = [self.inputs.seen(episodes[i], observations[i]) for i in asked]
+            seen = [self.inputs.select_observations(episodes[i], observations[i]) for i in asked]
             seed = self._seed + len(episodes[asked[0]].turns) if greedy else int(self._draws.integers(2**32))
             for i, plan in zip(asked, self._plan(seen, seed), strict=True):
                 plans[i] = plan
@@ -270,12 +270,12 @@ class LerobotPolicy:
 def _rest(episode: Episode) -> np.ndarray:
     """What the last decision left for the next ticks."""
     plan = episode.turns[-1].decision.inputs if episode.turns else None
-    return plan.rest if isinstance(plan, Plan) else np.zeros((0, 0), np.float32)
+    return plan.rest if isinstance(plan, PlannedChunk) else np.zeros((0, 0), np.float32)
 
 
 def _decision(action: np.ndarray, rest: np.ndarray) -> Decision:
     unknown = torch.full((len(action),), torch.nan)
-    return Decision(np.ascontiguousarray(action), unknown, unknown, False, inputs=Plan(rest))
+    return Decision(np.ascontiguousarray(action), unknown, unknown, False, inputs=PlannedChunk(rest))
 
 
 def load_lerobot(source: str, device: str) -> LerobotPolicy:
@@ -343,7 +343,9 @@ def chunks(
     wanted = (len(observations), *noise_size(policy))
     if noise.shape != wanted:
         raise ValueError(f"noise of shape {list(noise.shape)}; wanted is {list(wanted)}")
-    seen = [policy.inputs.seen(episode, shown) for episode, shown in zip(episodes, observations, strict=True)]
+    seen = [
+        policy.inputs.select_observations(episode, shown) for episode, shown in zip(episodes, observations, strict=True)
+    ]
     device = next(policy.model.parameters()).device
     policy.model.reset()
     policy.model.eval()

@@ -9,7 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from vlrl.policies.prefix_sharing import After, Levels, Packed, Prefill, Seen, hidden_states, level_states, recorded
+from vlrl.policies.prefix_sharing import (
+    After,
+    MediaFeatures,
+    Packed,
+    Prefill,
+    RowLevels,
+    hidden_states,
+    level_states,
+    recorded,
+)
 
 # The law that completions are sampled from, and drawing from it.
 
@@ -78,7 +87,7 @@ def draw(probs: Tensor, uniform: Tensor) -> Tensor:
 CHUNK = 2**25  # logits held at once while scoring: tokens times vocabulary
 
 
-class Scorer(nn.Module):
+class TokenScorer(nn.Module):
     """Log-probabilities and entropies of packed completions. `hidden`: what makes hidden states of them."""
 
     def __init__(
@@ -90,7 +99,7 @@ class Scorer(nn.Module):
         self.register_buffer("banned", torch.tensor(banned_ids, dtype=torch.int64), persistent=False)
 
     def forward(
-        self, packed: Packed | Levels, seen: Seen | Sequence[Seen | None] | None = None,
+        self, packed: Packed | RowLevels, seen: MediaFeatures | Sequence[MediaFeatures | None] | None = None,
         before: Packed | Prefill | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """-> log-probabilities [n] of the targets and entropies [n], float32.
@@ -101,7 +110,7 @@ class Scorer(nn.Module):
             before: the prompts, to be forwarded first, or forwarded already.
         """
         base = bare(self.model)
-        if isinstance(packed, Levels):
+        if isinstance(packed, RowLevels):
             return self.of(level_states(base, packed, seen), packed)
         if before is None:
             return self.of(self.hidden(base, packed, seen).flatten(0, 1), packed)
@@ -109,7 +118,7 @@ class Scorer(nn.Module):
         replies = hidden_states(base, packed, None, After(layers, packed.behind))
         return self.of(torch.cat([prompts.flatten(0, 1), replies.flatten(0, 1)]), packed)
 
-    def of(self, hidden: Tensor, packed: Packed | Levels) -> tuple[Tensor, Tensor]:
+    def of(self, hidden: Tensor, packed: Packed | RowLevels) -> tuple[Tensor, Tensor]:
         """Scores the targets from hidden states [n, H], a chunk of logits at a time."""
         chosen = hidden[packed.source]
         size = max(1, self.chunk // bare(self.model).lm_head.out_features)

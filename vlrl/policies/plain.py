@@ -31,10 +31,10 @@ from transformers import (
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from vlrl.policies import forking
-from vlrl.policies.conversation import Branch, find_branches
+from vlrl.policies.conversation import ConversationBranch, find_branches
 from vlrl.policies.generation import Sampled, Sampling, Writer
 from vlrl.policies.logprobs import bare, entropy_of, law
-from vlrl.policies.prefix_sharing import Features, Prefill, spread
+from vlrl.policies.prefix_sharing import Prefill, TowerFeatures, spread
 from vlrl.policies.processor import ChatProcessor, Prompt, first_line, going_on, is_per_token
 from vlrl.policies.vlm import VLM, compute_tolerance
 from vlrl.types import Decision, Episode, Evaluation, Observation, UserError
@@ -43,7 +43,7 @@ Text = tuple[Prompt, Sequence[int]]  # a prompt and tokens behind it
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class ForwardRows:
     """Prompts and what follows them as the model's forward takes them, and where the n tokens that follow stand."""
 
     inputs: dict[str, Tensor]  # `input_ids` int64 [R, L] among them
@@ -79,7 +79,7 @@ def alike(texts: Sequence[Text], lengths: bool = False, stacks: bool = True) -> 
     return list(groups.values())
 
 
-def stacked(texts: Sequence[Text], pad_id: int, device: torch.device) -> Rows:
+def stacked(texts: Sequence[Text], pad_id: int, device: torch.device) -> ForwardRows:
     """Texts that are `alike`, right-padded: what follows a prompt is text, which is attended to."""
     longest = max(len(prompt.ids) + len(tokens) for prompt, tokens in texts)
     parts: dict[str, list[Tensor]] = {}
@@ -96,7 +96,7 @@ def stacked(texts: Sequence[Text], pad_id: int, device: torch.device) -> Rows:
         source += range(start - 1, len(whole.ids) - 1)
         target += tokens
     inputs = {name: torch.cat(values).to(device) for name, values in parts.items()}
-    return Rows(inputs, *(torch.tensor(v, dtype=torch.int64, device=device) for v in (row, source, target)))
+    return ForwardRows(inputs, *(torch.tensor(v, dtype=torch.int64, device=device) for v in (row, source, target)))
 
 
 class PlainScorer(nn.Module):
@@ -107,12 +107,12 @@ class PlainScorer(nn.Module):
         self.model, self.temperature = model, temperature
         self.register_buffer("banned", torch.tensor(banned_ids, dtype=torch.int64), persistent=False)
 
-    def forward(self, rows: Rows | Forked) -> tuple[Tensor, Tensor]:
+    def forward(self, rows: ForwardRows | Forked) -> tuple[Tensor, Tensor]:
         """-> log-probabilities [n] of the targets and entropies [n], float32."""
         logprobs = law(self.logits(rows), self.temperature, self.banned)
         return logprobs.gather(-1, rows.target[:, None])[:, 0], entropy_of(logprobs)
 
-    def logits(self, rows: Rows | Forked) -> Tensor:
+    def logits(self, rows: ForwardRows | Forked) -> Tensor:
         """Of the targets' places, [n, V]."""
         if isinstance(rows, Forked):
             known = parameters(bare(self.model))
@@ -373,7 +373,7 @@ class PlainVLM(VLM):
             return self._evaluate(self.scorer, decisions, self._seen)
 
     def _evaluate(
-        self, scorer: nn.Module, decisions: Sequence[Decision], features: Features, kept: Prefill | None = None
+        self, scorer: nn.Module, decisions: Sequence[Decision], features: TowerFeatures, kept: Prefill | None = None
     ) -> Evaluation:
         texts = [(d.inputs.prompt, d.inputs.tokens) for d in decisions]
         self._try(texts[0][0])
@@ -384,13 +384,13 @@ class PlainVLM(VLM):
         logprobs, entropy = (torch.cat(values) for values in zip(*parts, strict=True))
         return spread(logprobs, entropy, order, [len(tokens) for _, tokens in texts])
 
-    def _all_rows(self, texts: Sequence[Text]) -> Iterator[tuple[list[int], Rows | Forked]]:
+    def _all_rows(self, texts: Sequence[Text]) -> Iterator[tuple[list[int], ForwardRows | Forked]]:
         """Texts as they are forwarded to train on them."""
         if any(prompt.parent for prompt, _ in texts):
             return self._branch_rows(find_branches(texts))
         return self._shared_rows(texts) if self.shared_prefix else self._rows(texts)
 
-    def _branch_rows(self, branches: Sequence[Branch]) -> Iterator[tuple[list[int], Rows]]:
+    def _branch_rows(self, branches: Sequence[ConversationBranch]) -> Iterator[tuple[list[int], ForwardRows]]:
         """Conversations as far as they went, a row each."""
         whole = [(branch.leaf, branch.tokens) for branch in branches]
         for numbers in alike(whole, stacks=self.stacks):
@@ -406,10 +406,10 @@ class PlainVLM(VLM):
             with self.precision():
                 yield (
                     [reply.number for _, reply in replies],
-                    Rows(inputs, *(torch.tensor(v, device=self.device) for v in places)),
+                    ForwardRows(inputs, *(torch.tensor(v, device=self.device) for v in places)),
                 )
 
-    def _rows(self, texts: Sequence[Text]) -> Iterator[tuple[list[int], Rows]]:
+    def _rows(self, texts: Sequence[Text]) -> Iterator[tuple[list[int], ForwardRows]]:
         """Texts as they are forwarded together, and which they are."""
         for numbers in alike(texts, stacks=self.stacks):
             rows = stacked([texts[i] for i in numbers], self.codec.pad_id, self.device)
@@ -417,7 +417,7 @@ class PlainVLM(VLM):
             with self.precision():
                 yield numbers, rows
 
-    def _shared_rows(self, texts: Sequence[Text]) -> Iterator[tuple[list[int], Rows | Forked]]:
+    def _shared_rows(self, texts: Sequence[Text]) -> Iterator[tuple[list[int], ForwardRows | Forked]]:
         """As `_rows`, each prompt once for all its completions."""
         for numbers in self._together(texts):
             rows = self._forked([texts[i] for i in numbers])
@@ -438,7 +438,7 @@ class PlainVLM(VLM):
         best = [logprobs.topk(k, -1) for logprobs in made]
         return [(each.indices.cpu(), each.values.cpu()) for each in best]
 
-    def _of_tokens(self, decisions: Sequence[Decision], compute: Callable[[Rows], Tensor]) -> list[Tensor]:
+    def _of_tokens(self, decisions: Sequence[Decision], compute: Callable[[ForwardRows], Tensor]) -> list[Tensor]:
         """What is computed for each token of each decision, [T, ...]."""
         texts = [(d.inputs.prompt, d.inputs.tokens) for d in decisions]
         self.model.eval()
@@ -463,7 +463,7 @@ class PlainVLM(VLM):
         return 2.0 * parameters * tokens * (1 + passes + 3 * epochs)
 
 
-def hidden_of(model: nn.Module, rows: Rows) -> Tensor:
+def hidden_of(model: nn.Module, rows: ForwardRows) -> Tensor:
     """The last hidden states [R, L, H].
 
     Raises:

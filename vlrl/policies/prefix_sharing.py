@@ -42,7 +42,7 @@ class Packed:
 
 
 @dataclass(frozen=True, eq=False)
-class Levels:
+class RowLevels:
     """A tree of rows: those of each level follow rows of the level before (`behind`), and see what comes before these.
 
     `source` counts the hidden states of all levels, the first one's first; each row sees no mask but its own.
@@ -52,8 +52,8 @@ class Levels:
     source: Tensor  # int64 [n]
     target: Tensor  # int64 [n]
 
-    def to(self, device: torch.device) -> Levels:
-        return Levels(tuple(level.to(device) for level in self.rows), self.source.to(device), self.target.to(device))
+    def to(self, device: torch.device) -> RowLevels:
+        return RowLevels(tuple(level.to(device) for level in self.rows), self.source.to(device), self.target.to(device))
 
 
 def pack(rows: Sequence[tuple[Prompt, Sequence[Sequence[int]]]], pad_id: int) -> Packed:
@@ -189,7 +189,7 @@ Layers = Sequence[tuple[Tensor, Tensor]]  # keys and values [R, key heads, L, D]
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class MediaFeatures:
     """What the tower makes of media with n tokens altogether."""
 
     embeds: Tensor  # [n, H]
@@ -199,28 +199,30 @@ class Seen:
     def nbytes(self) -> int:
         return sum(part.nbytes for part in (self.embeds, *self.deep))
 
-    def copy(self) -> Seen:
-        return Seen(self.embeds.clone(), tuple(part.clone() for part in self.deep))
+    def copy(self) -> MediaFeatures:
+        return MediaFeatures(self.embeds.clone(), tuple(part.clone() for part in self.deep))
 
-    def split(self, sizes: Sequence[int]) -> list[Seen]:
+    def split(self, sizes: Sequence[int]) -> list[MediaFeatures]:
         parts = [part.split(sizes) for part in (self.embeds, *self.deep)]
-        return [Seen(embeds, tuple(deep)) for embeds, *deep in zip(*parts, strict=True)]
+        return [MediaFeatures(embeds, tuple(deep)) for embeds, *deep in zip(*parts, strict=True)]
 
 
-def joined(parts: Sequence[Seen]) -> Seen | None:
+def joined(parts: Sequence[MediaFeatures]) -> MediaFeatures | None:
     """Several media as one; None for none."""
     if not parts:
         return None
-    return Seen(torch.cat([p.embeds for p in parts]), tuple(map(torch.cat, zip(*(p.deep for p in parts), strict=True))))
+    return MediaFeatures(
+        torch.cat([p.embeds for p in parts]), tuple(map(torch.cat, zip(*(p.deep for p in parts), strict=True)))
+    )
 
 
-def see(base: nn.Module, pixels: Tensor, grid: Tensor) -> Seen:
+def see(base: nn.Module, pixels: Tensor, grid: Tensor) -> MediaFeatures:
     """The tower. pixels: [patches, values]; grid: [media, 3]."""
     made = base.model.get_image_features(pixels, grid)
-    return Seen(torch.cat(made.pooler_output), tuple(map(torch.cat, getattr(made, "deepstack_features", ()))))
+    return MediaFeatures(torch.cat(made.pooler_output), tuple(map(torch.cat, getattr(made, "deepstack_features", ()))))
 
 
-class Recorder:
+class RecordingCache:
     """A cache that only remembers what goes through it. A checkpointed layer's second pass changes nothing."""
 
     def __init__(self):
@@ -252,7 +254,7 @@ class Path(After):
 
     def __init__(self, layers: Layers, behind: Tensor):
         super().__init__(layers, behind)
-        self._whole = Recorder()
+        self._whole = RecordingCache()
 
     def update(self, keys: Tensor, values: Tensor, layer: int) -> tuple[Tensor, Tensor]:
         return self._whole.update(*super().update(keys, values, layer), layer)
@@ -262,7 +264,7 @@ class Path(After):
         return self._whole.layers
 
 
-def embedded(base: nn.Module, packed: Packed, seen: Seen | None) -> tuple[Tensor, Tensor]:
+def embedded(base: nn.Module, packed: Packed, seen: MediaFeatures | None) -> tuple[Tensor, Tensor]:
     """Token embeddings [R, L, H], media in their places, and where these are [R, L]."""
     embeds, where = base.get_input_embeddings()(packed.ids), packed.types.bool()
     if seen is not None:
@@ -270,7 +272,7 @@ def embedded(base: nn.Module, packed: Packed, seen: Seen | None) -> tuple[Tensor
     return embeds, where
 
 
-def hidden_states(base: nn.Module, packed: Packed, seen: Seen | None, cache: Any = None) -> Tensor:
+def hidden_states(base: nn.Module, packed: Packed, seen: MediaFeatures | None, cache: Any = None) -> Tensor:
     """The last hidden states [R, L, H] of packed rows, whose media the tower has seen or sees now."""
     if seen is None and packed.pixels is not None:
         seen = see(base, packed.pixels, packed.grid)
@@ -278,9 +280,9 @@ def hidden_states(base: nn.Module, packed: Packed, seen: Seen | None, cache: Any
     return through(base, embeds, packed.positions, packed.mask, cache, where, seen.deep if seen else ())
 
 
-def level_states(base: nn.Module, levels: Levels, seen: Sequence[Seen | None]) -> Tensor:
+def level_states(base: nn.Module, levels: RowLevels, seen: Sequence[MediaFeatures | None]) -> Tensor:
     """The last hidden states [n, H] of all levels, row by row; `seen` as of `hidden_states`, for each level."""
-    cache, hidden = Recorder(), []
+    cache, hidden = RecordingCache(), []
     for rows, media in zip(levels.rows, seen, strict=True):
         cache = Path(cache.layers, rows.behind) if hidden else cache
         hidden.append(hidden_states(base, rows, media, cache).flatten(0, 1))
@@ -331,14 +333,14 @@ class Prefill:
         return Prefill(tuple(self.prompts[i] for i in rows), self.hidden[chosen], layers)
 
 
-def prefilled(base: nn.Module, prompts: Sequence[Prompt], packed: Packed, seen: Seen | None) -> Prefill:
+def prefilled(base: nn.Module, prompts: Sequence[Prompt], packed: Packed, seen: MediaFeatures | None) -> Prefill:
     """Forwards prompts, packed as rows without completions; under `torch.no_grad` or with a graph."""
     return Prefill(tuple(prompts), *recorded(base, packed, seen))
 
 
-def recorded(base: nn.Module, packed: Packed, seen: Seen | None) -> tuple[Tensor, Layers]:
+def recorded(base: nn.Module, packed: Packed, seen: MediaFeatures | None) -> tuple[Tensor, Layers]:
     """Hidden states [R, P, H], and every layer's keys and values."""
-    cache = Recorder()
+    cache = RecordingCache()
     return hidden_states(base, packed, seen, cache), cache.layers
 
 
@@ -366,7 +368,7 @@ class Prompts:
     def of(self, observation: Observation, key: str | None) -> Prompt:
         """The prompt; errors name the key, and what has none is never kept."""
         if key is None:
-            return self._made(observation)
+            return self._preprocess(observation)
         content = digest(observation)  # not the key: two tasks may number their samples alike
         if content in self._kept:
             self._kept.move_to_end(content)
@@ -374,7 +376,7 @@ class Prompts:
         if content in self._used:
             return self._used[content]
         try:
-            made = self._used[content] = self._made(observation)
+            made = self._used[content] = self._preprocess(observation)
         except UserError as error:
             raise UserError(f"sample {key}: {error}") from None
         if content in self._met:
@@ -404,29 +406,29 @@ class Prompts:
             known.clear()
         self.held = 0
 
-    def _made(self, observation: Observation) -> Prompt:
+    def _preprocess(self, observation: Observation) -> Prompt:
         self.work.add(processor_calls=1)
         return self.codec.encode(observation)
 
 
-class Features:
+class TowerFeatures:
     """What a tower that does not train makes of prompts: it sees each once while the prompt lives and there is room."""
 
     def __init__(self, base: nn.Module, work: StepProfiler):
         self.base, self.work = base, work
-        self._kept: WeakKeyDictionary[Prompt, Seen] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[Prompt, MediaFeatures] = WeakKeyDictionary()
 
-    def of(self, prompts: Sequence[Prompt]) -> Seen | None:
+    def of(self, prompts: Sequence[Prompt]) -> MediaFeatures | None:
         """Features of all the prompts' media in order; None where there are no media, or the tower trains."""
         return self.of_added(with_media(prompts))
 
-    def of_added(self, prompts: Sequence[Prompt]) -> Seen | None:
+    def of_added(self, prompts: Sequence[Prompt]) -> MediaFeatures | None:
         """As `of`, of the media alone that the prompts add to those before."""
         shown = [prompt for prompt in prompts if prompt.pixels is not None]
         if not shown or any(p.requires_grad for p in self.base.model.visual.parameters()):
             return None
         new = [prompt for prompt in dict.fromkeys(shown) if prompt not in self._kept]
-        made = dict(zip(new, self._seen(new), strict=True)) if new else {}
+        made = dict(zip(new, self._encode_media(new), strict=True)) if new else {}
         found = joined([made[prompt] if prompt in made else self._kept[prompt] for prompt in shown])
         for prompt, seen in made.items():
             self._keep(prompt, seen)
@@ -436,13 +438,13 @@ class Features:
         """Other weights see otherwise."""
         self._kept.clear()
 
-    def _seen(self, prompts: Sequence[Prompt]) -> list[Seen]:
+    def _encode_media(self, prompts: Sequence[Prompt]) -> list[MediaFeatures]:
         pixels, grid = (part.to(self.base.device) for part in added_media(prompts))
         self.work.add(tower_calls=1, patches=len(pixels))
         size = self.base.model.visual.spatial_merge_size**2
         return see(self.base, pixels, grid).split([len(prompt.pixels) // size for prompt in prompts])
 
-    def _keep(self, prompt: Prompt, seen: Seen) -> None:
+    def _keep(self, prompt: Prompt, seen: MediaFeatures) -> None:
         held = sum(kept.nbytes for kept in self._kept.values())  # prompts may have gone, and theirs with them
         for oldest in list(self._kept):
             if held + seen.nbytes <= FEATURES:

@@ -332,7 +332,7 @@ class ChatProcessor:
 
     def render_continuation(self, turns: Sequence[Mapping[str, Any]]) -> str:
         """What stands between a reply's last word and the next reply: its end, the turns, and a reply's beginning."""
-        whole = self.render([*_said("user", "?"), *_said("assistant", REPLY), *turns])
+        whole = self.render([*_text_message("user", "?"), *_text_message("assistant", REPLY), *turns])
         return whole[whole.index(REPLY) + len(REPLY) :]
 
     @cached_property
@@ -355,13 +355,13 @@ class ChatProcessor:
     def shows_tools(self) -> bool:
         """Whether the template writes the schemas of tools into a prompt."""
         function = {"name": "look_closer", "description": "Looks.", "parameters": {"type": "object", "properties": {}}}
-        return "look_closer" in self.render(_said("user", "?"), [{"type": "function", "function": function}])
+        return "look_closer" in self.render(_text_message("user", "?"), [{"type": "function", "function": function}])
 
     @cached_property
     def keeps_thoughts(self) -> bool:
         """Whether the template leaves the thoughts of earlier replies where they are."""
         return not self.appends and not self._find_rewrite(
-            _said("user", "And?")[0], f"<think>\nWhy.\n</think>\n\n{REPLY}"
+            _text_message("user", "And?")[0], f"<think>\nWhy.\n</think>\n\n{REPLY}"
         )
 
     def _find_rewrite(self, question: Mapping[str, Any], reply: str) -> str:
@@ -370,7 +370,7 @@ class ChatProcessor:
         text = self.render(turns)
         for _ in range(2):
             text += reply + self.render_continuation([question])
-            turns += [*_said("assistant", reply), question]
+            turns += [*_text_message("assistant", reply), question]
         if self.render(turns) == text:
             return ""
         return "its chat template writes earlier turns in another way once later ones follow"
@@ -512,7 +512,7 @@ def _find_difference(appended: Prompt, whole: Prompt) -> str:
     return ""
 
 
-def _said(role: str, text: str) -> list[dict[str, Any]]:
+def _text_message(role: str, text: str) -> list[dict[str, Any]]:
     return [{"role": role, "content": [{"type": "text", "text": text}]}]
 
 

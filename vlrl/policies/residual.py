@@ -36,7 +36,7 @@ NOBODY = Episode(Sample("", Observation(())), 0)  # the base needs no episode
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class BaseChunk:
     """Some ticks of the base's chunk."""
 
     chunk: Tensor  # float32 [K, A], a control's limits being -1 and 1
@@ -49,10 +49,10 @@ class Plan:
         return self.chunk[self.place : self.place + self.ticks]
 
     @property
-    def following(self) -> Plan | None:
+    def following(self) -> BaseChunk | None:
         """The next ticks; None where the chunk is used up."""
         place = self.place + self.ticks
-        return Plan(self.chunk, self.ticks, place) if place < len(self.chunk) else None
+        return BaseChunk(self.chunk, self.ticks, place) if place < len(self.chunk) else None
 
 
 class OpenLoop:
@@ -66,17 +66,17 @@ class OpenLoop:
         low, high = (torch.tensor(limit, dtype=torch.float64) for limit in (policy.shape.low, policy.shape.high))
         self._middle, self._half = (low + high) / 2, (high - low) / 2
 
-    def plans(self, last: Sequence[Plan | None], observations: Sequence[Observation]) -> list[Plan]:
+    def plans(self, last: Sequence[BaseChunk | None], observations: Sequence[Observation]) -> list[BaseChunk]:
         """What follows the last turn's, or a new chunk where that is used up or there is none; float32 on the CPU."""
         plans = [plan and plan.following for plan in last]
         bare = [i for i, plan in enumerate(plans) if plan is None]
         if bare:
             decisions = self.policy.act([NOBODY] * len(bare), [observations[i] for i in bare], greedy=True)
             for i, decision in zip(bare, decisions, strict=True):
-                plans[i] = Plan(self.normal(decision.action).float(), self.ticks)
+                plans[i] = BaseChunk(self.normal(decision.action).float(), self.ticks)
         return plans
 
-    def inputs(self, observations: Sequence[Observation], plans: Sequence[Plan]) -> Tensor:
+    def inputs(self, observations: Sequence[Observation], plans: Sequence[BaseChunk]) -> Tensor:
         """float32 [B, S + ticks A]: the state in the base's scale, and its controls."""
         states = torch.as_tensor(np.stack([shown.state for shown in observations])).to(self.policy.device)
         controls = torch.stack([plan.controls.flatten() for plan in plans]).to(self.policy.device)
@@ -110,7 +110,7 @@ class Size:
             raise ValueError(f"{self}: scale above 0, a finite log_std, ticks, hidden and layers at least 1")
 
 
-class Actor(nn.Module):
+class CorrectionActor(nn.Module):
     """The mean correction float32 [B, A] for inputs float32 [B, I]; nearly 0 before it has learned anything.
 
     Layers and beginnings as in ankile/robust-rearrangement (ResiP, arXiv 2407.16677).
@@ -132,10 +132,10 @@ class Actor(nn.Module):
         return self.body(inputs)
 
 
-class Scorer(nn.Module):
+class CorrectionScorer(nn.Module):
     """Log-probability densities and entropies [B, A] of corrections: the forward that is trained and may be wrapped."""
 
-    def __init__(self, model: Actor, std: float):
+    def __init__(self, model: CorrectionActor, std: float):
         super().__init__()
         self.model, self.std = model, std
 
@@ -149,12 +149,12 @@ BASE = "base"  # folder of the frozen policy, in the residual's own
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class ResidualInputs:
     """What the policy keeps of its own decision, and all that it remembers from one tick to the next."""
 
     inputs: Tensor  # float32 [I], what the actor reads
     correction: Tensor  # float32 [A], a_res
-    plan: Plan
+    plan: BaseChunk
 
 
 class ResidualPolicy:
@@ -175,9 +175,9 @@ class ResidualPolicy:
         self.shape = replace(base.shape, chunk=size.ticks)
         self._each = level == "token" and size.ticks == 1  # of several ticks, not all may be carried out
         controls = len(base.shape.low)
-        self.model = Actor(base.shape.state + size.ticks * controls, controls, size).to(self.device)
+        self.model = CorrectionActor(base.shape.state + size.ticks * controls, controls, size).to(self.device)
         self.std = math.exp(size.log_std) * math.sqrt(temperature)
-        self.scorer = Scorer(self.model, self.std)
+        self.scorer = CorrectionScorer(self.model, self.std)
         self.generator = torch.Generator().manual_seed(seed)
         self._frozen: nn.Module | None = None
 
@@ -197,7 +197,7 @@ class ResidualPolicy:
             noise = torch.from_numpy(normals(episodes, corrections.shape[1:], self.generator))
             corrections = corrections + self.std * noise.to(self.device)
         logprobs, entropy = (self._levelled(each).cpu() for each in self.scorer(inputs, corrections))
-        seen = map(Seen, inputs.cpu(), corrections.cpu(), plans)
+        seen = map(ResidualInputs, inputs.cpu(), corrections.cpu(), plans)
         return [self._decision(*parts) for parts in zip(seen, logprobs, entropy, strict=True)]
 
     def decide(
@@ -214,7 +214,7 @@ class ResidualPolicy:
             )
         plans = self.base.plans([None], [observation])
         correction = (self.base.normal(action) - plans[0].controls).mean(0) / self.size.scale
-        seen = Seen(self.base.inputs([observation], plans)[0].cpu(), correction.float(), plans[0])
+        seen = ResidualInputs(self.base.inputs([observation], plans)[0].cpu(), correction.float(), plans[0])
         nothing = self._levelled(torch.zeros(1, shape[1]))[0]
         return self._decision(seen, nothing, nothing)
 
@@ -261,7 +261,7 @@ class ResidualPolicy:
     def load_state_dict(self, state: dict) -> None:
         self.generator.set_state(state["generator"])
 
-    def _decision(self, seen: Seen, logprobs: Tensor, entropy: Tensor) -> Decision:
+    def _decision(self, seen: ResidualInputs, logprobs: Tensor, entropy: Tensor) -> Decision:
         action = self.base.physical(seen.plan.controls + self.size.scale * seen.correction)
         return Decision(action, logprobs, entropy, False, inputs=seen)
 
@@ -275,10 +275,10 @@ class ResidualPolicy:
         return values if self._each else values.sum(1, keepdim=True)
 
 
-def _last(episode: Episode) -> Plan | None:
+def _last(episode: Episode) -> BaseChunk | None:
     """Where the episode's last turn stood; None where there is none of this policy's."""
     seen = episode.turns[-1].decision.inputs if episode.turns else None
-    return seen.plan if isinstance(seen, Seen) else None
+    return seen.plan if isinstance(seen, ResidualInputs) else None
 
 
 def load_residual(folder: Path, *, temperature: float, level: Level, seed: int, device: str) -> ResidualPolicy:

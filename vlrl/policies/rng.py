@@ -22,10 +22,10 @@ TRIES = 2**16  # turns of one try of an episode, at most
 def key(policy: Any) -> int:
     """A new key for the episodes of one collection, below 2**62, drawn from the policy's generator; 0: it has none."""
     generator = getattr(policy, "generator", None)
-    return 0 if generator is None else drawn(generator)
+    return 0 if generator is None else draw_seed(generator)
 
 
-def drawn(generator: torch.Generator) -> int:
+def draw_seed(generator: torch.Generator) -> int:
     import torch
 
     return int(torch.randint(2**62, (), generator=generator, device=generator.device))
@@ -58,7 +58,7 @@ def _each(episodes: Sequence[Episode], generator: torch.Generator) -> Iterator[n
     spare = None
     for place, episode in enumerate(episodes):
         if episode.stream is None and spare is None:
-            spare = drawn(generator)
+            spare = draw_seed(generator)
         name, number = episode.stream or (spare, place)
         turn = len(episode.faults) * TRIES + len(episode.turns)  # what is played anew draws anew
         state["state"]["key"] = np.array([name, number << 32 | turn], np.uint64)

@@ -207,7 +207,7 @@ def save(folder: Path, about: Mapping[str, Any], model: nn.Module, dtype: torch.
     save_file(weights | learned, folder / "model.safetensors")
 
 
-def told(family: str, shape: ActorShape, **more: float) -> dict[str, Any]:
+def make_config(family: str, shape: ActorShape, **more: float) -> dict[str, Any]:
     """A config.json."""
     return {"model_type": family, **more, **asdict(shape)}
 

@@ -237,7 +237,7 @@ def build(family: str, seed: int = 0, **settings: Any) -> tuple[PreTrainedModel,
     tokenizer = tokenizer_of(processor_class, PICTURES.get(family, ()))
     settings = _merged(dict(OWN.get(family, {})), settings)
     model_class = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[config_class]
-    found = shrunk(_whole(config_class), tokenizer)
+    found = shrunk(_default_config(config_class), tokenizer)
     if (
         family != "cohere_compass" and "mrope_section" in inspect.getsource(inspect.getmodule(model_class))
     ) or family in TURNED:
@@ -267,7 +267,7 @@ def _processor_class(family: str, config_class: type[PreTrainedConfig]) -> type:
     return PROCESSOR_MAPPING[config_class]
 
 
-def _whole(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
+def _default_config(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
     """A type's default configuration; with a tower where the default has none, as published models have."""
     config = config_class().to_dict()
     tower = config_class.sub_configs.get("vision_config")

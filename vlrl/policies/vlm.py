@@ -17,30 +17,30 @@ from vlrl.performance.flops import Group, Update, factors, from_config, step
 from vlrl.performance.profiling import StepProfiler
 from vlrl.policies import attention, fused_modules, generation_batch
 from vlrl.policies.conversation import (
-    Branch,
+    ConversationBranch,
     Histories,
     Kept,
     continues,
     find_branches,
+    join_prompt,
     joined_layers,
     make_levels,
     order_of,
     pack_levels,
-    parts_of,
     prefill_behind,
+    split_prefill,
     unknown,
-    whole_prompt,
 )
 from vlrl.policies.decode_step import Graphs
 from vlrl.policies.engine import Engine
 from vlrl.policies.generation import Sampled, Sampling, decoding_write
-from vlrl.policies.logprobs import EVERY, Nucleus, Scorer, bare, law
+from vlrl.policies.logprobs import EVERY, Nucleus, TokenScorer, bare, law
 from vlrl.policies.prefix_sharing import (
-    Features,
+    MediaFeatures,
     Packed,
     Prefill,
     Prompts,
-    Seen,
+    TowerFeatures,
     alone,
     grouped,
     hidden_states,
@@ -152,11 +152,11 @@ class VLM:
         self.work = StepProfiler(self.device)
         self.graphs = Graphs(self.device) if cuda_graphs else None
         self._prompts = Prompts(self.codec, self.work, cached_prompts)
-        self._seen = Features(bare(model), self.work)
+        self._seen = TowerFeatures(bare(model), self.work)
         self._histories = Histories(bare(model))
         self._frozen: nn.Module | None = None
         self._adapter: dict[str, Tensor] | None = None  # the reference's, where it acts
-        self._frozen_seen: Features | None = None
+        self._frozen_seen: TowerFeatures | None = None
         self._kept: Prefill | None = None
         self.one_pass = False  # through each layer in an evaluation: its weights are in parts (`vlrl.policies.weights`)
         self._verified: set[str] = set()
@@ -168,7 +168,7 @@ class VLM:
         if self.shared_prefix:
             fused_modules.use(bare(self.model))
         hidden = hidden_states if self.shared_prefix else plain_states
-        return Scorer(self.model, self.temperature, self.codec.banned_ids, hidden)
+        return TokenScorer(self.model, self.temperature, self.codec.banned_ids, hidden)
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -202,7 +202,7 @@ class VLM:
             return self._prompts.after(reply.inputs.prompt, reply.inputs.tokens, observation)
         reason = reason or "its chat template drops the thoughts of earlier turns"
         self._tell_once("segments", f"{reason}: each turn is a training sequence of its own")
-        return self._prompts.of(whole_prompt(before, observation), key)
+        return self._prompts.of(join_prompt(before, observation), key)
 
     def _tell_once(self, subject: str, message: str) -> None:
         if subject not in self._verified:
@@ -240,13 +240,13 @@ class VLM:
             texts = self.write([going_on(*each) for each in zip(prompts, before, strict=True)], counts, sampling, drawn,
                                keep)  # fmt: skip
         else:
-            shown = [whole_prompt(episodes[first].turns, observations[first]) for first, *_ in members]
+            shown = [join_prompt(episodes[first].turns, observations[first]) for first, *_ in members]
             with self.work.timed("decode"):
                 wanted = generation_batch.GenerationBatch(shown, prompts, before, counts)
                 texts = generation_batch.ask(self.engine, wanted, sampling, self.stop, drawn)
         order = [(i, *each) for *each, m in zip(prompts, before, members, strict=True) for i in m]
         decisions = {
-            i: self._written(prompt, first, *text)
+            i: self._make_decision(prompt, first, *text)
             for (i, prompt, first), *text in zip(
                 order, texts.tokens, texts.logprobs, texts.entropy, texts.cut, strict=True
             )
@@ -305,7 +305,7 @@ class VLM:
         self._kept = prefill if keep else None
         return texts
 
-    def _written(
+    def _make_decision(
         self, prompt: Prompt, first: Sequence[int], tokens: Sequence[int], logprobs: Tensor, entropy: Tensor, cut: bool
     ) -> Decision:
         """A completion as a decision: the tokens that were `first`, then those that were sampled."""
@@ -332,7 +332,7 @@ class VLM:
             ended if stop else None, self.slots, self.graphs,
         )  # fmt: skip
 
-    def _drawn(self, episodes: Sequence[Episode], sampling: Sampling, order: Sequence[int]) -> Tensor | None:
+    def _draw_uniform(self, episodes: Sequence[Episode], sampling: Sampling, order: Sequence[int]) -> Tensor | None:
         """A number in [0, 1) for each token of the episodes in this order, [B, max_tokens]; None: none is sampled."""
         if not sampling.temperature:
             return None
@@ -354,7 +354,7 @@ class VLM:
         made += [self._prefill_added(added, [known[prompt] for prompt in added])] if added else []
         for prefill in made:
             for row, prompt in enumerate(prefill.prompts):
-                fresh = parts_of(prefill, row, len(known[prompt]))
+                fresh = split_prefill(prefill, row, len(known[prompt]))
                 for node, part in fresh.items():
                     self._histories.keep(node, part)
                 known[prompt] = [*known[prompt], *fresh.values()]
@@ -528,10 +528,10 @@ class VLM:
             self._adapter = learned(self.model) if acts(self.model) else None
             return
         self._frozen = copy.deepcopy(self._scorer).requires_grad_(False).eval()
-        self._frozen_seen = Features(bare(self._frozen.model), self.work)
+        self._frozen_seen = TowerFeatures(bare(self._frozen.model), self.work)
 
     def _evaluate(
-        self, scorer: nn.Module, decisions: Sequence[Decision], features: Features, kept: Prefill | None = None
+        self, scorer: nn.Module, decisions: Sequence[Decision], features: TowerFeatures, kept: Prefill | None = None
     ) -> Evaluation:
         told = [(d.inputs.prompt, d.inputs.tokens) for d in decisions]
         if self.shared_prefix and any(prompt.parent for prompt, _ in told):
@@ -554,7 +554,9 @@ class VLM:
             flat = scorer(packed.to(self.device), seen, before)
         return spread(*flat, order, [len(d.inputs.tokens) for d in decisions])
 
-    def _evaluate_tree(self, scorer: nn.Module, branches: Sequence[Branch], features: Features) -> Evaluation:
+    def _evaluate_tree(
+        self, scorer: nn.Module, branches: Sequence[ConversationBranch], features: TowerFeatures
+    ) -> Evaluation:
         """Of conversations: what several have in common once, and behind it each one's own turns."""
         levels = make_levels(branches, shared=not self.one_pass)
         media = [[n for segment in level for n in segment.added if n.pixels is not None] for level in levels]
@@ -567,14 +569,14 @@ class VLM:
         lengths = {reply.number: len(reply.tokens) for branch in branches for reply in branch.replies}
         return spread(*flat, order_of(levels), [lengths[i] for i in range(len(lengths))])
 
-    def _see(self, features: Features, prompts: Sequence[Prompt]) -> Seen | None:
+    def _see(self, features: TowerFeatures, prompts: Sequence[Prompt]) -> MediaFeatures | None:
         """What a frozen tower has made of prompts that are to be forwarded, which are counted."""
         seen = features.of(prompts) if self.shared_prefix else None
         self.work.add(tokens=sum(len(prompt.ids) for prompt in prompts))
         self._count_tower(sum(prompt.num_patches for prompt in prompts), seen)
         return seen
 
-    def _count_tower(self, patches: int, seen: Seen | None) -> None:
+    def _count_tower(self, patches: int, seen: MediaFeatures | None) -> None:
         """The tower's call for media of so many patches, where it has not seen them before."""
         if patches and seen is None:
             self.work.add(tower_calls=1, patches=patches)

@@ -226,7 +226,7 @@ class Album:
     places: dict[str, int | None] = field(default_factory=dict)  # path -> place; None: missing, broken or no room
     characters: int = 0
 
-    def place(self, name: str) -> int | None:
+    def add_image(self, name: str) -> int | None:
         """Where the image at `name` (relative to the run folder) lies, embedding it the first time."""
         if name not in self.places:
             item = embed(self.folder, name) if self.characters < MAX_IMAGES else None
@@ -253,7 +253,7 @@ def card(row: ReadRow, album: Album) -> dict[str, Any]:
 
 def _card(row: ReadRow, album: Album, most: int) -> dict[str, Any]:
     images = row.get("images")
-    places = [album.place(name) for name in images if isinstance(name, str)] if isinstance(images, list) else []
+    places = [album.add_image(name) for name in images if isinstance(name, str)] if isinstance(images, list) else []
     size = row.get("image_size")
     if not is_size(size):
         size = album.items[places[0]]["size"] if places and places[0] is not None else None

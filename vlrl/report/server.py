@@ -43,7 +43,7 @@ class Linked:
     items: list[dict[str, Any]] = field(default_factory=list)
     places: dict[str, int | None] = field(default_factory=dict)
 
-    def place(self, name: str) -> int | None:
+    def add_image(self, name: str) -> int | None:
         if name not in self.places:
             size = size_of(image_file(self.folder, name))
             self.places[name] = len(self.items) if size else None
@@ -52,7 +52,7 @@ class Linked:
         return self.places[name]
 
 
-class Watched:
+class WatchedRun:
     """One run. Every question first reads what is new; questions of several threads wait for each other.
 
     Args:
@@ -145,7 +145,7 @@ def _usable(row: ReadRow) -> bool:
 MOST_RUNS = 16
 
 
-def watched(folders: list[Path]) -> list[Watched]:
+def watched(folders: list[Path]) -> list[WatchedRun]:
     """The runs that lie in these folders or, where one is no run itself, up to two levels below it.
 
     Raises:
@@ -156,7 +156,7 @@ def watched(folders: list[Path]) -> list[Watched]:
         raise UserError(f"{len(found)} runs: at most {MOST_RUNS} side by side; name the ones to look at")
     names = [run.name for run in found]
     told = [run.name if names.count(run.name) == 1 else f"{run.parent.name}/{run.name}" for run in found]
-    return [Watched(run, i, name) for i, (run, name) in enumerate(zip(found, told, strict=True))]
+    return [WatchedRun(run, i, name) for i, (run, name) in enumerate(zip(found, told, strict=True))]
 
 
 def _runs(folder: Path) -> list[Path]:
@@ -244,11 +244,11 @@ class Viewer:
         now = f'"{hashlib.sha256(repr((path, query, mark())).encode()).hexdigest()[:20]}"'
         return now, None if now == etag else ("application/json", _json(make()))
 
-    def _run(self, number: str) -> Watched | None:
+    def _run(self, number: str) -> WatchedRun | None:
         known = number.isascii() and number.isdigit() and int(number) < len(self.runs)
         return self.runs[int(number)] if known else None
 
-    def _image(self, run: Watched, name: str) -> tuple[str, Answer] | None:
+    def _image(self, run: WatchedRun, name: str) -> tuple[str, Answer] | None:
         path = image_file(run.folder, unquote(name))
         return ("", (KINDS[path.suffix.lower()], path.read_bytes())) if path else None
 

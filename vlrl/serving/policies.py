@@ -47,7 +47,7 @@ class Driver:
         self.name, self.version, self.spec, self._policy = name, version, spec, policy
 
     def infer(self, asked: Sequence[PolicyRequest]) -> list[np.ndarray]:
-        return [each.action for each in _acted(self._policy, [shown(one) for one in asked])]
+        return [each.action for each in _acted(self._policy, [make_observation(one) for one in asked])]
 
     def forget(self, session: str) -> None:
         """It remembers nothing."""
@@ -65,7 +65,7 @@ class Speaker:
 
     def infer(self, asked: Sequence[PolicyRequest]) -> list[np.ndarray]:
         """Raises UserError where the words are no action; of several asked at once, for all of them."""
-        decisions = _acted(self._policy, [self._task.add_spoken_state(shown(one)) for one in asked])
+        decisions = _acted(self._policy, [self._task.add_spoken_state(make_observation(one)) for one in asked])
         chunks = [self._task.understood(each.action) for each in decisions]
         for chunk, decision in zip(chunks, decisions, strict=True):
             if chunk is None:
@@ -76,7 +76,7 @@ class Speaker:
         """It remembers nothing."""
 
 
-def shown(asked: PolicyRequest) -> Observation:
+def make_observation(asked: PolicyRequest) -> Observation:
     """As the toolkit's robots show it: pictures, then the instruction, and the state."""
     pictures = (Image.fromarray(np.ascontiguousarray(picture)) for picture in asked.images.values())
     return Observation((*pictures, asked.task), np.array(asked.state, np.float32))
@@ -124,7 +124,7 @@ def _acted(policy: Any, observations: Sequence[Observation]) -> list:
 log = logging.getLogger("vlrl.serving.policies")
 
 
-class Watched:
+class ReloadingPolicy:
     """A servable whose newer versions are loaded and warmed up in a thread of their own, so that no robot waits.
 
     Args:
@@ -244,7 +244,7 @@ class Lerobot:
         inputs = self._policy.inputs
         self._model.reset()
         self._model.eval()
-        batch = self._before(inputs.batch([[shown(each)] * inputs.past for each in asked]))
+        batch = self._before(inputs.batch([[make_observation(each)] * inputs.past for each in asked]))
         guided = {} if asked[0].prefix is None else self._guidance(asked)
         device = next(self._model.parameters()).device
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
@@ -341,7 +341,7 @@ class Corrector:
         self._episodes: dict[str, Episode] = {}  # of each session, with its last turn alone
 
     def infer(self, asked: Sequence[PolicyRequest]) -> list[np.ndarray]:
-        episodes, seen = [self._episode(one) for one in asked], [shown(one) for one in asked]
+        episodes, seen = [self._episode(one) for one in asked], [make_observation(one) for one in asked]
         decisions = self._policy.act(episodes, seen, greedy=True)
         for episode, observation, decision in zip(episodes, seen, decisions, strict=True):
             episode.turns[:] = [Turn(observation, decision, Step(observation))]
@@ -440,9 +440,9 @@ def servable(folder: str, config: Config | None = None, *, hz: float = 0.0, devi
     if isinstance(policy, DRIVING):
         known = config or (None if policy.shape.hz else found)
         made = Corrector if isinstance(policy, ResidualPolicy) else Driver
-        return made(name, version, policy, driver_spec(policy, _about(known, policy), hz))
+        return made(name, version, policy, driver_spec(policy, _find_robot_info(known, policy), hz))
     if isinstance(policy, LerobotPolicy):
-        return Lerobot(name, version, policy, hz, _about(config, policy))
+        return Lerobot(name, version, policy, hz, _find_robot_info(config, policy))
     return _speaker(name, version, policy, found, hz)
 
 
@@ -454,7 +454,7 @@ def _of_run(folder: str) -> Config | None:
     return None
 
 
-def _about(config: Config | None, policy: Any) -> Any:
+def _find_robot_info(config: Config | None, policy: Any) -> Any:
     """What the task's robots are; None without a task, or of one without robots."""
     if config is None:
         return None
@@ -514,7 +514,7 @@ def main(options: argparse.Namespace) -> int:
 
     if not options.watch:
         return asyncio.run(_serve(load(), door, limits, keys))
-    with contextlib.closing(Watched(load, lambda: state_of(options.policy))) as watched:
+    with contextlib.closing(ReloadingPolicy(load, lambda: state_of(options.policy))) as watched:
         return asyncio.run(_serve(watched, door, limits, keys))
 
 

@@ -433,7 +433,7 @@ KEYS = Keys()
 
 def openpi_codec_write(message: Mapping[str, Any]) -> bytes:
     """A map of texts, numbers, arrays and maps of them."""
-    return msgspec.msgpack.encode({key: _written(value) for key, value in message.items()})
+    return msgspec.msgpack.encode({key: _to_wire(value) for key, value in message.items()})
 
 
 def openpi_codec_read(data: bytes | str) -> dict[str, Raw]:
@@ -493,9 +493,9 @@ def _openpi_codec_decoded(decoder: msgspec.msgpack.Decoder, data: Raw | bytes, n
         raise Refused("malformed", f"{name}: {' '.join(str(error).split())}") from None
 
 
-def _written(value: Any) -> Any:
+def _to_wire(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _written(each) for key, each in value.items()}
+        return {key: _to_wire(each) for key, each in value.items()}
     if not isinstance(value, np.ndarray):
         return value
     if value.dtype.str not in DTYPES:

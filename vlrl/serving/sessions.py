@@ -86,7 +86,7 @@ class Request:
         sizes = tuple(size_of(picture) for picture in self.pictures.values())
         return sizes, None if self.prefix is None else len(self.prefix), self.delay
 
-    def asked(self) -> PolicyRequest:
+    def decode(self) -> PolicyRequest:
         """With its pictures decoded. Raises Refused for a damaged one."""
         try:
             images = {name: picture_of(picture) for name, picture in self.pictures.items()}
@@ -318,7 +318,7 @@ class Scheduler:
         asked: dict[int, PolicyRequest] = {}
         for place, request in enumerate(requests):
             try:
-                asked[place] = request.asked()
+                asked[place] = request.decode()
             except Refused as refused:
                 results.append(refused)
             else:
@@ -387,7 +387,7 @@ class Service:
     @contextlib.contextmanager
     def client(self, connection: ServerConnection) -> Iterator[None]:
         """Counts a client while it is connected."""
-        self.heard(connection)
+        self.mark_active(connection)
         self.metrics.clients.set(len(self.open))
         try:
             yield
@@ -395,7 +395,7 @@ class Service:
             self.open.pop(connection, None)
             self.metrics.clients.set(len(self.open))
 
-    def heard(self, connection: ServerConnection) -> None:
+    def mark_active(self, connection: ServerConnection) -> None:
         """A client sent a message: it is not idle."""
         self.open[connection] = time.monotonic()
 
@@ -418,7 +418,7 @@ class Service:
         task.add_done_callback(self.tasks.discard)
 
 
-class Pace:
+class LoopPacer:
     """Keeps a loop from going round more often than `rate` times a second; a tenth of a second may be caught up on."""
 
     def __init__(self, rate: float):
@@ -481,13 +481,13 @@ class _Dialogue:
     def __init__(self, service: Service, connection: ServerConnection, session: Session):
         self._service, self._connection, self._session = service, connection, session
         self._out: asyncio.Queue[bytes] = asyncio.Queue(service.limits.answers)
-        self._bad, self._lateness, self._pace = 0, Lateness(), Pace(service.limits.rate)
+        self._bad, self._lateness, self._pace = 0, Lateness(), LoopPacer(service.limits.rate)
 
     async def run(self) -> None:
         sending = asyncio.create_task(self._send())
         try:
             async for data in self._connection:
-                self._service.heard(self._connection)
+                self._service.mark_active(self._connection)
                 try:
                     self._take(protocol.from_client(data))
                 except Refused as refused:
@@ -565,7 +565,7 @@ async def openpi_converse(service: Service, connection: ServerConnection) -> Non
         await connection.send(protocol.openpi_codec_write(_metadata(service, names)))
         previous = 0.0
         async for data in connection:
-            service.heard(connection)
+            service.mark_active(connection)
             started = time.monotonic()
             answer = await _answered(
                 service, session, _observation(session, protocol.openpi_codec_read(data), service.keys, names)

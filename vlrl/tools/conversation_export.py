@@ -121,12 +121,12 @@ def _segments(row: Mapping[str, Any], source: Path, name: str) -> Iterator[Conve
         whole = len(begins) == 1
         found = Conversation(name if whole else f"{name}/{number}", facts, turns[start].get("tools") or ())
         for turn in turns[start:end]:
-            parts = [part for each in turn["content"] for part in _parts(each, row, source)]
+            parts = [part for each in turn["content"] for part in _split_part(each, row, source)]
             found.show(turn, parts)
         yield found
 
 
-def _parts(part: Any, row: Mapping[str, Any], source: Path) -> Parts:
+def _split_part(part: Any, row: Mapping[str, Any], source: Path) -> Parts:
     """A part of a turn as one of a message; a recorded video as its frames."""
     if isinstance(part, str):
         return [{"type": "text", "text": part}]

@@ -53,7 +53,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Asked:
+class KeyedSample:
     """A sample and the text of its key."""
 
     sample: Sample
@@ -63,7 +63,7 @@ class Asked:
 def ask(
     task: str, split: Split, count: int | None = None, *,
     options: Mapping[str, Any] | None = None, data: Mapping[str, Any] | None = None, model: str | None = None,
-) -> Iterator[Asked]:  # fmt: skip
+) -> Iterator[KeyedSample]:  # fmt: skip
     """The first `count` samples of a split, all by default.
 
     Args:
@@ -76,14 +76,14 @@ def ask(
         UserError: no such task, options it does not have, a task of several turns, videos.
     """
     options, data = dict(options or {}), dict(data or {})
-    made = made_task(task, json.dumps(options, sort_keys=True), json.dumps(data, sort_keys=True))
+    made = load_task(task, json.dumps(options, sort_keys=True), json.dumps(data, sort_keys=True))
     read = reader(model)
     for index, sample in enumerate(islice(made.samples(split), count)):
         if sample.prompt.videos:
             raise UserError(f"task: {task!r} shows videos, which other trainers cut into frames in their own ways")
         frames = tuple(asdict(frame) for frame in read(sample.prompt))
         shown = replace(sample, prompt=_as_plain_text(sample.prompt))
-        yield Asked(shown, Key(task, split, index, options, data, frames).text())
+        yield KeyedSample(shown, Key(task, split, index, options, data, frames).text())
 
 
 def _as_plain_text(shown: Observation) -> Observation:
@@ -110,7 +110,7 @@ def of_task(key: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def made_task(name: str, options: str, data: str) -> Any:
+def load_task(name: str, options: str, data: str) -> Any:
     """The task; options and data as JSON."""
     given = parse_json(options)
     section = argparse.Namespace(task=Component(**{**given, "name": name}), data=DataSection(**parse_json(data)))
@@ -124,7 +124,7 @@ def made_task(name: str, options: str, data: str) -> Any:
 def _known(key: str) -> tuple[Any, Sample, tuple[Frame, ...]]:
     about = _read(key)
     named = (json.dumps(about[name], sort_keys=True) for name in ("options", "data"))
-    task = made_task(about["task"], *named)
+    task = load_task(about["task"], *named)
     frames = tuple(Frame(each["space"], tuple(each["original"]), tuple(each["shown"])) for each in about["frames"])
     return task, task.samples(about["split"])[about["index"]], frames
 
@@ -218,7 +218,7 @@ Width = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True)
-class Source:
+class ExportSource:
     """A model's folder, and the run that made it (None: not known)."""
 
     folder: Path
@@ -236,7 +236,7 @@ class Source:
 
 
 @contextmanager
-def open_source(source: str | Path) -> Iterator[Source]:
+def open_source(source: str | Path) -> Iterator[ExportSource]:
     """A model to read. A run folder, which stands for its newest checkpoint, is held: no run may prune that meanwhile.
 
     Raises:
@@ -252,7 +252,7 @@ def is_run(source: str | Path) -> bool:
     return any((Path(source) / "checkpoints").glob("step_*"))
 
 
-def located(source: str | Path) -> Source:
+def located(source: str | Path) -> ExportSource:
     """A run folder stands for its newest checkpoint; a checkpoint belongs to the run that it lies in.
 
     Raises:
@@ -260,17 +260,17 @@ def located(source: str | Path) -> Source:
     """
     folder = Path(source).resolve()
     if holds_final_model(folder):
-        return Source(folder, folder)
+        return ExportSource(folder, folder)
     saved = sorted((folder / "checkpoints").glob("step_*"))
     if saved:
-        return Source(saved[-1], folder)
+        return ExportSource(saved[-1], folder)
     if not any((folder / name).is_file() for name in ("config.json", ADAPTER)) or (folder / "config.yaml").is_file():
         raise UserError(f"{source}: neither a run with a checkpoint nor a model's folder (config.json)")
     run = folder.parent.parent
-    return Source(folder, run if (run / "config.yaml").is_file() else None)
+    return ExportSource(folder, run if (run / "config.yaml").is_file() else None)
 
 
-def export(source: Source, out: Path, *, merged: bool = False, dtype: Width | None = None) -> None:
+def export(source: ExportSource, out: Path, *, merged: bool = False, dtype: Width | None = None) -> None:
     """Writes the model into a new folder; transformers 4.57 and 5 load it, and what is built on them.
 
     Args:
@@ -288,12 +288,12 @@ def export(source: Source, out: Path, *, merged: bool = False, dtype: Width | No
         if merged or dtype:
             _loaded(source, made, dtype)
         else:
-            for file in made_of(source.folder):
+            for file in list_model_files(source.folder):
                 shutil.copyfile(file, made / file.name)
         older_readers(made)
 
 
-def made_of(folder: Path) -> list[Path]:
+def list_model_files(folder: Path) -> list[Path]:
     """The files of a model's folder that are the model."""
     return [
         file for file in sorted(folder.iterdir())
@@ -301,7 +301,7 @@ def made_of(folder: Path) -> list[Path]:
     ]  # fmt: skip
 
 
-def _loaded(source: Source, out: Path, dtype: Width | None) -> None:
+def _loaded(source: ExportSource, out: Path, dtype: Width | None) -> None:
     import torch
 
     from vlrl.config import PolicySection
@@ -366,7 +366,7 @@ SHAPE = ("model_type", "architectures", "text_config", "vision_config")  # of co
 APART = ("dtype", "torch_dtype", "rope_theta", "rope_scaling")  # may differ: the last two an export says twice
 
 
-def average(models: Sequence[Source], out: Path, shares: Sequence[float] | None = None) -> None:
+def average(models: Sequence[ExportSource], out: Path, shares: Sequence[float] | None = None) -> None:
     """Writes the mean into a new folder; all but the weights is the first model's.
 
     Products and sums in float32, a tensor at a time; weights are kept in the first one's type.
@@ -386,7 +386,7 @@ def average(models: Sequence[Source], out: Path, shares: Sequence[float] | None 
         held = [_opened(model.folder, opened) for model in models]
         for model, tensors in zip(models[1:], held[1:], strict=True):
             _same_tensors(models[0], held[0], model, tensors)
-        for file in made_of(models[0].folder):
+        for file in list_model_files(models[0].folder):
             if file.suffix == WEIGHTS:
                 names = [name for name, (there, _) in held[0].items() if there == file.name]
                 save_file({name: _mean(held, name, shares) for name in names}, made / file.name, {"format": "pt"})
@@ -394,7 +394,7 @@ def average(models: Sequence[Source], out: Path, shares: Sequence[float] | None 
                 shutil.copyfile(file, made / file.name)
 
 
-def _check(models: Sequence[Source], shares: Sequence[float]) -> None:
+def _check(models: Sequence[ExportSource], shares: Sequence[float]) -> None:
     if len(models) < 2:
         raise UserError("average: name two models or more")
     if len(shares) != len(models) or abs(sum(shares) - 1) > 1e-6 or min(shares) <= 0:
@@ -406,7 +406,7 @@ def _check(models: Sequence[Source], shares: Sequence[float]) -> None:
             raise UserError(f"{model.folder}: another architecture than {models[0].folder}: their mean means nothing")
 
 
-def _make(model: Source) -> dict[str, Any]:
+def _make(model: ExportSource) -> dict[str, Any]:
     """What its config.json says of its weights."""
     about = export_read(model.folder / "config.json")
     return {key: _plain(about.get(key)) for key in SHAPE}
@@ -421,14 +421,14 @@ def _opened(folder: Path, opened: ExitStack) -> dict[str, tuple[str, Any]]:
     from safetensors import safe_open
 
     found = {}
-    for file in made_of(folder):
+    for file in list_model_files(folder):
         if file.suffix == WEIGHTS:
             there = opened.enter_context(safe_open(file, framework="pt"))
             found |= {name: (file.name, there) for name in sorted(there.keys())}
     return found
 
 
-def _same_tensors(first: Source, own: Mapping[str, Any], other: Source, theirs: Mapping[str, Any]) -> None:
+def _same_tensors(first: ExportSource, own: Mapping[str, Any], other: ExportSource, theirs: Mapping[str, Any]) -> None:
     odd = sorted(own.keys() ^ theirs.keys()) or [
         name for name in own if _shape(own[name], name) != _shape(theirs[name], name)
     ]
@@ -460,7 +460,7 @@ class Origin:
     licence: str = UNKNOWN
 
 
-def config_of(source: Source) -> dict[str, Any]:
+def config_of(source: ExportSource) -> dict[str, Any]:
     """The run's resolved configuration without paths of the machine; {} where there is no run."""
     if source.run is None:
         return {}
@@ -468,10 +468,10 @@ def config_of(source: Source) -> dict[str, Any]:
         found = load_yaml(source.run / "config.yaml")
     except (OSError, DecodeError):
         return {}
-    return shown(migrate(found)) if isinstance(found, dict) else {}
+    return redact(migrate(found)) if isinstance(found, dict) else {}
 
 
-def versions_of(source: Source) -> str:
+def versions_of(source: ExportSource) -> str:
     """The line of versions and commit that a run's configuration begins with."""
     if source.run is None:
         return ""
@@ -479,12 +479,12 @@ def versions_of(source: Source) -> str:
     return first.removeprefix("# ") if first.startswith("# vlrl") else ""
 
 
-def shown(value: Any) -> Any:
+def redact(value: Any) -> Any:
     """A setting as strangers may see it: of a path its last part, of an address no password."""
     if isinstance(value, Mapping):
-        return {key: shown(each) for key, each in value.items()}
+        return {key: redact(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [shown(each) for each in value]
+        return [redact(each) for each in value]
     if not isinstance(value, str):
         return value
     if value.startswith(("/", "~", "hf:///", "hf://~")):
@@ -492,7 +492,7 @@ def shown(value: Any) -> Any:
     return hidden(value)
 
 
-def base_of(source: Source, config: Mapping[str, Any]) -> Origin:
+def base_of(source: ExportSource, config: Mapping[str, Any]) -> Origin:
     """What the model was trained from."""
     named = (config.get("policy") or {}).get("model") or ""
     if source.adapter and not str(named).startswith("embedded"):
@@ -564,7 +564,7 @@ processor = AutoProcessor.from_pretrained("{name}")
 }
 
 
-def card_write(source: Source, folder: Path, *, name: str = "", licence: str | None = None) -> Path:
+def card_write(source: ExportSource, folder: Path, *, name: str = "", licence: str | None = None) -> Path:
     """Writes `README.md`, and `curves.png` where it can be drawn, into the model's folder; returns the card's path.
 
     Args:
@@ -581,7 +581,7 @@ def card_write(source: Source, folder: Path, *, name: str = "", licence: str | N
     return card
 
 
-def card_text(source: Source, folder: Path, *, name: str, licence: str | None, curves: bool) -> str:
+def card_text(source: ExportSource, folder: Path, *, name: str, licence: str | None, curves: bool) -> str:
     config = config_of(source)
     summary = export_read(source.run / "summary.json") if source.run else {}
     base, data = base_of(source, config), data_of(config)
@@ -593,7 +593,7 @@ def card_text(source: Source, folder: Path, *, name: str, licence: str | None, c
         f"---\n{head}---\n\n# {name.rpartition('/')[2]}",
         about if task else "Made with vlrl.",
         _results(summary, source), f"![Curves of the training run]({CURVES})" if curves else "",
-        "## How it was made", _made(base, data, config, summary, versions_of(source)),
+        "## How it was made", _format_origins(base, data, config, summary, versions_of(source)),
         "## How to load it", LOADING[kind].format(name=name),
         "## Licences", _licences(base, data, licence),
         f"## Configuration\n\n```yaml\n{yaml.safe_dump(config, sort_keys=False, width=110)}```" if config else "",
@@ -633,7 +633,7 @@ def _head(
     return head
 
 
-def _results(summary: Mapping[str, Any], source: Source) -> str:
+def _results(summary: Mapping[str, Any], source: ExportSource) -> str:
     rows = [(told, summary[when]) for when, told in WHEN.items() if isinstance(summary.get(when), Mapping)]
     if not rows:
         return "## Results\n\nNot measured."
@@ -647,7 +647,9 @@ def _results(summary: Mapping[str, Any], source: Source) -> str:
     return f"## Results\n\n{head}" + "\n".join(lines) + f"\n\n{weights}"
 
 
-def _made(base: Origin, data: Origin, config: Mapping[str, Any], summary: Mapping[str, Any], versions: str) -> str:
+def _format_origins(
+    base: Origin, data: Origin, config: Mapping[str, Any], summary: Mapping[str, Any], versions: str
+) -> str:
     told = {"base model": base.told, "training data": data.told}
     for kind in (
         "sampler",
@@ -693,7 +695,7 @@ def _licences(base: Origin, data: Origin, licence: str | None) -> str:
 
 
 def push(
-    source: Source, to: str, *,
+    source: ExportSource, to: str, *,
     private: bool = False, merged: bool = False, dtype: Width | None = None, licence: str | None = None,
 ) -> str:  # fmt: skip
     """Uploads the model with its card; returns its address.

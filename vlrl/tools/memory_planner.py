@@ -11,7 +11,7 @@ from vlrl import registry
 from vlrl.decoders import load_json
 from vlrl.performance.flops import Geometry, Group, Parameters, Update, factors, from_config, parameters
 from vlrl.performance.flops import step as flops_step
-from vlrl.performance.memory import CHUNK, FULL, MODELS, Run, adapters, peak
+from vlrl.performance.memory import CHUNK, FULL, MODELS, MemoryInputs, adapters, peak
 from vlrl.performance.profiling import GPUS, Device
 from vlrl.types import Observation, UserError, Video
 
@@ -157,7 +157,7 @@ AROUND = 25  # tokens of the chat template around a prompt, where there is none
 
 
 @dataclass(frozen=True)
-class Prompt:
+class PromptSize:
     """visual and text: tokens; frames: images and pairs of video frames; source: where the numbers come from."""
 
     visual: float
@@ -170,7 +170,7 @@ class Prompt:
         return self.visual + self.text
 
 
-def prompt_of(config: Config, model: Model, visual: int | None, text: int | None) -> Prompt:
+def prompt_of(config: Config, model: Model, visual: int | None, text: int | None) -> PromptSize:
     """The mean prompt of a task.
 
     Args:
@@ -180,20 +180,20 @@ def prompt_of(config: Config, model: Model, visual: int | None, text: int | None
         UserError: the task cannot be made here, and they are not both told.
     """
     if visual is not None and text is not None:
-        return Prompt(visual, text, 1 if visual else 0, "as told")
+        return PromptSize(visual, text, 1 if visual else 0, "as told")
     counted = _counted(config, model)
     told = [name for name, value in (("--visual", visual), ("--text", text)) if value is not None]
-    return Prompt(
+    return PromptSize(
         counted.visual if visual is None else visual, counted.text if text is None else text,
         counted.frames or (1 if visual else 0), ", ".join([counted.source, *(f"{name} as told" for name in told)]),
     )  # fmt: skip
 
 
-def tokens_of(observation: Observation, model: Model, limits: tuple[int, int], count: Callable) -> Prompt:
+def tokens_of(observation: Observation, model: Model, limits: tuple[int, int], count: Callable) -> PromptSize:
     """One observation's size; count: of `(observation)`, its text's tokens, chat template included."""
     seen = [_visual(part, model, limits) for part in observation.media]
     visual, frames = (sum(numbers) for numbers in zip(*seen, strict=True)) if seen else (0, 0)
-    return Prompt(visual, count(observation), frames, "")
+    return PromptSize(visual, count(observation), frames, "")
 
 
 def text_counter(model: Model) -> tuple[Callable[[Observation], int], str]:
@@ -223,7 +223,7 @@ def text_counter(model: Model) -> tuple[Callable[[Observation], int], str]:
     return counted, "its own tokenizer"
 
 
-def _counted(config: Config, model: Model) -> Prompt:
+def _counted(config: Config, model: Model) -> PromptSize:
     from vlrl import registry
 
     try:
@@ -236,7 +236,7 @@ def _counted(config: Config, model: Model) -> Prompt:
     count, how = text_counter(model)
     found = [tokens_of(samples[i].prompt, model, limits, count) for i in range(min(SAMPLES, len(samples)))]
     means = [sum(getattr(one, name) for one in found) / len(found) for name in ("visual", "text", "frames")]
-    return Prompt(*means, f"mean of {len(found)} samples of {config.task.name}, {how}")
+    return PromptSize(*means, f"mean of {len(found)} samples of {config.task.name}, {how}")
 
 
 def _visual(part: Any, model: Model, limits: Sequence[int]) -> tuple[int, int]:
@@ -268,13 +268,13 @@ def _guessed(observation: Observation) -> int:
 # Seconds of a step by part: compute at a share of a device's peak, decoding no faster than its memory is read.
 
 
-def flops(run: Run) -> dict[str, float]:
+def flops(run: MemoryInputs) -> dict[str, float]:
     """Of one device's part of a step."""
     parts = vars(flops_step(run.geometry, run.group, run.update))
     return {name: part.total * run.prompts for name, part in parts.items()}
 
 
-def seconds(run: Run, device: Device, mfu: float) -> dict[str, float] | None:
+def seconds(run: MemoryInputs, device: Device, mfu: float) -> dict[str, float] | None:
     """Part -> seconds; None where the device's peak is not known: that of a listed GPU is bfloat16's.
 
     Left out: rewards, environments, images' preprocessing, communication between devices.
@@ -290,7 +290,7 @@ def seconds(run: Run, device: Device, mfu: float) -> dict[str, float] | None:
     return times
 
 
-def seconds_read(run: Run) -> float:
+def seconds_read(run: MemoryInputs) -> float:
     """Bytes that decoding reads: for every token the matrices once, and all keys and values so far."""
     group, language = run.group, run.geometry.language
     # autocast keeps bfloat16 copies of matrices that are trained; frozen ones are bfloat16
@@ -305,7 +305,9 @@ def seconds_read(run: Run) -> float:
 HALF = 2  # bytes of bfloat16
 
 
-def run_of(config: Config, geometry: Geometry, prompt: Prompt, *, tokens: float, gpus: int, on_gpu: bool) -> Run:
+def run_of(
+    config: Config, geometry: Geometry, prompt: PromptSize, *, tokens: float, gpus: int, on_gpu: bool
+) -> MemoryInputs:
     """One GPU's part of a step.
 
     Args:
@@ -334,7 +336,7 @@ def run_of(config: Config, geometry: Geometry, prompt: Prompt, *, tokens: float,
     whole_trained = sum(learning.get(part, 0) for part in ("vision", "projector"))
     tower = whole.vision + whole.projector + (whole_trained if added else 0)
     mixed = policy.dtype == "bfloat16" or (policy.dtype == "auto" and on_gpu)
-    return Run(
+    return MemoryInputs(
         geometry, Group(prompt.tokens, prompt.visual, tokens, train.group_size, max(prompt.frames, 1)), update,
         prompts=prompts, micro=micro, trained=sum(learning.values()), adapters=sum(learning.values()) if added else 0,
         width=HALF if mixed else FULL, states=_states(config, geometry, whole, learning),
@@ -369,7 +371,7 @@ ROOM = 0.9  # of a device's memory; the rest goes to its driver, to single kerne
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanOptions:
     """What a command line says beside the configuration. tokens: of a completion."""
 
     device: Device | None = None
@@ -381,14 +383,14 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """memory: part -> bytes at the peak, which `phase` names; times: part -> seconds, None where not known."""
 
     config: Config
     model: Model
-    prompt: Prompt
-    asked: Asked
-    run: Run
+    prompt: PromptSize
+    asked: PlanOptions
+    run: MemoryInputs
     phase: str
     memory: dict[str, float]
     times: dict[str, float] | None
@@ -410,14 +412,14 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Turn:
+class PlanChange:
     """A knob, or several, and the plan that they make."""
 
     told: str
-    plan: Plan
+    plan: MemoryPlan
 
 
-def plan_plan(config: Config, asked: Asked) -> Plan:
+def plan_plan(config: Config, asked: PlanOptions) -> MemoryPlan:
     """Plans a configuration.
 
     Raises:
@@ -427,12 +429,12 @@ def plan_plan(config: Config, asked: Asked) -> Plan:
     return _planned(config, model, prompt_of(config, model, asked.visual, asked.text), asked)
 
 
-def singles(whole: Plan) -> list[Turn]:
+def singles(whole: MemoryPlan) -> list[PlanChange]:
     """What each knob alone gives."""
     return [_turned(whole, knob) for knob in _knobs(whole)]
 
 
-def together(whole: Plan) -> Turn | None:
+def together(whole: MemoryPlan) -> PlanChange | None:
     """The mildest knobs that are enough together, none of them for nothing; None where all are not enough."""
     keys = [knob.key for knob in _knobs(whole)]
     count = next((n for n in range(1, len(keys) + 1) if _all_turned(whole, keys[:n]).plan.fits), None)
@@ -446,32 +448,32 @@ def together(whole: Plan) -> Turn | None:
     return _all_turned(whole, needed)
 
 
-def _all_turned(whole: Plan, keys: list[str]) -> Turn:
+def _all_turned(whole: MemoryPlan, keys: list[str]) -> PlanChange:
     """Several knobs, one after another."""
     told = []
     for key in keys:
         knob = next((knob for knob in _knobs(whole) if knob.key == key), None)
         if knob is not None:
             whole, told = _turned(whole, knob).plan, [*told, knob.told]
-    return Turn(" ".join(told), whole)
+    return PlanChange(" ".join(told), whole)
 
 
-def _knobs(whole: Plan) -> list[Knob]:
+def _knobs(whole: MemoryPlan) -> list[Knob]:
     return list(knobs(whole.config, whole.asked.gpus, whole.model, whole.prompt.visual / max(whole.prompt.frames, 1)))
 
 
-def _turned(whole: Plan, knob: Knob) -> Turn:
+def _turned(whole: MemoryPlan, knob: Knob) -> PlanChange:
     prompt = replace(whole.prompt, visual=whole.prompt.visual * knob.shrunk)
-    return Turn(knob.told, _planned(knob.config, whole.model, prompt, replace(whole.asked, gpus=knob.gpus)))
+    return PlanChange(knob.told, _planned(knob.config, whole.model, prompt, replace(whole.asked, gpus=knob.gpus)))
 
 
-def _planned(config: Config, model: Model, prompt: Prompt, asked: Asked) -> Plan:
+def _planned(config: Config, model: Model, prompt: PromptSize, asked: PlanOptions) -> MemoryPlan:
     on_gpu = asked.device is None or asked.device.name != "cpu"
     tokens = asked.tokens or config.policy.max_tokens
     run = run_of(config, model.geometry, prompt, tokens=tokens, gpus=asked.gpus, on_gpu=on_gpu)
     phase, memory = peak(run)
     times = seconds(run, asked.device, asked.mfu) if asked.device else None
-    return Plan(config, model, prompt, asked, run, phase, memory, times)
+    return MemoryPlan(config, model, prompt, asked, run, phase, memory, times)
 
 
 # A plan as a terminal shows it.
@@ -483,7 +485,7 @@ MODES = {
 }
 
 
-def text(plan: Plan) -> str:
+def text(plan: MemoryPlan) -> str:
     """The whole table; what to turn where the run does not fit."""
     lines = [*_head(plan), "", *_memory(plan), "", *_seconds(plan)]
     if plan.fits is False:
@@ -491,7 +493,7 @@ def text(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _head(plan: Plan) -> Iterator[str]:
+def _head(plan: MemoryPlan) -> Iterator[str]:
     train, run, asked = plan.config.train, plan.run, plan.asked
     total = parameters(plan.model.geometry).all
     yield f"model   {plan.config.policy.model}: {total / 1e6:,.1f} M parameters ({plan.model.source})"
@@ -513,7 +515,7 @@ def _head(plan: Plan) -> Iterator[str]:
         yield "        prompts shared out; weights, gradients, optimizer in parts (FSDP2); traffic not counted"
 
 
-def _memory(plan: Plan) -> Iterator[str]:
+def _memory(plan: MemoryPlan) -> Iterator[str]:
     unit, size = _unit(sum(plan.memory.values()), {"TB": 1e12, "GB": 1e9, "MB": 1e6})
     yield f"MEMORY, {unit}, at the peak: {plan.phase}"
     yield from _rows({name: part / size for name, part in plan.memory.items()})
@@ -521,7 +523,7 @@ def _memory(plan: Plan) -> Iterator[str]:
         yield f"  it {'fits' if plan.fits else 'does not fit'} into {ROOM:.0%} of {plan.asked.device.memory:g} GB"
 
 
-def _seconds(plan: Plan) -> Iterator[str]:
+def _seconds(plan: MemoryPlan) -> Iterator[str]:
     if plan.times is not None:
         yield f"SECONDS a step at an MFU of {plan.asked.mfu:g} (assumed), decoding bound by memory too"
         yield from _rows(plan.times)
@@ -533,7 +535,7 @@ def _seconds(plan: Plan) -> Iterator[str]:
     yield from _rows({name: part / size for name, part in parts.items()})
 
 
-def _helps(plan: Plan) -> Iterator[str]:
+def _helps(plan: MemoryPlan) -> Iterator[str]:
     """Each knob alone; where none is enough, several."""
     alone = singles(plan)
     yield "WHAT WOULD HELP, each alone"
@@ -544,7 +546,7 @@ def _helps(plan: Plan) -> Iterator[str]:
         yield from _turns([enough]) if enough else ["  nothing here is: a smaller model, or more GPUs"]
 
 
-def _turns(found: list[Turn]) -> Iterator[str]:
+def _turns(found: list[PlanChange]) -> Iterator[str]:
     width = max(len(turn.told) for turn in found)
     for turn in found:
         step = "" if turn.plan.step is None else f"  {_digits(turn.plan.step):>6} s a step"
@@ -569,7 +571,7 @@ def _digits(number: float) -> str:
     return f"{number:,.{places}f}"
 
 
-def described(plan: Plan) -> dict:
+def described(plan: MemoryPlan) -> dict:
     """The plan as plain data: bytes, seconds (null where not known), FLOPs, tokens."""
     return {
         "model": plan.config.policy.model, "parameters": parameters(plan.model.geometry).all,

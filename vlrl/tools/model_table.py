@@ -37,7 +37,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Trial:
+class ModelTrial:
     """What one type's model did. `gap` and `kept`: largest differences of log-probabilities in nats; None: not reached.
 
     gap: of sampling and of the forward pass that is trained; kept: of the model and of what it saved, loaded again;
@@ -60,7 +60,7 @@ class Trial:
         return not self.reason
 
 
-def try_type(family: str, speed: bool = False) -> Trial:
+def try_type(family: str, speed: bool = False) -> ModelTrial:
     """Builds, loads, acts, evaluates, updates, saves and loads a tiny model; `speed`: measures that too."""
     path = ""
     try:
@@ -75,7 +75,7 @@ def try_type(family: str, speed: bool = False) -> Trial:
             return replace(trial, speed=_measure_speed(Path(folder) / "saved")) if fast else trial
     except Exception as error:  # what a type cannot do is the table's content, whatever it fails with
         kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-        return Trial(family, path, reason=kind + _line(error).rpartition("cannot be trained: ")[2])
+        return ModelTrial(family, path, reason=kind + _line(error).rpartition("cannot be trained: ")[2])
 
 
 def _built(family: str) -> tuple[Any, Any]:
@@ -98,7 +98,7 @@ def _built(family: str) -> tuple[Any, Any]:
     return model, processor
 
 
-def _tried(family: str, path: str, policy: VLM, saved: Path) -> Trial:
+def _tried(family: str, path: str, policy: VLM, saved: Path) -> ModelTrial:
     episodes = [Episode(s, g) for g, s in enumerate(_samples()) for _ in range(COPIES)]
     decisions = policy.act(episodes, [e.sample.prompt for e in episodes])
     path = "forked" if path == "plain" and policy.shared_prefix else path
@@ -113,7 +113,7 @@ def _tried(family: str, path: str, policy: VLM, saved: Path) -> Trial:
     wrong = [] if gap <= EXACT else [f"sampling is off by {gap:.2g} nats"]
     wrong += [] if kept <= EXACT else [f"what was saved is off by {kept:.2g} nats"]
     tools = policy.codec.shows_tools and not policy.codec.appends
-    return Trial(family, path, True, _reads_videos(policy), gap, kept, tools, reason="; ".join(wrong))
+    return ModelTrial(family, path, True, _reads_videos(policy), gap, kept, tools, reason="; ".join(wrong))
 
 
 def _measure_speed(folder: Path) -> float:
@@ -196,14 +196,14 @@ def _line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [""])[0][:160]
 
 
-def table(trials: Sequence[Trial]) -> str:
+def table(trials: Sequence[ModelTrial]) -> str:
     """Markdown: what works first."""
     rows = [_row(trial) for trial in sorted(trials, key=lambda t: (not t.works, PATHS.index(t.path), t.family))]
     lines = [COLUMNS, ["---"] * len(COLUMNS), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def _row(trial: Trial) -> list[str]:
+def _row(trial: ModelTrial) -> list[str]:
     yes = {True: "yes", False: "no"}
     if trial.gap is None or trial.kept is None:
         return [trial.family, trial.path or "-", *["-"] * (len(COLUMNS) - 3), trial.reason.replace("|", "/")]

@@ -178,7 +178,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "judge": "Who says in which of two moments the goal is nearer.",
         "model": "The reward model.",
     },
-    "labelling.ModelSection": {"members": "Networks in the ensemble."},
+    "labelling.RewardModelSection": {"members": "Networks in the ensemble."},
 }
 
 # option of any plug-in, or `kind.name` -> option -> sentence

@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 from PIL import Image
 
 from vlrl import episode_store, metrics, registry
-from vlrl.algorithms.samplers import Row, Shuffled, Summary, selection_line, selection_read
+from vlrl.algorithms.samplers import MeasuredShares, Row, Shuffled, selection_line, selection_read
 from vlrl.algorithms.samplers import summary as samplers_summary
 from vlrl.config import Config, check_same, dump
 from vlrl.decoders import load_json, parse_log_row
@@ -29,7 +29,7 @@ from vlrl.io import hold_folder, make_folder
 from vlrl.logging import Progress
 from vlrl.metrics import commit, write_text
 from vlrl.rollout import collect
-from vlrl.tools.stages import LIST, MEASURED, STATE, Plan, Step, command
+from vlrl.tools.stages import LIST, MEASURED, STATE, StagePlan, StageStep, command
 from vlrl.types import Episode, UserError, __version__, suggest
 
 # `vlrl best-of`: a model answers training samples several times; right answers become demonstrations.
@@ -42,7 +42,7 @@ TOLD, COURSE, SUMMARY = "settings.json", "course.jsonl", "best_of.json"
 
 
 @dataclass(frozen=True)
-class Tally:
+class BestOfStats:
     """Of the samples so far: how many, how many answers were right, samples with a right one, rows and their tokens."""
 
     samples: int = 0
@@ -52,8 +52,8 @@ class Tally:
     rows: int = 0
     tokens: int = 0
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
+    def __add__(self, other: BestOfStats) -> BestOfStats:
+        return BestOfStats(*(a + b for a, b in zip(asdict(self).values(), asdict(other).values(), strict=True)))
 
     def __str__(self) -> str:
         share, long = self.right / max(1, self.answers), self.tokens / max(1, self.rows)
@@ -63,7 +63,9 @@ class Tally:
         )
 
 
-def best_of(config: Config, *, out: str, samples: int | None = None, tries: int = 8, keep: Keep = "shortest") -> Tally:
+def best_of(
+    config: Config, *, out: str, samples: int | None = None, tries: int = 8, keep: Keep = "shortest"
+) -> BestOfStats:
     """Answers samples of the training split `tries` times each and writes the right ones to the folder `out`.
 
     It holds episodes as `vlrl record` writes them, for `lessons: [{episodes: OUT}]` of a warm start. It appears when
@@ -87,12 +89,14 @@ def best_of(config: Config, *, out: str, samples: int | None = None, tries: int 
     return total
 
 
-def _fill(config: Config, part: Path, samples: int | None, tries: int, keep: Keep) -> Tally:
+def _fill(config: Config, part: Path, samples: int | None, tries: int, keep: Keep) -> BestOfStats:
     """Answers the samples that an earlier call with the same settings has not."""
     task = registry.make_task(config)
     pool = task.samples("train")
     positions = Shuffled(len(pool), config.seed).draw(min(samples or len(pool), len(pool)))
-    total = _begun(part, {"config": config.model_dump(mode="json"), "tries": tries, "keep": keep, "samples": samples})
+    total = _resume_or_clear(
+        part, {"config": config.model_dump(mode="json"), "tries": tries, "keep": keep, "samples": samples}
+    )
     policy = load_policy(config.policy, shared_prefix=config.train.shared_prefix, seed=config.seed)
     if not hasattr(policy, "codec"):
         raise UserError("policy.model: `vlrl best-of` keeps what language models write; `vlrl demos` records robots")
@@ -107,7 +111,7 @@ def _fill(config: Config, part: Path, samples: int | None, tries: int, keep: Kee
     return total
 
 
-def _begun(part: Path, told: dict[str, Any]) -> Tally:
+def _resume_or_clear(part: Path, told: dict[str, Any]) -> BestOfStats:
     """What an interrupted call with the same settings had done by its last whole batch; else an empty folder."""
     text = json.dumps(told)
     course = _rows(part / COURSE)
@@ -116,8 +120,8 @@ def _begun(part: Path, told: dict[str, Any]) -> Tally:
         (part / episode_store.IMAGES).mkdir(parents=True)
         metrics.write_text(part / TOLD, text)
         metrics.write_text(part / episode_store.FILE, "")
-        return Tally()
-    total = Tally(**course[-1])
+        return BestOfStats()
+    total = BestOfStats(**course[-1])
     metrics.write_text(part / COURSE, "".join(json.dumps(row) + "\n" for row in course))
     rows = (part / episode_store.FILE).read_text(encoding="utf-8").splitlines(keepends=True)
     metrics.write_text(part / episode_store.FILE, "".join(rows[: total.rows]))
@@ -130,7 +134,7 @@ def _rows(file: Path) -> list[dict[str, int]]:
     return [parse_log_row(line) for line in lines if line.endswith("\n")]
 
 
-def _best_of_kept(part: Path, episodes: Sequence[Episode], tries: int, keep: Keep) -> Tally:
+def _best_of_kept(part: Path, episodes: Sequence[Episode], tries: int, keep: Keep) -> BestOfStats:
     """Writes what is kept of a batch and counts it."""
     groups = [episodes[i : i + tries] for i in range(0, len(episodes), tries)]
     right = [[e for e in group if e.score.correct >= 1 - 1e-9] for group in groups]
@@ -138,7 +142,7 @@ def _best_of_kept(part: Path, episodes: Sequence[Episode], tries: int, keep: Kee
     save = partial(_saved, part / episode_store.IMAGES)
     with (part / episode_store.FILE).open("a", encoding="utf-8") as file:
         file.writelines(json.dumps(episode_store.row_of(episode, save)) + "\n" for episode in chosen)
-    return Tally(
+    return BestOfStats(
         len(groups), len(episodes), sum(map(len, right)), sum(map(bool, right)), len(chosen), sum(map(length, chosen))
     )
 
@@ -177,7 +181,7 @@ class Calls(Protocol):
     def run(self, arguments: Sequence[str], log: Path) -> None: ...
 
 
-def answered(plan: Plan, at_work: Calls) -> dict[str, dict[str, Any]]:
+def answered(plan: StagePlan, at_work: Calls) -> dict[str, dict[str, Any]]:
     """What each model that is there answers of the held-out samples: folder's name, or `start` -> its numbers."""
     wanted = {step.name: str(step.folder) for step in plan.steps if step.makes == "model" and step.finished}
     if plan.begin is not None:
@@ -206,7 +210,7 @@ def mined(rows: Sequence[Row], least: float, most: float) -> list[Row]:
     return [row.model_copy(update={"kept": least <= row.accuracy <= most}) for row in rows]
 
 
-def mine(measured: Path, out: Path, least: float, most: float) -> Summary:
+def mine(measured: Path, out: Path, least: float, most: float) -> MeasuredShares:
     """Writes the list `out`, for `sampler: listed`. UserError where it keeps none."""
     rows = mined(selection_read(measured), least, most)
     total = samplers_summary(rows)
@@ -222,7 +226,7 @@ HEAD = ("stage", "runs", "from", "its own task", "held out before", "after", "to
 
 
 def write_report(
-    plan: Plan, measured: Mapping[str, Mapping[str, Any]], results: Mapping[str, Mapping[str, Any]]
+    plan: StagePlan, measured: Mapping[str, Mapping[str, Any]], results: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Writes summary.json and report.md and returns the summary.
 
@@ -242,7 +246,7 @@ def write_report(
 
 
 def _row(
-    plan: Plan, step: Step, measured: Mapping[str, Mapping[str, Any]], result: Mapping[str, Any] | None
+    plan: StagePlan, step: StageStep, measured: Mapping[str, Mapping[str, Any]], result: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     said = dict((result or {}).get("said", {}))
     own = {when: said[when] for when in ("before", "after") if when in said}
@@ -256,7 +260,7 @@ def _row(
     }  # fmt: skip
 
 
-def _of_folder(plan: Plan, model: str) -> str:
+def _of_folder(plan: StagePlan, model: str) -> str:
     """The name under which a model was measured; '' where it was not."""
     known = {str(step.folder): step.name for step in plan.steps} | ({plan.begin: "start"} if plan.begin else {})
     return known.get(model, "")
@@ -305,7 +309,7 @@ LAST = {"train": "summary.json", "select": LIST, "best_of": "episodes.jsonl", "a
 RESUMABLE = ("train", "warmstart")
 
 
-def run(plan: Plan, only: Sequence[str] = (), calls: Callable[[int], Calls] | None = None) -> dict[str, Any]:
+def run(plan: StagePlan, only: Sequence[str] = (), calls: Callable[[int], Calls] | None = None) -> dict[str, Any]:
     """Runs what has not finished, measures the models, and returns the summary; `out` holds it and report.md.
 
     Args:
@@ -329,7 +333,7 @@ def run(plan: Plan, only: Sequence[str] = (), calls: Callable[[int], Calls] | No
         return write_report(plan, held_out, {step.name: _result(step) for step in plan.steps if step.finished})
 
 
-def chosen(plan: Plan, only: Sequence[str]) -> list[Step]:
+def chosen(plan: StagePlan, only: Sequence[str]) -> list[StageStep]:
     """The steps of these names. UserError for a name of none."""
     names = {name for step in plan.steps for name in (step.name, step.stage.name)}
     if unknown := [name for name in only if name not in names]:
@@ -347,32 +351,32 @@ def _stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _check(step: Step) -> None:
+def _check(step: StageStep) -> None:
     """UserError where the stage was begun with other settings."""
     if begun := step.state:
         check_same(step.folder, begun["settings"], step.settings())
 
 
-def _check_needs(plan: Plan, step: Step) -> None:
+def _check_needs(plan: StagePlan, step: StageStep) -> None:
     for other in plan.steps:
         if other.name in step.needs and not other.finished:
             raise UserError(f"stages: {step.name} needs {other.name}, which has not finished: run it as well")
 
 
-def _run(step: Step, at_work: Calls) -> None:
+def _run(step: StageStep, at_work: Calls) -> None:
     """One stage to its end, and a note of it."""
     step.folder.parent.mkdir(parents=True, exist_ok=True)
-    write_text(step.beside(STATE), json.dumps({"settings": step.settings(), "finished": None}) + "\n")
-    write_text(step.beside("yaml"), step.text())
+    write_text(step.sibling_file(STATE), json.dumps({"settings": step.settings(), "finished": None}) + "\n")
+    write_text(step.sibling_file("yaml"), step.text())
     wall, cpu = time.monotonic(), _cpu_s()
     _carry_out(step, at_work)
     spent = {"wall_s": time.monotonic() - wall, "cpu_s": _cpu_s() - cpu}
     if step.stage.run in RESUMABLE:  # of all its processes, if it was resumed
         spent = {key: held_out_read(step.folder / LAST[step.stage.run])[key] for key in spent}
-    write_text(step.beside(STATE), json.dumps({"settings": step.settings(), "finished": spent}) + "\n")
+    write_text(step.sibling_file(STATE), json.dumps({"settings": step.settings(), "finished": spent}) + "\n")
 
 
-def _carry_out(step: Step, at_work: Calls) -> None:
+def _carry_out(step: StageStep, at_work: Calls) -> None:
     """Its command, unless an earlier call got as far; for hard samples also the choice."""
     wanted, rate = command(step), getattr(step.stage, "pass_rate", None)
     if step.stage.run in RESUMABLE and (step.folder / "config.yaml").is_file():
@@ -382,7 +386,7 @@ def _carry_out(step: Step, at_work: Calls) -> None:
     last = MEASURED if rate else LAST[step.stage.run]
     try:
         if not (step.folder / last).is_file():
-            at_work.run(["-m", "vlrl.cli", *wanted], step.beside("log"))
+            at_work.run(["-m", "vlrl.cli", *wanted], step.sibling_file("log"))
     except UserError:  # a list that disagrees nowhere may still hold what is as hard as is wanted
         if not (rate and (step.folder / MEASURED).is_file()):
             raise
@@ -390,7 +394,7 @@ def _carry_out(step: Step, at_work: Calls) -> None:
         mine(step.folder / MEASURED, step.folder / LIST, *rate)
 
 
-def _result(step: Step) -> dict[str, Any]:
+def _result(step: StageStep) -> dict[str, Any]:
     """What a finished stage says of itself."""
     of = {"train": LAST["train"], "best_of": "best_of.json"}
     said = held_out_read(step.folder / of[step.stage.run]) if step.stage.run in of else {}

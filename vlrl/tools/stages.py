@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 from vlrl import config as configs
 from vlrl.config import Count, Section, config_file, load_as
 from vlrl.decoders import load_json
-from vlrl.evaluation.compare import found
+from vlrl.evaluation.compare import find_file
 from vlrl.imitation.sft_config import WarmstartConfig
 from vlrl.recipe_checks import load_config
 from vlrl.types import UserError, suggest
@@ -216,23 +216,23 @@ def loading_load(path: str | Path, changes: Sequence[str] = ()) -> Stages:
         raise UserError(f"{path}: no stage is called {unknown[0]!r}{suggest(unknown[0], known)}")
     folder = config_file(path).parent
     try:
-        stages = [_found(stage, folder, of) for stage in loaded.stages]
-        measured = found(folder, loaded.measured_on) if loaded.measured_on else None
+        stages = [_resolve_stage(stage, folder, of) for stage in loaded.stages]
+        measured = find_file(folder, loaded.measured_on) if loaded.measured_on else None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     return loaded.model_copy(update={"stages": stages, "measured_on": measured})
 
 
-def _found(stage: Stage | Rounds, folder: Path, of: Mapping[str, list[str]]) -> Stage | Rounds:
+def _resolve_stage(stage: Stage | Rounds, folder: Path, of: Mapping[str, list[str]]) -> Stage | Rounds:
     if isinstance(stage, Rounds):
-        return stage.model_copy(update={"stages": [_found(each, folder, of) for each in stage.stages]})
+        return stage.model_copy(update={"stages": [_resolve_stage(each, folder, of) for each in stage.stages]})
     if isinstance(stage, Average):
         if of.get(stage.name):
             raise UserError(f"{stage.name}.{of[stage.name][0]}: an average runs no config: change the file")
         return stage
-    files = [found(folder, file) for file in stage.files]
+    files = [find_file(folder, file) for file in stage.files]
     changes = [*stage.changes, *of.get(stage.name, [])]
-    return stage.model_copy(update={"config": found(folder, stage.config), "files": files, "changes": changes})
+    return stage.model_copy(update={"config": find_file(folder, stage.config), "files": files, "changes": changes})
 
 
 # One stage at its place: its resolved settings, its folder and its command.
@@ -250,7 +250,7 @@ class Averaged(Section):
 
 
 @dataclass(frozen=True)
-class Step:
+class StageStep:
     """One stage at its place. start: the model that it starts from, or none: it builds one."""
 
     stage: Single
@@ -286,21 +286,21 @@ class Step:
     @property
     def state(self) -> dict[str, Any]:
         """What its state file says: `settings` and, once it has ended, `finished`; {} before it begins."""
-        file = self.beside(STATE)
+        file = self.sibling_file(STATE)
         return load_json(file, finite=False) if file.is_file() else {}
 
     @property
     def finished(self) -> bool:
         return self.state.get("finished") is not None
 
-    def beside(self, ending: str) -> Path:
+    def sibling_file(self, ending: str) -> Path:
         """A file of it beside its folder."""
         return self.folder.with_name(f"{self.name}.{ending}")
 
 
-def command(step: Step) -> list[str]:
+def command(step: StageStep) -> list[str]:
     """The `vlrl` command of a step that has not begun."""
-    stage, config = step.stage, str(step.beside("yaml"))
+    stage, config = step.stage, str(step.sibling_file("yaml"))
     if isinstance(stage, Average):
         shares = [] if stage.shares is None else ["--shares", *map(str, stage.shares)]
         return ["average", *step.config.models, "--out", str(step.folder), *shares]
@@ -319,11 +319,11 @@ def command(step: Step) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StagePlan:
     """steps: in order, rounds unrolled. measured: the task whose held-out samples every model answers."""
 
     stages: Stages
-    steps: list[Step]
+    steps: list[StageStep]
     measured: configs.Config
 
     @property
@@ -340,18 +340,18 @@ class Plan:
 class _Made:
     """Results of the steps so far, by the latest of each name."""
 
-    models: dict[str, Step] = field(default_factory=dict)
-    others: dict[str, Step] = field(default_factory=dict)
-    latest: Step | None = None
+    models: dict[str, StageStep] = field(default_factory=dict)
+    others: dict[str, StageStep] = field(default_factory=dict)
+    latest: StageStep | None = None
 
-    def add(self, step: Step) -> None:
+    def add(self, step: StageStep) -> None:
         if step.makes == "model":
             self.models[step.stage.name] = self.latest = step
         else:
             self.others[step.stage.name] = step
 
 
-def plan_plan(path: str, changes: Sequence[str] = ()) -> Plan:
+def plan_plan(path: str, changes: Sequence[str] = ()) -> StagePlan:
     """The plan of a file: every config loaded and checked, nothing begun.
 
     Raises:
@@ -369,7 +369,7 @@ def plan_plan(path: str, changes: Sequence[str] = ()) -> Plan:
     last = next((step.config for step in reversed(steps) if isinstance(step.config, configs.Config)), None)
     if stages.measured_on is None and last is None:
         raise UserError(f"{path}: measured_on: is required where all stages are warmstart or average")
-    return Plan(stages, steps, load_config(stages.measured_on) if stages.measured_on else last)
+    return StagePlan(stages, steps, load_config(stages.measured_on) if stages.measured_on else last)
 
 
 def unrolled(stages: Stages) -> Iterator[tuple[Single, int | None]]:
@@ -381,13 +381,13 @@ def unrolled(stages: Stages) -> Iterator[tuple[Single, int | None]]:
             yield entry, None
 
 
-def _step(stage: Single, number: int | None, place: int, stages: Stages, made: _Made) -> Step:
+def _step(stage: Single, number: int | None, place: int, stages: Stages, made: _Made) -> StageStep:
     name = f"{place:02}_{stage.name}" if number is None else f"{place:02}_{stage.name}_{number + 1}"
     folder = Path(stages.out) / name
     if isinstance(stage, Average):
         of = [_named(each, made.models, "models") for each in stage.models]
         averaged = Averaged(models=[str(step.folder) for step in of], shares=stage.shares, out=str(folder))
-        return Step(stage, name, folder, averaged.models[0], averaged, tuple(step.name for step in of))
+        return StageStep(stage, name, folder, averaged.models[0], averaged, tuple(step.name for step in of))
     start, needs = _plan_start(stage.start, stages.start, made)
     given = [f"out={json.dumps(str(folder))}"]
     if start is not None:
@@ -399,7 +399,7 @@ def _step(stage: Single, number: int | None, place: int, stages: Stages, made: _
     seed = (config.seed if stages.seed is None else stages.seed) + (number or 0)
     config = config.model_copy(update={"seed": seed})
     begins = config.start if stage.run == "warmstart" else config.policy.model
-    return Step(stage, name, folder, begins, config, tuple(needs))
+    return StageStep(stage, name, folder, begins, config, tuple(needs))
 
 
 def _load(stage: Single, given: Sequence[str]) -> Any:
@@ -419,7 +419,7 @@ def _plan_start(wanted: str, first: str | None, made: _Made) -> tuple[str | None
     return (str(made.latest.folder), [made.latest.name]) if made.latest else (first, [])
 
 
-def _read(stage: Single, made: _Made) -> Iterator[tuple[str, Step]]:
+def _read(stage: Single, made: _Made) -> Iterator[tuple[str, StageStep]]:
     """Changes to a stage's config by which it reads what earlier ones made."""
     if isinstance(stage, Train) and stage.only:
         step = _named(stage.only, made.others, "only", "select")
@@ -433,7 +433,7 @@ def _read(stage: Single, made: _Made) -> Iterator[tuple[str, Step]]:
         yield from ((f"lessons={lessons}", step) for step in steps)
 
 
-def _named(name: str, known: Mapping[str, Step], key: str, run: str = "") -> Step:
+def _named(name: str, known: Mapping[str, StageStep], key: str, run: str = "") -> StageStep:
     fit = {each: step for each, step in known.items() if run in ("", step.stage.run)}
     if name not in fit:
         what = f"a {run} stage" if run else "a stage that makes a model"
@@ -444,10 +444,10 @@ def _named(name: str, known: Mapping[str, Step], key: str, run: str = "") -> Ste
 # What a plan would do, said before anything is done.
 
 
-def told(plan: Plan, chosen: Sequence[Step]) -> str:
+def format_plan(plan: StagePlan, chosen: Sequence[StageStep]) -> str:
     """A line per stage: its folder, what it runs, from which model, how much, and whether it is there already."""
     rows = [
-        (step.name, step.stage.run, f"from {_told_start(plan, step)}", step.task, _size(step),
+        (step.name, step.stage.run, f"from {_describe_start(plan, step)}", step.task, _size(step),
          "finished" if step.finished else "to run" if step in chosen else "left out")
         for step in plan.steps
     ]  # fmt: skip
@@ -457,12 +457,12 @@ def told(plan: Plan, chosen: Sequence[Step]) -> str:
     return "\n".join([*lines, f"then {held} held-out samples of {plan.measured.task.name} by every model; {plan.out}"])
 
 
-def _told_start(plan: Plan, step: Step) -> str:
+def _describe_start(plan: StagePlan, step: StageStep) -> str:
     known = {str(other.folder): other.name for other in plan.steps}
     return known.get(step.start, step.start) if step.start else "scratch"
 
 
-def _size(step: Step) -> str:
+def _size(step: StageStep) -> str:
     stage, config = step.stage, step.config
     if isinstance(stage, Average):
         return f"{len(stage.models)} models"

@@ -173,10 +173,10 @@ def text_of(completion: str | Sequence[Mapping[str, Any]]) -> str:
     if isinstance(completion, str):
         return completion
     said = [message["content"] for message in completion if message["role"] == "assistant"]
-    return "".join(map(_said, said))
+    return "".join(map(_join_text, said))
 
 
-def _said(held: str | Sequence[Mapping[str, Any]] | None) -> str:
+def _join_text(held: str | Sequence[Mapping[str, Any]] | None) -> str:
     if held is None or isinstance(held, str):
         return held or ""
     return "".join(block.get("text") or "" for block in held)
@@ -222,7 +222,7 @@ def verl_write(
     return len(rows)
 
 
-def _row(each: hub_export.Asked, task: str, split: Split, index: int) -> dict[str, Any]:
+def _row(each: hub_export.KeyedSample, task: str, split: Split, index: int) -> dict[str, Any]:
     prompt = each.sample.prompt
     text = _text(prompt)
     return {

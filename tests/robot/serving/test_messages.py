@@ -65,7 +65,7 @@ def take(session, data):
     try:
         message = from_client(data)
         if isinstance(message, Observe):
-            session.request(message).asked()
+            session.request(message).decode()
         elif isinstance(message, Reset):
             session.reset(message)
     except Refused as refused:

@@ -59,8 +59,8 @@ def test_gaps_are_filled_with_what_came_next():
     noted = Trajectories(3, 0)
     noted.order.epoch = 3
     noted.noted = {0: [0.0, None, 1.0], 1: [1.0, 0.5], 2: [0.5, 0.5, 0.5, 0.0]}
-    assert noted.whole() == {0: [0.0, 1.0, 1.0], 2: [0.5, 0.5, 0.5]}
-    assert noted.whole(2) == {0: [1.0, 1.0], 2: [0.5, 0.5]}
+    assert noted.complete() == {0: [0.0, 1.0, 1.0], 2: [0.5, 0.5, 0.5]}
+    assert noted.complete(2) == {0: [1.0, 1.0], 2: [0.5, 0.5]}
 
 
 def test_epochs_are_noted_as_they_went():
@@ -74,7 +74,7 @@ def test_epochs_are_noted_as_they_went():
         tried(sampler, drawn, correct, 6)
         for i in drawn:
             courses[i].append(correct[i])
-    assert sampler.trajectories.epochs == 6 and sampler.trajectories.whole() == courses
+    assert sampler.trajectories.epochs == 6 and sampler.trajectories.complete() == courses
     scores = alignment(courses)
     kept = sum(score >= 0.6 for score in scores.values()) / 4
     assert sampler.metrics == {"limr/epochs": 6.0, "limr/kept": kept}

@@ -11,7 +11,7 @@ import torch
 from vlrl import config, registry
 from vlrl.algorithms.gae import TruncatedWeights
 from vlrl.engines.client import EnginePool, Host, version_of
-from vlrl.engines.model_server import Prompts
+from vlrl.engines.model_server import PromptCache
 from vlrl.engines.protocols import DIALECTS, Caller, FailedError, same_prompt
 from vlrl.policies.engine import EngineError, GenerationRequest, Options
 from vlrl.recipe_checks import load_config
@@ -74,7 +74,7 @@ def test_prompts_of_ids_are_the_codecs(policy, task) -> None:
     own = policy()
     for sample in task.samples("train")[:3]:
         made = own.prompt(sample.prompt)
-        read = Prompts(own.codec).of(made.ids.tolist(), sample.prompt.images)
+        read = PromptCache(own.codec).of(made.ids.tolist(), sample.prompt.images)
         for name in ("ids", "types", "positions", "pixels", "grid"):
             assert torch.equal(getattr(made, name), getattr(read, name)), name
         assert made.frames == read.frames

@@ -20,9 +20,9 @@ import torch
 from safetensors.torch import save_file
 
 from vlrl.engines.client import learned_weights
-from vlrl.engines.model_server import ModelServer, Service
+from vlrl.engines.model_server import ModelServer, ModelService
 from vlrl.engines.protocols import DIALECTS, Caller, RefusedError
-from vlrl.policies.conversation import whole_prompt
+from vlrl.policies.conversation import join_prompt
 from vlrl.policies.engine import GenerationRequest, Options
 from vlrl.policies.processor import Prompt
 from vlrl.types import Episode, Message, Observation, Sample, Step, Turn, UserError
@@ -87,7 +87,7 @@ def talk(policy, task, turns: int) -> tuple[Observation, Prompt]:
     for now, then in itertools.pairwise(shown):
         decision = policy.act([episode], [now])[0]
         episode.turns.append(Turn(now, decision, Step(then)))
-    return whole_prompt(episode.turns, shown[-1]), policy.prompt(shown[-1], before=episode.turns)
+    return join_prompt(episode.turns, shown[-1]), policy.prompt(shown[-1], before=episode.turns)
 
 
 @pytest.mark.parametrize("api", ["vlrl", "vllm"])
@@ -307,7 +307,7 @@ def test_the_token_opens() -> None:
     class Nothing:
         version, queue = "start", 0
 
-    served = ModelServer("127.0.0.1", 0, Service(Nothing(), None, "m", 8, None, 100, "s3cret"))
+    served = ModelServer("127.0.0.1", 0, ModelService(Nothing(), None, "m", 8, None, 100, "s3cret"))
     threading.Thread(target=served.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{served.server_address[1]}"
     assert Caller(url, {"Authorization": "Bearer s3cret"}).get("/v1/models", SECONDS)["data"][0]["id"] == "m"

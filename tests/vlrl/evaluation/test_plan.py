@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlrl.evaluation.compare import Budget, Shape, derive, plan_plan
+from vlrl.evaluation.compare import Budget, RecipeShape, derive, plan_plan
 from vlrl.types import UserError
 
 ROOT = Path(__file__).parents[3]
@@ -64,7 +64,7 @@ def test_derived_sizes_spend_exactly_the_budget(group, start, epochs, steps, per
     budget = Budget(rollouts=steps * per_update * updates, rollouts_per_update=per_update, updates_per_step=updates,
                     passes=passes)  # fmt: skip
     try:
-        made = derive(Shape(group, start, epochs), budget)
+        made = derive(RecipeShape(group, start, epochs), budget)
     except UserError:
         return
     assert start * made.pool + made.steps * made.prompts_per_step * group == budget.rollouts

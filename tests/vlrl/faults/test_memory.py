@@ -98,5 +98,5 @@ def test_the_rollout_goes_on_with_fewer_episodes_at_a_time(capsys):
 def test_what_counts_as_memory(error, memory):
     """Another error taken for it would be hidden behind a smaller batch."""
     assert oom.is_it(error) == memory
-    with pytest.raises(UserError if memory else type(error)), oom.told():
+    with pytest.raises(UserError if memory else type(error)), oom.report_oom():
         raise error

@@ -8,13 +8,25 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlrl.imitation.datasets import PERSON, POLICY, About, Recorded
-from vlrl.imitation.examples import Batch, Example, by_person, by_policy, chances, check_fit, drawn, examples, imitate
-from vlrl.policies.discrete import ControlPolicy, Network, Shape
+from vlrl.imitation.datasets import PERSON, POLICY, DatasetEpisode, DatasetInfo
+from vlrl.imitation.examples import (
+    Example,
+    ExampleBatch,
+    by_person,
+    by_policy,
+    chances,
+    check_fit,
+    draw_batches,
+    examples,
+    imitate,
+)
+from vlrl.policies.discrete import ControlPolicy, DiscreteShape, Network
 from vlrl.types import UserError
 
-SHAPE = Shape(2, ("vx", "vy"), (-1.0, -1.0), (1.0, 1.0), chunk=4, bins=21, hidden=32, layers=1, names=("x", "y"), hz=10)
-DATA = About("set", 10.0, ("x", "y"), ("vx", "vy"), (), (), False, 1)
+SHAPE = DiscreteShape(
+    2, ("vx", "vy"), (-1.0, -1.0), (1.0, 1.0), chunk=4, bins=21, hidden=32, layers=1, names=("x", "y"), hz=10
+)
+DATA = DatasetInfo("set", 10.0, ("x", "y"), ("vx", "vy"), (), (), False, 1)
 
 
 def policy(seed: int = 0) -> ControlPolicy:
@@ -22,13 +34,13 @@ def policy(seed: int = 0) -> ControlPolicy:
     return ControlPolicy(Network(SHAPE), seed=seed)
 
 
-def recorded(driver: list[int], won: bool = True, seed: int = 0) -> Recorded:
+def recorded(driver: list[int], won: bool = True, seed: int = 0) -> DatasetEpisode:
     """Its actions count up by 0.1, so that each tells its frame."""
     length = len(driver)
     state = np.random.default_rng(seed).uniform(-1, 1, (length, 2)).astype(np.float32)
     action = np.repeat(np.arange(length, dtype=np.float32)[:, None] / 10 - 1, 2, 1)
     success = np.arange(length) == (length - 1 if won else -1)
-    return Recorded(0, "Go.", state, action, success, success.astype(np.float32), np.array(driver), ())
+    return DatasetEpisode(0, "Go.", state, action, success, success.astype(np.float32), np.array(driver), ())
 
 
 @given(st.lists(st.sampled_from([0, POLICY, PERSON, 3]), min_size=1, max_size=20))
@@ -49,11 +61,11 @@ def test_what_was_not_recorded_is_not_learned():
     made = policy()
     episode = recorded([POLICY] * 2)
     (example,) = examples(made, episode, [1])
-    other = Example(made.decide(episode.shown(1), np.vstack([episode.action[1:], -np.ones((3, 2))])), 1)
+    other = Example(made.decide(episode.observation_at(1), np.vstack([episode.action[1:], -np.ones((3, 2))])), 1)
     weights = []
     for each in (example, other):
         again = policy()
-        imitate(again, [Batch((each,))] * 3, steps=3, lr=1e-2)
+        imitate(again, [ExampleBatch((each,))] * 3, steps=3, lr=1e-2)
         weights.append(torch.cat([p.flatten() for p in again.model.parameters()]))
     assert not torch.equal(example.decision.inputs.codes, other.decision.inputs.codes)
     assert torch.equal(*weights)
@@ -87,7 +99,7 @@ def test_data_of_another_robot_is_refused_in_one_line(change, said):
     """Numbers in another order, or at another rate, are learned without complaint and drive the arm astray."""
     check_fit(DATA, SHAPE)
     with pytest.raises(UserError) as error:
-        check_fit(About(**{**vars(DATA), **change}), SHAPE)
+        check_fit(DatasetInfo(**{**vars(DATA), **change}), SHAPE)
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
@@ -118,7 +130,9 @@ def test_imitation_learns_what_was_shown():
     made, rng, episode = policy(), np.random.default_rng(0), recorded([POLICY] * 200)
     episode.action[:] = episode.state / 2
     found = [Example(each.decision, 1) for each in examples(made, episode, range(200))]  # of each chunk the first
-    told = imitate(made, drawn(found, None, steps=300, size=64, rng=rng), steps=300, lr=1e-2)
-    acted = np.stack([each.action[0] for each in made.act([None] * 50, [episode.shown(t) for t in range(50)], True)])
+    told = imitate(made, draw_batches(found, None, steps=300, size=64, rng=rng), steps=300, lr=1e-2)
+    acted = np.stack(
+        [each.action[0] for each in made.act([None] * 50, [episode.observation_at(t) for t in range(50)], True)]
+    )
     assert told["loss"] < 1.5
     assert np.abs(acted - episode.state[:50] / 2).mean() < 0.1

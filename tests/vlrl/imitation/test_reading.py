@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from vlrl.imitation.datasets import PERSON, POLICY, UnreadableError, about, episodes, kept
+from vlrl.imitation.datasets import PERSON, POLICY, UnreadableError, episodes, kept, read_info
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def test_what_lerobot_wrote_is_read_as_lerobot_reads_it(plain):
     """A policy would imitate other actions than those that were recorded."""
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
-    data = about(plain)
+    data = read_info(plain)
     assert (data.fps, data.state, data.action, data.cameras) == (10.0, ("x", "y"), ("vx", "vy"), ())
     read = list(episodes(data))
     assert [(episode.number, len(episode), episode.won, episode.task) for episode in read] == [
@@ -47,10 +47,10 @@ def test_what_lerobot_wrote_is_read_as_lerobot_reads_it(plain):
 def test_pictures_are_those_of_their_frames(tmp_path, takes, write, video):
     """One frame off, and every picture is paired with the action of another moment."""
     folder = write(tmp_path / "set", [pictured(takes, 6, 0), pictured(takes, 9, 7)], video=video)
-    data = about(folder)
+    data = read_info(folder)
     assert data.cameras == (("front", 96, 64),)
     for episode, offset in zip(episodes(data), (0, 7), strict=True):
-        shown = [np.asarray(episode.shown(t).images[0]) for t in range(len(episode))]
+        shown = [np.asarray(episode.observation_at(t).images[0]) for t in range(len(episode))]
         assert all(picture.shape == (64, 96, 3) for picture in shown)
         wanted = 20 * np.arange(len(episode)) + offset
         assert np.abs([picture.mean() for picture in shown] - wanted).max() <= (6 if video else 0)
@@ -58,7 +58,7 @@ def test_pictures_are_those_of_their_frames(tmp_path, takes, write, video):
 
 def test_only_the_wanted_episodes_are_read(plain):
     """A learner would read a day's recording again for every new episode."""
-    assert [episode.number for episode in episodes(about(plain), but={0})] == [1]
+    assert [episode.number for episode in episodes(read_info(plain), but={0})] == [1]
 
 
 @pytest.mark.parametrize("broken", ["data", "meta/episodes", "meta/info.json", "meta/tasks.parquet"])
@@ -68,7 +68,7 @@ def test_half_a_file_is_said_in_one_line(tmp_path, plain, broken):
     file = next(path for path in [*sorted((folder / broken).rglob("*")), folder / broken] if path.is_file())
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     with pytest.raises(UnreadableError) as error:
-        list(episodes(about(folder)))
+        list(episodes(read_info(folder)))
     assert str(folder) in str(error.value) and "\n" not in str(error.value)
 
 
@@ -80,7 +80,7 @@ def test_an_episode_with_frames_missing_is_not_whole(tmp_path, plain):
     file = next((folder / "data").rglob("*.parquet"))
     pq.write_table(pq.read_table(file).slice(0, 9), file)
     with pytest.raises(UnreadableError, match="episode 1 has 2 of 5 frames"):
-        list(episodes(about(folder)))
+        list(episodes(read_info(folder)))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_other_data_sets_are_refused(tmp_path, plain, change, said):
     info = json.loads((folder / "meta" / "info.json").read_text())
     (folder / "meta" / "info.json").write_text(json.dumps(info | change))
     with pytest.raises(UnreadableError, match=said):
-        about(folder)
+        read_info(folder)
 
 
 def test_a_picture_outside_the_data_set_is_not_opened(tmp_path):

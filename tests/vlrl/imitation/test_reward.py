@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from vlrl.imitation.datasets import Recorded
+from vlrl.imitation.datasets import DatasetEpisode
 from vlrl.imitation.reward_classifier import (
     NEGATIVE,
     POSITIVE,
@@ -27,10 +27,10 @@ SPANS = Spans(near=0.2, unsure=0.3, hard=0.5)
 UNIT = st.floats(0, 1, width=32)
 
 
-def recorded(length: int, won: bool) -> Recorded:
+def recorded(length: int, won: bool) -> DatasetEpisode:
     success = np.arange(length) == (length - 1 if won else -1)
     nothing = np.zeros((length, 1), np.float32)
-    return Recorded(0, "", nothing, nothing, success, nothing[:, 0], np.ones(length, int), ())
+    return DatasetEpisode(0, "", nothing, nothing, success, nothing[:, 0], np.ones(length, int), ())
 
 
 def test_the_frames_before_success_are_success_then_unsure_then_not():

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from vlrl.imitation.dagger import Watched, data_sets
+from vlrl.imitation.dagger import DatasetWatcher, data_sets
 
 
 @pytest.fixture(scope="module")
@@ -18,14 +18,14 @@ def two(tmp_path_factory, takes, write):
     return room / "small", write(room / "grown", [takes(5, 2), takes(6, 3)])
 
 
-def numbers(watched: Watched) -> list[int]:
+def numbers(watched: DatasetWatcher) -> list[int]:
     return [episode.number for _, episode in watched.new()]
 
 
 def test_each_episode_is_found_once_as_a_data_set_grows(tmp_path, two):
     """Episodes would be learned twice as often as others, or a day's recording not at all."""
     small, grown = two
-    watched = Watched([str(tmp_path / "set")])
+    watched = DatasetWatcher([str(tmp_path / "set")])
     assert numbers(watched) == []  # not there yet
     shutil.copytree(small, tmp_path / "set")
     assert (numbers(watched), numbers(watched)) == ([0], [])
@@ -33,7 +33,7 @@ def test_each_episode_is_found_once_as_a_data_set_grows(tmp_path, two):
     assert numbers(watched) == []  # between two names
     shutil.copytree(grown, tmp_path / "set")
     assert (numbers(watched), numbers(watched)) == ([1, 2], [])
-    assert watched.found == {str(tmp_path / "set"): [0, 1, 2]}
+    assert watched.episode_numbers == {str(tmp_path / "set"): [0, 1, 2]}
 
 
 def test_what_is_half_written_is_left_until_it_is_whole(tmp_path, two, capsys):
@@ -41,7 +41,7 @@ def test_what_is_half_written_is_left_until_it_is_whole(tmp_path, two, capsys):
     folder = shutil.copytree(two[1], tmp_path / "set")
     files = sorted((folder / "data").rglob("*.parquet"))
     whole = files[-1].read_bytes()
-    watched = Watched([str(tmp_path)])
+    watched = DatasetWatcher([str(tmp_path)])
     for cut in (0, 10, len(whole) // 2, len(whole) - 1):
         files[-1].write_bytes(whole[:cut])
         assert numbers(watched) == []
@@ -52,7 +52,7 @@ def test_what_is_half_written_is_left_until_it_is_whole(tmp_path, two, capsys):
 
 def test_an_episode_that_lerobot_is_still_writing_is_not_found(tmp_path, takes, write):
     """lerobot writes the frames of an episode long before the file can be read."""
-    watched = Watched([str(tmp_path / "set")])
+    watched = DatasetWatcher([str(tmp_path / "set")])
     write(tmp_path / "set", [takes(4, 1)], finish=False)
     assert numbers(watched) == []
     write.open.finalize()

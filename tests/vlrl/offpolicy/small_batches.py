@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from vlrl.offpolicy.base import About
+from vlrl.offpolicy.base import AgentSpec
 from vlrl.offpolicy.replay_buffer import Transitions
 
 LOW, HIGH = np.array([-0.4, 0.0], np.float32), np.array([0.4, 0.1], np.float32)
 
 
-def about(start: str | None = None, **changes) -> About:
+def about(start: str | None = None, **changes) -> AgentSpec:
     given = {"state": 3, "chunk": 2, "controls": ("x", "grip"), "low": LOW, "high": HIGH, "gamma": 0.5, "start": start}
-    return About(**given | {"mean": np.zeros(3, np.float32), "spread": np.ones(3, np.float32)} | changes)
+    return AgentSpec(**given | {"mean": np.zeros(3, np.float32), "spread": np.ones(3, np.float32)} | changes)
 
 
 def batch(count: int = 8, seed: int = 0) -> Transitions:

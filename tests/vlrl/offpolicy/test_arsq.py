@@ -19,7 +19,7 @@ from torch import nn
 from vlrl.cli import main
 from vlrl.config import PolicySection
 from vlrl.offpolicy.agents import arsq
-from vlrl.offpolicy.arsq import Arsq, Settings, chosen, imitation
+from vlrl.offpolicy.arsq import Arsq, ArsqSettings, chosen, imitation
 from vlrl.offpolicy.replay_buffer import Transitions
 from vlrl.policies.arsq import Advantages, ArsqPolicy, Grid
 from vlrl.policies.loading import load
@@ -128,14 +128,14 @@ def test_targets_worked_by_hand():
         "reward": np.array([0.0, 1.0, 0.0, 0.0]), "terminal": np.array([False, True, False, True]),
         "used": np.array([1.0, 0.5, 0.5, 1.0]),
     })  # fmt: skip
-    agent = Arsq(about(), 0, Settings(hidden=8))
+    agent = Arsq(about(), 0, ArsqSettings(hidden=8))
     agent.target = Constant([5.0, 3.0])
     assert agent.targets(made).tolist() == [0.75, 1.0, 1.5, 0.0]
 
 
 def test_the_loss_and_its_gradient_written_out():
     """Half the squared error of V + sum A; its gradient is the error times alpha (what was chosen minus the law)."""
-    agent = Arsq(about(), 0, Settings(hidden=8, temperature=0.5, imitation=0.0))
+    agent = Arsq(about(), 0, ArsqSettings(hidden=8, temperature=0.5, imitation=0.0))
     made, model = batch(6), agent.policy.model
     nn.init.normal_(model.offsets)
     agent.optimizer = torch.optim.SGD(agent.learned, lr=1.0)

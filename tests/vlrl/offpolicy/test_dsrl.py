@@ -15,10 +15,10 @@ from torch import nn
 from vlrl.cli import main
 from vlrl.config import PolicySection
 from vlrl.offpolicy.agents import dsrl_na, dsrl_sac
-from vlrl.offpolicy.base import About
-from vlrl.offpolicy.dsrl import Book, NoiseAliased, Settings, natural
+from vlrl.offpolicy.base import AgentSpec
+from vlrl.offpolicy.dsrl import Book, DsrlSettings, NoiseAliased, natural
 from vlrl.offpolicy.replay_buffer import Transitions
-from vlrl.policies.flow import FlowPolicy, SteeredPolicy, made
+from vlrl.policies.flow import FlowPolicy, SteeredPolicy, make_flow_policy
 from vlrl.policies.loading import load
 from vlrl.policies.robot_common import ActorShape
 from vlrl.types import Episode, Observation, Sample, UserError
@@ -30,7 +30,7 @@ AGENTS = pytest.mark.parametrize("agent", [dsrl_sac, dsrl_na])
 def flow(shape: ActorShape = SHAPE, plain: bool = False) -> FlowPolicy:
     """A flow by chance, or one whose chunk is the noise itself, cut to the limits."""
     torch.manual_seed(0)
-    policy = made(shape, torch.zeros(shape.state), torch.ones(shape.state), 0)
+    policy = make_flow_policy(shape, torch.zeros(shape.state), torch.ones(shape.state), 0)
     if plain:
         nn.init.zeros_(policy.model.body[-1].weight), nn.init.zeros_(policy.model.body[-1].bias)
     return policy
@@ -62,7 +62,7 @@ def test_targets_value_the_chunk_that_the_next_noise_makes(start):
     gamma 0.5 a tick, K = 2. With q the smaller value of the chunk that the flow makes of the actor's noise:
     on: 0 + 0.25 q; won: 1; time-out after one tick: 0.5 q; lost: 0.
     """
-    core = NoiseAliased(about(start), 0, Settings(hidden=8, bound=1.5))
+    core = NoiseAliased(about(start), 0, DsrlSettings(hidden=8, bound=1.5))
     core.target = Looking()
     rows = batch(4).columns() | {
         "reward": np.array([0.0, 1.0, 0.0, 0.0]), "terminal": np.array([False, True, False, True]),
@@ -80,7 +80,7 @@ def test_targets_value_the_chunk_that_the_next_noise_makes(start):
 def test_the_entropy_counts_only_where_asked(start):
     """temperature 0.25: V = Q - 0.25 log pi of the noise."""
     cores = [
-        NoiseAliased(about(start), 0, Settings(hidden=8, temperature=0.25, entropy_backup=b)) for b in (False, True)
+        NoiseAliased(about(start), 0, DsrlSettings(hidden=8, temperature=0.25, entropy_backup=b)) for b in (False, True)
     ]
     for core in cores:
         core.target = Looking()
@@ -92,7 +92,7 @@ def test_the_entropy_counts_only_where_asked(start):
 
 def test_values_of_noise_become_those_of_its_chunks(start):
     """The actor climbs them: what they say of noise must be what the critics say of the chunk it makes."""
-    core = NoiseAliased(about(start), 0, Settings(hidden=32, lr=3e-3))
+    core = NoiseAliased(about(start), 0, DsrlSettings(hidden=32, lr=3e-3))
     made, fixed = batch(64), core.critics
     state, raw = core.scale.state(made.state), torch.from_numpy(made.state)
     before = [p.detach().clone() for p in fixed.parameters()]
@@ -108,7 +108,7 @@ def test_values_of_noise_become_those_of_its_chunks(start):
 
 def test_the_actors_gradient_is_through_the_noise_critics_alone(start):
     """Autograd of the loss written out; nothing else may move in that step."""
-    core = NoiseAliased(about(start), 0, Settings(hidden=8, lr=1.0))
+    core = NoiseAliased(about(start), 0, DsrlSettings(hidden=8, lr=1.0))
     core.optimizers[2] = torch.optim.SGD(core.policy.steering.model.parameters(), lr=1.0)
     made, actor = batch(16), core.policy.steering.model
     state, raw = core.scale.state(made.state), torch.from_numpy(made.state)
@@ -231,7 +231,7 @@ def test_it_learns_to_steer(tmp_path, agent):
     shape = ActorShape(1, ("x",), (-1.0,), (1.0,), chunk=1)
     flow(shape, plain=True).save(tmp_path)
     one = np.ones(1, np.float32)
-    told = About(1, 1, ("x",), -one, one, 0 * one, one, start=str(tmp_path))
+    told = AgentSpec(1, 1, ("x",), -one, one, 0 * one, one, start=str(tmp_path))
     made = agent(told, 0, hidden=32, lr=5e-3, **({"noise_steps": 1} if agent is dsrl_na else {}))
     rng, rows = np.random.default_rng(0), 32
     for _ in range(250):

@@ -21,14 +21,14 @@ from vlrl.cli import main
 from vlrl.config import PolicySection
 from vlrl.offpolicy.agents import Moorl
 from vlrl.offpolicy.iql import ReptileSac
-from vlrl.offpolicy.sac import Sac, Settings
+from vlrl.offpolicy.sac import RlpdSettings, Sac
 from vlrl.policies.loading import load
 from vlrl.types import Episode, Observation, Sample, UserError
 
 pytestmark = pytest.mark.slow
 
 ROOT, HERE = Path(__file__).parents[3], Path(__file__).parent
-SMALL = Settings(hidden=8, cta_ratio=1, lr=0.01)
+SMALL = RlpdSettings(hidden=8, cta_ratio=1, lr=0.01)
 
 
 def flat(*parts: torch.nn.Module) -> torch.Tensor:
@@ -64,7 +64,7 @@ def test_at_rate_one_it_is_a_soft_actor_critic():
 @given(st.integers(1, 5), st.integers(0, 99))
 def test_a_turn_is_of_one_kind_and_each_comes_as_often(inner, seed):
     """Mixed within a turn, one kind could hide what the other does; one alone would be offline, or online, learning."""
-    agent = ReptileSac(about(), seed, Settings(hidden=2, layers=1), inner, 0.5)
+    agent = ReptileSac(about(), seed, RlpdSettings(hidden=2, layers=1), inner, 0.5)
     kinds = [agent.update(batch(2, 1), batch(2, 2))["given_share"] for _ in range(40 * inner)]
     turns = [kinds[i : i + inner] for i in range(0, len(kinds), inner)]
     assert all(len(set(turn)) == 1 for turn in turns) and 8 <= sum(turn[0] for turn in turns) <= 32

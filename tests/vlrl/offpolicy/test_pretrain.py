@@ -13,7 +13,7 @@ from torch import nn
 
 from vlrl.cli import main
 from vlrl.offpolicy import networks
-from vlrl.offpolicy.base import About
+from vlrl.offpolicy.base import AgentSpec
 from vlrl.offpolicy.config import sequences
 from vlrl.offpolicy.networks import Critics, Scale
 from vlrl.offpolicy.replay_buffer import concat, windows
@@ -44,7 +44,7 @@ def test_the_loss_by_hand():
     """Goal and intent exchanged, or a step that is no end where the goal is reached, would teach other values."""
     moments = networks.Moments([np.arange(5.0)[:, None]])
     drawn = networks.Drawn(np.array([1, 2]), np.array([2, 3]), np.array([4, 2]), np.array([3, 2]))
-    settings = networks.Settings(gamma=0.5, expectile=0.9)
+    settings = networks.ValuePretrainingSettings(gamma=0.5, expectile=0.9)
     # row 1: s=1, s'=2, s+=4, z=3. target 0.5 * (0.2 + 0.04 + 0.003) = 0.1215; V = 0.1 + 0.04 + 0.003 = 0.143;
     #   A = 0.5 * (0.2 + 0.03 + 0.003) - (0.1 + 0.03 + 0.003) = 0.1165 - 0.133 < 0: weight 0.1
     # row 2: s=2=s+=z. target 1; V = 0.2 + 0.02 + 0.002 = 0.222; A = 1 - 0.222 > 0: weight 0.9
@@ -87,7 +87,7 @@ def walks(count: int, seed: int) -> list[np.ndarray]:
 
 def test_values_order_moments_by_what_is_left():
     """What a trunk is given must be worth something: more steps to a goal, a smaller value, on new sequences."""
-    settings = networks.Settings(hidden=32, gamma=0.9, lr=3e-3, batch=128, tau=0.02)
+    settings = networks.ValuePretrainingSettings(hidden=32, gamma=0.9, lr=3e-3, batch=128, tau=0.02)
     moments, held = networks.Moments(walks(60, 0)), networks.Moments(walks(20, 1))
     network, losses = networks.learn(moments, 400, 0, settings)
     fresh = networks.ICVF(3, hidden=32)
@@ -108,21 +108,21 @@ def test_sequences_follow_what_leads_to_what():
     assert [each[:, 0].tolist() for each in sequences(circle)] == [[0, 1, 2, 0]]
 
 
-def about(state: int = 3, seed: int = 0) -> About:
+def about(state: int = 3, seed: int = 0) -> AgentSpec:
     rng = np.random.default_rng(seed)
     mean, spread = rng.normal(size=state).astype(np.float32), rng.uniform(0.5, 2, state).astype(np.float32)
-    return About(state, 2, ("x",), np.float32([-1]), np.float32([1]), mean, spread, names=tuple("abcdef"[:state]))
+    return AgentSpec(state, 2, ("x",), np.float32([-1]), np.float32([1]), mean, spread, names=tuple("abcdef"[:state]))
 
 
 @pytest.fixture
-def saved(tmp_path) -> tuple[Path, nn.Sequential, About]:
+def saved(tmp_path) -> tuple[Path, nn.Sequential, AgentSpec]:
     """A trunk in a folder, and the scale that it saw states in."""
     torch.manual_seed(0)
     own, network = about(seed=1), networks.trunk(3, 16, 2)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
-    networks.save(tmp_path, networks.Shape(3, ("a", "b", "c"), 16, 2), network, own.mean, own.spread)
+    networks.save(tmp_path, networks.TrunkShape(3, ("a", "b", "c"), 16, 2), network, own.mean, own.spread)
     return tmp_path, network, own
 
 
@@ -163,7 +163,7 @@ def test_what_does_not_fit_is_one_line(saved, case, tmp_path):
     if case == "state":
         told = about(4)
     if case == "names":
-        told = About(**vars(told) | {"names": ("a", "c", "b")})
+        told = AgentSpec(**vars(told) | {"names": ("a", "c", "b")})
     if case == "family":
         (folder / "config.json").write_text('{"model_type": "vlrl_actor"}')
     wrong = tmp_path / "none" if case == "missing" else folder
@@ -183,7 +183,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
         assert "Kendall's tau" in capsys.readouterr().out and -1 <= told["kendall"] <= 1 and told["sequences"] > 12
         weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("made", "again")]
         assert weights[0] == weights[1]
-        line = About(**vars(about(2)) | {"names": ("place", "goal")})
+        line = AgentSpec(**vars(about(2)) | {"names": ("place", "goal")})
         networks.begin(tmp_path / "made", line, Critics(2, hidden=16))
         for change, said in (("update=3", "did you mean 'updates'"), ("offline=[{name: demo}]", "offline.0.name")):
             assert main(["pretrain", "line.yaml", change]) == 2

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from vlrl.cli import main
 from vlrl.offpolicy.config import RewardSection
-from vlrl.offpolicy.learner import episodes, normalised, properties, protocol_told, references, spread_out, weighed
+from vlrl.offpolicy.learner import episodes, normalised, properties, references, spread_out, summarise_protocol, weighed
 from vlrl.offpolicy.replay_buffer import Transitions, concat, windows
 
 LOW, HIGH = np.full(2, -1, np.float32), np.ones(2, np.float32)
@@ -99,14 +99,14 @@ def test_the_summary_says_who_made_the_data(tmp_path):
     kept = {"properties": {"episodes": 50, "success": 0.4, "returns": 3.0, "coverage": 0.5, "entropy": 0.9},
             "references": {"random": 0.1, "expert": 0.9}, "set_aside": []}  # fmt: skip
     (tmp_path / "given.json").write_text(json.dumps(kept))
-    said = protocol_told(tmp_path, {"after": {"value": 0.3}})
+    said = summarise_protocol(tmp_path, {"after": {"value": 0.3}})
     assert said["over_behaviour"] == pytest.approx(-0.1) and said["normalised_score"] == pytest.approx(25)
     # Wilson's interval of 20 of 50
     assert (said["behaviour_low"], said["behaviour_high"]) == pytest.approx((0.2761, 0.5382), abs=1e-3)
     kept["references"] = {}
     (tmp_path / "given.json").write_text(json.dumps(kept))
-    assert "normalised_score" not in protocol_told(tmp_path, {"after": {"value": 0.3}})
-    assert protocol_told(tmp_path / "nothing", {}) == {}
+    assert "normalised_score" not in summarise_protocol(tmp_path, {"after": {"value": 0.3}})
+    assert summarise_protocol(tmp_path / "nothing", {}) == {}
 
 
 def test_a_run_keeps_what_it_was_given(place, capsys):

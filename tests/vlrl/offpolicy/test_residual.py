@@ -15,12 +15,12 @@ from torch import nn
 from vlrl.cli import main
 from vlrl.config import PolicySection
 from vlrl.offpolicy.agents import residual
-from vlrl.offpolicy.base import About
+from vlrl.offpolicy.base import AgentSpec
 from vlrl.offpolicy.replay_buffer import Transitions
-from vlrl.offpolicy.sac import ResidualSac, Settings
+from vlrl.offpolicy.sac import ResidualSac, RlpdSettings
 from vlrl.policies.corrected import CorrectedPolicy
-from vlrl.policies.discrete import ControlPolicy, Network, Shape
-from vlrl.policies.flow import made
+from vlrl.policies.discrete import ControlPolicy, DiscreteShape, Network
+from vlrl.policies.flow import make_flow_policy
 from vlrl.policies.loading import load
 from vlrl.policies.robot_common import ActorShape
 from vlrl.serving.policies import servable
@@ -29,10 +29,10 @@ from vlrl.types import Episode, Observation, Sample, UserError
 LIMITS = (tuple(LOW.tolist()), tuple(HIGH.tolist()))
 
 
-def clone(folder: Path, shape: Shape | None = None, bins: list[int] | None = None) -> str:
+def clone(folder: Path, shape: DiscreteShape | None = None, bins: list[int] | None = None) -> str:
     """A policy by chance, or one whose chunk is always these bins of 21, for each tick and control."""
     torch.manual_seed(0)
-    model = Network(shape or Shape(3, ("x", "grip"), *LIMITS, chunk=4, hidden=16))
+    model = Network(shape or DiscreteShape(3, ("x", "grip"), *LIMITS, chunk=4, hidden=16))
     if bins is not None:
         nn.init.zeros_(model.head.weight)
         model.head.bias.data.copy_(nn.functional.one_hot(torch.tensor(bins), 21).flatten())
@@ -52,7 +52,7 @@ def middle(tmp_path) -> str:
 
 
 def core(start: str, *, scale: float = 0.3, hold: int = 1, ramp: int = 0, **options) -> ResidualSac:
-    return ResidualSac(about(start), 0, Settings(hidden=8, **options), scale, hold, ramp)
+    return ResidualSac(about(start), 0, RlpdSettings(hidden=8, **options), scale, hold, ramp)
 
 
 class Looking(nn.Module):
@@ -80,7 +80,7 @@ def test_a_correction_reaches_so_far_and_no_further(middle):
 
 def test_a_held_correction_is_the_same_for_its_ticks(start):
     """Of two ticks each: four numbers to choose instead of eight, on chunks of four."""
-    agent = ResidualSac(about(start, chunk=4), 0, Settings(hidden=8, target_entropy=-0.5), 0.1, 2, 0)
+    agent = ResidualSac(about(start, chunk=4), 0, RlpdSettings(hidden=8, target_entropy=-0.5), 0.1, 2, 0)
     states = batch(5).state
     apart = agent.policy.draw(states, torch.Generator().manual_seed(1))[0] - agent.policy.planned(states)
     free = (agent.policy.planned(states).abs() < 0.89).unflatten(1, (2, 2, 2)).all(2)  # not cut by a limit
@@ -201,9 +201,9 @@ def test_what_is_saved_is_a_policy_that_does_the_same(tmp_path, kind):
         clone(tmp_path / "start")
     else:
         torch.manual_seed(0)
-        made(ActorShape(3, ("x", "grip"), *LIMITS, chunk=4, hidden=8), torch.zeros(3), torch.ones(3), 0).save(
-            tmp_path / "start"
-        )
+        make_flow_policy(
+            ActorShape(3, ("x", "grip"), *LIMITS, chunk=4, hidden=8), torch.zeros(3), torch.ones(3), 0
+        ).save(tmp_path / "start")
     agent = residual(about(str(tmp_path / "start")), 0, hidden=8)
     for i in range(5):
         agent.update(batch(seed=i), None)
@@ -237,10 +237,10 @@ def test_other_bases_are_refused(start, tmp_path):
 
 def test_it_learns_what_the_base_gets_wrong(tmp_path):
     """The base is always in the middle; what pays is the state's own number, within the corrections' reach."""
-    where = clone(tmp_path, Shape(1, ("x",), (-1.0,), (1.0,), chunk=1, hidden=8), bins=[10])
+    where = clone(tmp_path, DiscreteShape(1, ("x",), (-1.0,), (1.0,), chunk=1, hidden=8), bins=[10])
     one = np.ones(1, np.float32)
     agent = residual(
-        About(1, 1, ("x",), -one, one, 0 * one, one, start=where), 0, hidden=32, lr=3e-3, scale=0.5, ramp=0
+        AgentSpec(1, 1, ("x",), -one, one, 0 * one, one, start=where), 0, hidden=32, lr=3e-3, scale=0.5, ramp=0
     )
     rng, rows = np.random.default_rng(0), 64
     for _ in range(300):
@@ -270,7 +270,7 @@ log: {checkpoint_every: 60}
 @pytest.fixture
 def place(place) -> Path:
     """A folder with a configuration and a clone that does not move, the user's own task on the Python path."""
-    clone(place / "clone", Shape(2, ("speed",), (-1.0,), (1.0,), chunk=3, hidden=8), bins=[10, 10, 10])
+    clone(place / "clone", DiscreteShape(2, ("speed",), (-1.0,), (1.0,), chunk=3, hidden=8), bins=[10, 10, 10])
     return place
 
 

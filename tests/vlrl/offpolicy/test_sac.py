@@ -16,7 +16,7 @@ from vlrl.config import PolicySection
 from vlrl.offpolicy.agents import Rlpd
 from vlrl.offpolicy.networks import Critics, Scale, climb, follow
 from vlrl.offpolicy.replay_buffer import Transitions
-from vlrl.offpolicy.sac import Sac, Settings
+from vlrl.offpolicy.sac import RlpdSettings, Sac
 from vlrl.policies.loading import load
 from vlrl.policies.robot_common import squashed
 from vlrl.types import Episode, Observation, Sample, UserError
@@ -48,14 +48,14 @@ def test_targets_worked_by_hand():
     gamma 0.5 a tick, K = 2, the smaller of the critics' values 3 and 5 is 3:
     on: 0 + 0.5^2 * 3 = 0.75; won: 1; time-out after one tick: 0 + 0.5 * 3 = 1.5; lost: 0.
     """
-    sac = Sac(about(), 0, Settings(hidden=8))
+    sac = Sac(about(), 0, RlpdSettings(hidden=8))
     sac.target = Constant([5.0, 3.0])
     assert sac.targets(ends()).tolist() == [0.75, 1.0, 1.5, 0.0]
 
 
 def test_the_entropy_counts_only_where_asked():
     """RLPD leaves it out on sparse rewards: it would drown them. temperature 0.25, so that V = 3 - 0.25 * log pi."""
-    plain, soft = (Sac(about(), 0, Settings(hidden=8, temperature=0.25, entropy_backup=b)) for b in (False, True))
+    plain, soft = (Sac(about(), 0, RlpdSettings(hidden=8, temperature=0.25, entropy_backup=b)) for b in (False, True))
     for sac in (plain, soft):
         sac.target = Constant([5.0, 3.0])
     made, generator = ends(), torch.Generator().manual_seed(0)
@@ -66,7 +66,7 @@ def test_the_entropy_counts_only_where_asked():
 
 def test_the_smallest_of_a_drawn_subset_counts():
     """With ten critics the minimum of all would be hopelessly low (REDQ draws two for each target)."""
-    sac = Sac(about(), 0, Settings(hidden=8, critics=4, subset=2))
+    sac = Sac(about(), 0, RlpdSettings(hidden=8, critics=4, subset=2))
     sac.target = Constant([1.0, 2.0, 3.0, 4.0])
     aims = [sac.targets(ends())[0].item() / 0.25 for _ in range(400)]
     # of 6 pairs: 3 have the minimum 1, 2 have 2, one has 3; 400 draws, standard deviations 10, 9.4, 7.5
@@ -130,7 +130,7 @@ def test_the_actors_gradient_is_that_of_the_law_written_out():
 
 def test_the_temperature_rises_where_there_is_too_little_chance():
     """Exploration would die out, or never end. 4 numbers a chunk, so the target is -2."""
-    sac = Sac(about(), 0, Settings(hidden=8, cta_ratio=1, temperature=0.5))
+    sac = Sac(about(), 0, RlpdSettings(hidden=8, cta_ratio=1, temperature=0.5))
     before = sac.log_alpha.item()
     sac.update(batch())
     assert sac.log_alpha.item() < before  # a new actor is near the even law: entropy of 4 numbers 2.77
@@ -142,7 +142,7 @@ def test_the_temperature_rises_where_there_is_too_little_chance():
 
 def test_an_update_moves_critics_each_time_and_the_actor_by_its_ratio():
     """An actor ahead of its critics climbs their mistakes; SERL updates it every second time."""
-    sac = Sac(about(), 0, Settings(hidden=8, cta_ratio=3))
+    sac = Sac(about(), 0, RlpdSettings(hidden=8, cta_ratio=3))
 
     def moved():
         return [
@@ -173,7 +173,7 @@ class Slope(nn.Module):
 @pytest.mark.parametrize(("climbs", "up"), [("mean", True), ("min", False)])
 def test_the_actor_climbs_the_value_it_is_told(climbs, up):
     """Slopes 3 and -1: the mean rises with the action, the smaller of the two falls where the action is above 0."""
-    sac = Sac(about(), 0, Settings(hidden=8, lr=0.01, temperature=1e-6, climbs=climbs))
+    sac = Sac(about(), 0, RlpdSettings(hidden=8, lr=0.01, temperature=1e-6, climbs=climbs))
     sac.policy.model.head.bias.data[0] = 1.0
     sac.critics, made = Slope(3.0, -1.0), batch(64)
     state, none = sac.scale.state(made.state), torch.zeros(0, 4)
@@ -188,7 +188,7 @@ def test_what_is_worth_more_is_imitated_and_nothing_else():
     """A bad demonstration would hold the actor back; without the weight there is none of it (RLPD as published)."""
 
     def moved(weight: float, their_worth: float) -> float:
-        sac = Sac(about(), 0, Settings(hidden=8, lr=0.01, temperature=1e-6, imitation=weight))
+        sac = Sac(about(), 0, RlpdSettings(hidden=8, lr=0.01, temperature=1e-6, imitation=weight))
         sac.critics, made = Slope(0.0, 0.0), batch(64)
         state, shown = sac.scale.state(made.state), slice(48, 64)
         for _ in range(60):

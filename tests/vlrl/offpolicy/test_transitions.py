@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlrl.offpolicy.replay_buffer import Replay, Transitions, concat
+from vlrl.offpolicy.replay_buffer import ReplayBuffer, Transitions, concat
 from vlrl.types import UserError
 
 
@@ -33,7 +33,7 @@ def numbers(transitions: Transitions) -> list[int]:
 @given(st.integers(1, 12), st.lists(st.integers(1, 30), min_size=1, max_size=6))
 def test_the_ring_holds_the_latest_in_order(capacity, sizes):
     """An agent would learn from a state of one decision and the action of another, or from what is long gone."""
-    replay, first = Replay(capacity), 0
+    replay, first = ReplayBuffer(capacity), 0
     for size in sizes:
         replay.add(rows(first, size))
         first += size
@@ -46,7 +46,7 @@ def test_the_ring_holds_the_latest_in_order(capacity, sizes):
 def test_a_saved_ring_goes_on_as_if_it_had_not_been(tmp_path_factory, capacity, before, after):
     """A resumed run would draw other batches, or overwrite what is newest."""
     path = tmp_path_factory.mktemp("kept") / "replay.npz"
-    kept, loaded = Replay(capacity), Replay(capacity)
+    kept, loaded = ReplayBuffer(capacity), ReplayBuffer(capacity)
     if before:
         kept.add(rows(0, before))
     kept.save(path)
@@ -60,7 +60,7 @@ def test_a_saved_ring_goes_on_as_if_it_had_not_been(tmp_path_factory, capacity, 
 
 def test_draws_are_even():
     """What is old, or at the ring's seam, would be learned from more often."""
-    replay = Replay(10)
+    replay = ReplayBuffer(10)
     replay.add(rows(0, 13))
     counts = np.bincount(numbers(replay.sample(20_000, np.random.default_rng(0))), minlength=13)
     assert counts[:3].sum() == 0 and abs(counts[3:] - 2000).max() < 250  # 5.9 standard deviations of 42
@@ -72,18 +72,18 @@ def test_a_damaged_file_is_one_line(tmp_path, text):
     path = tmp_path / "replay.npz"
     path.write_bytes(text)
     with pytest.raises(UserError, match="damaged"):
-        Replay(4).load(path)
+        ReplayBuffer(4).load(path)
     with pytest.raises(UserError, match=r"missing\.npz is damaged"):
-        Replay(4).load(tmp_path / "missing.npz")
+        ReplayBuffer(4).load(tmp_path / "missing.npz")
 
 
 def test_a_ring_of_another_size_is_refused(tmp_path):
     """Changed in the run's config, capacity would mix old rows with new ones."""
-    kept = Replay(4)
+    kept = ReplayBuffer(4)
     kept.add(rows(0, 6))
     kept.save(tmp_path / "replay.npz")
     with pytest.raises(UserError, match="capacity 4"):
-        Replay(8).load(tmp_path / "replay.npz")
+        ReplayBuffer(8).load(tmp_path / "replay.npz")
     assert list(tmp_path.iterdir()) == [tmp_path / "replay.npz"]
 
 
@@ -113,4 +113,4 @@ def test_columns_that_do_not_belong_together_are_refused():
         with pytest.raises(ValueError, match="do not belong together"):
             Transitions(**made | wrong)
     with pytest.raises(ValueError, match="empty"):
-        Replay(3).sample(1, np.random.default_rng(0))
+        ReplayBuffer(3).sample(1, np.random.default_rng(0))

@@ -13,14 +13,14 @@ from PIL import Image
 
 from vlrl.config import PolicySection
 from vlrl.policies import loading
-from vlrl.policies.discrete import ControlPolicy, Network, Shape
+from vlrl.policies.discrete import ControlPolicy, DiscreteShape, Network
 from vlrl.types import Episode, Observation, Sample, UserError
 
-SHAPE = Shape(3, ("vx", "grip"), (-0.4, 0.0), (0.4, 0.04), chunk=4, bins=5, hidden=16, layers=1)
+SHAPE = DiscreteShape(3, ("vx", "grip"), (-0.4, 0.0), (0.4, 0.04), chunk=4, bins=5, hidden=16, layers=1)
 SAMPLE = Sample("a", Observation(("Go.",)))
 
 
-def policy(shape: Shape = SHAPE, seed: int = 0, **options) -> ControlPolicy:
+def policy(shape: DiscreteShape = SHAPE, seed: int = 0, **options) -> ControlPolicy:
     torch.manual_seed(seed)
     made = ControlPolicy(Network(shape), seed=seed, **options)
     torch.nn.init.normal_(made.model.head.weight, std=1.0)  # a law that is far from uniform
@@ -136,7 +136,7 @@ def test_another_robot_is_refused(seen):
 
 def test_pixels_are_seen():
     """A policy with a camera that ignores it could not be told from one that looks."""
-    made = policy(Shape(3, ("vx",), (-1.0,), (1.0,), chunk=2, bins=5, cameras=((16, 12),), hidden=16))
+    made = policy(DiscreteShape(3, ("vx",), (-1.0,), (1.0,), chunk=2, bins=5, cameras=((16, 12),), hidden=16))
     rng, state = np.random.default_rng(0), np.zeros(3, np.float32)
     pictures = [Image.fromarray(rng.integers(0, 255, (12, 16, 3), dtype=np.uint8)) for _ in range(2)]
     decisions = act(made, [Observation((picture, "Go."), state) for picture in pictures])

@@ -13,7 +13,7 @@ import torch
 from vlrl.cli import main
 from vlrl.config import PolicySection
 from vlrl.policies import lerobot
-from vlrl.policies.flow import FlowPolicy, SteeredPolicy, Velocity, errors, integrate, made, noise_shape
+from vlrl.policies.flow import FlowPolicy, SteeredPolicy, Velocity, errors, integrate, make_flow_policy, noise_shape
 from vlrl.policies.lerobot import LerobotPolicy
 from vlrl.policies.loading import load
 from vlrl.policies.robot_common import Actor, ActorPolicy, ActorShape
@@ -26,7 +26,7 @@ NOBODY = Episode(Sample("", Observation(())), 0)
 
 def flow(shape: ActorShape = SHAPE, seed: int = 0) -> FlowPolicy:
     torch.manual_seed(seed)
-    return made(shape, torch.zeros(shape.state), torch.ones(shape.state), seed)
+    return make_flow_policy(shape, torch.zeros(shape.state), torch.ones(shape.state), seed)
 
 
 def shown(count: int, seed: int = 0) -> list[Observation]:
@@ -92,13 +92,13 @@ def test_greedy_hangs_on_the_state_alone():
 
 def test_imitation_keeps_both_ways():
     """Where demonstrations go left or right, a policy of one mean goes straight ahead; a flow goes left or right."""
-    from vlrl.imitation.examples import Example, drawn, imitate
+    from vlrl.imitation.examples import Example, draw_batches, imitate
 
     shape = ActorShape(1, ("x",), (-1.0,), (1.0,), chunk=2, hidden=32)
     policy, rng = flow(shape), np.random.default_rng(0)
     here = Observation((), np.zeros(1, np.float32))
     lessons = [Example(policy.decide(here, np.full((2, 1), side)), 2) for side in rng.choice([-0.8, 0.8], 200)]
-    told = imitate(policy, drawn(lessons, None, steps=400, size=128, rng=rng), steps=400, lr=5e-3)
+    told = imitate(policy, draw_batches(lessons, None, steps=400, size=128, rng=rng), steps=400, lr=5e-3)
     chunks = acted(policy, [here] * 400)
     assert told["loss"] > 0  # a mean of squares
     assert (np.abs(np.abs(chunks) - 0.8) < 0.25).mean() > 0.8 and 0.35 < (chunks[:, 0, 0] > 0).mean() < 0.65

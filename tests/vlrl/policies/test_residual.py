@@ -13,7 +13,7 @@ from torch.distributions import Normal
 
 from vlrl.cli import main
 from vlrl.config import PolicySection
-from vlrl.policies.discrete import ControlPolicy, Network, Shape
+from vlrl.policies.discrete import ControlPolicy, DiscreteShape, Network
 from vlrl.policies.loading import load
 from vlrl.policies.residual import ResidualPolicy, Size
 from vlrl.serving.policies import servable
@@ -21,7 +21,7 @@ from vlrl.serving.protocol import PolicyRequest
 from vlrl.types import Episode, Observation, Sample, Step, Turn, UserError
 
 ROOT = Path(__file__).parents[3]
-SHAPE = Shape(3, ("vx", "grip"), (-0.4, 0.0), (0.4, 0.04), chunk=3, bins=5, hidden=16, layers=1)
+SHAPE = DiscreteShape(3, ("vx", "grip"), (-0.4, 0.0), (0.4, 0.04), chunk=3, bins=5, hidden=16, layers=1)
 SIZE = Size(scale=0.1, log_std=-1.0, hidden=8, layers=1)
 
 

@@ -16,7 +16,7 @@ from tasks.base import Task
 from vlrl import registry
 from vlrl.cli import main
 from vlrl.config import Component
-from vlrl.engines.model_server import Prompts
+from vlrl.engines.model_server import PromptCache
 from vlrl.engines.protocols import DIALECTS
 from vlrl.policies.engine import GenerationRequest, Options
 from vlrl.policies.processor import codec_for
@@ -156,7 +156,7 @@ def test_what_the_policy_spells_with_plain_tokens_stays_plain(make):
 
 def test_messages_to_a_served_model_are_content(codec):
     """A client of `serve-model` could put a system turn, or another image, into its user's text."""
-    prompts = Prompts(codec)
+    prompts = PromptCache(codec)
     honest, hostile = ([{"role": "user", "content": [{"type": "text", "text": text}]}] for text in ("Hi", INJECTION))
     assert special_ids(codec, prompts.of(hostile, []).ids) == special_ids(codec, prompts.of(honest, []).ids)
     assert torch.equal(prompts.of(hostile, []).ids, codec.encode(Observation((INJECTION,))).ids)

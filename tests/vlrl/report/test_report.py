@@ -175,11 +175,11 @@ def test_large_images_shrink_and_bad_ones_are_left_out(tmp_path):
     Image.effect_noise((1600, 1200), 80).convert("CMYK").save(tmp_path / "photo.jpg")
     (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\nnot really")
     album = Album(tmp_path)
-    place = album.place("photo.jpg")
+    place = album.add_image("photo.jpg")
     assert album.items[place]["size"] == [1600, 1200]
     assert album.items[place]["src"].startswith("data:image/webp;base64,")
     assert len(album.items[place]["src"]) < MAX_SIDE * MAX_SIDE and (tmp_path / "photo.jpg").stat().st_size > MAX_FILE
-    assert album.place("broken.png") is None and album.place("missing.png") is None
+    assert album.add_image("broken.png") is None and album.add_image("missing.png") is None
 
 
 def test_a_page_of_long_texts_and_large_images_stays_below_20_mb(run_folder):
@@ -206,8 +206,8 @@ def test_images_outside_the_run_folder_stay_out(tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     Image.new("RGB", (4, 4)).save(tmp_path / "private.png")
-    assert Album(run).place("../private.png") is None
-    assert Album(run).place(str(tmp_path / "private.png")) is None
+    assert Album(run).add_image("../private.png") is None
+    assert Album(run).add_image(str(tmp_path / "private.png")) is None
 
 
 def test_marks_that_cannot_be_drawn_are_dropped(tmp_path):

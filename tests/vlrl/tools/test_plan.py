@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from vlrl.tools.stage_runs import chosen
-from vlrl.tools.stages import command, loading_load, plan_plan, told
+from vlrl.tools.stages import command, format_plan, loading_load, plan_plan
 from vlrl.types import UserError
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -33,7 +33,7 @@ def test_the_files_that_come_with_it_are_sound(path):
     """A recipe of several stages that is refused at its third, after hours, is no recipe."""
     planned = plan_plan(str(path))
     assert planned.stages.out == f"runs/stages_{path.stem}" and planned.begin == "embedded"
-    assert len(told(planned, planned.steps).splitlines()) == len(planned.steps) + 1
+    assert len(format_plan(planned, planned.steps).splitlines()) == len(planned.steps) + 1
 
 
 def test_each_stage_starts_from_the_latest_model_or_from_the_one_it_names(file):

@@ -13,7 +13,7 @@ import yaml
 
 from vlrl.algorithms.samplers import selection_read
 from vlrl.tools.stage_runs import run, table
-from vlrl.tools.stages import Plan, plan_plan
+from vlrl.tools.stages import StagePlan, plan_plan
 from vlrl.types import UserError
 
 HELPER = Path(__file__).with_name("run_python.py")
@@ -69,7 +69,7 @@ def folder(tmp_path_factory):
     return made
 
 
-def planned(folder: Path, *changes: str) -> Plan:
+def planned(folder: Path, *changes: str) -> StagePlan:
     return plan_plan(str(folder / "stages.yaml"), changes)
 
 

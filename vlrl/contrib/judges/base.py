@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class JudgeQuestion:
     """Answers to one task, to be scored beside each other. One alone is scored by itself; two are a comparison."""
 
     content: tuple[str | Image | Video, ...]  # the task, as the policy was shown it
@@ -56,10 +56,10 @@ class Verdict:
     fault: str = ""  # why there are no scores, in a few words
 
 
-class Judge(Protocol):
-    """Made as `Judge(seed, *, options)`."""
+class AnswerJudge(Protocol):
+    """Made as `AnswerJudge(seed, *, options)`."""
 
-    def ask(self, questions: Sequence[Question]) -> list[Verdict]:
+    def ask(self, questions: Sequence[JudgeQuestion]) -> list[Verdict]:
         """A verdict for each question, in their order. It hangs on the question alone.
 
         A judge that fails gives verdicts with a fault, and in bounded time: it neither raises nor waits for ever.
@@ -68,21 +68,21 @@ class Judge(Protocol):
 
 
 # Judges: models that are shown a task and answers to it, and give each answer a score
-# (`vlrl.contrib.judges.base.Judge`).
+# (`vlrl.contrib.judges.base.AnswerJudge`).
 #
 # Named in options as `judge: {name: endpoint, url: ..., model: ...}`; `my_module:MyJudge` from anywhere on the Python
 # path. `scripted` is none, it stands in for one in tests. What asks: process rewards (`arena`, `polar`, `grm`) and
-# whatever else has a question; `Asked` counts what was not answered.
+# whatever else has a question; `JudgeClient` counts what was not answered.
 
 KNOWN = {
-    "endpoint": "vlrl.contrib.judges.endpoint:Endpoint",
-    "local": "vlrl.contrib.judges.endpoint:Local",
-    "scripted": "vlrl.contrib.judges.base:Scripted",
+    "endpoint": "vlrl.contrib.judges.endpoint:JudgeEndpoint",
+    "local": "vlrl.contrib.judges.endpoint:LocalJudge",
+    "scripted": "vlrl.contrib.judges.base:ReferenceJudge",
 }
 Chosen = Annotated[str | dict[str, Any], Field(union_mode="left_to_right")]  # the option `judge`
 
 
-def judges_make(chosen: str | Mapping[str, Any], seed: int, path: str) -> Judge:
+def judges_make(chosen: str | Mapping[str, Any], seed: int, path: str) -> AnswerJudge:
     """The judge of an option at `path`: its name, or its name with options.
 
     Raises:
@@ -148,7 +148,7 @@ def judged(episode: Episode, value: float, keep: float, amount: float) -> Episod
 OnFailure = Literal["neutral", "zero", "stop"]
 
 
-class Asked:
+class JudgeClient:
     """Asks a judge; `metrics` tells of the latest questions, `failed` how many of them found no answer, a share.
 
     Args:
@@ -169,7 +169,7 @@ class Asked:
         """Counts anew from here on."""
         self._count = self._failed = 0
 
-    def ask(self, questions: Sequence[Question]) -> list[Verdict]:
+    def ask(self, questions: Sequence[JudgeQuestion]) -> list[Verdict]:
         """A verdict for each; one whose scores do not fit its question has a fault."""
         verdicts = self._judge.ask(questions) if questions else []
         checked = [_checked(*each) for each in zip(questions, verdicts, strict=True)]
@@ -188,7 +188,7 @@ class Asked:
         return {"judge/asked": self._count, "judge/failed": self._failed / max(1, self._count)}
 
 
-def _checked(question: Question, verdict: Verdict) -> Verdict:
+def _checked(question: JudgeQuestion, verdict: Verdict) -> Verdict:
     fits = len(verdict.scores) == len(question.answers) and all(0 <= score <= 1 for score in verdict.scores)
     return verdict if verdict.fault or fits else Verdict(fault="scores that do not fit the answers")
 
@@ -215,7 +215,7 @@ else, with exactly these keys: "critique", a text in which you weigh the answers
 of {count}, in the answers' order."""
 
 
-def framed(question: Question, most: int, frames: int) -> tuple[str, list[str | Image]]:
+def framed(question: JudgeQuestion, most: int, frames: int) -> tuple[str, list[str | Image]]:
     """-> the rules, and what is to be judged: texts and pictures in reading order.
 
     Args:
@@ -263,7 +263,7 @@ def _pictures(part: Image | Video, frames: int) -> list[Image]:
 REPLY_MOST = 200_000  # characters of a reply
 
 
-class Reply(BaseModel):
+class JudgeReply(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     critique: str
     scores: list[Annotated[float, Field(ge=0, le=TOP)]]
@@ -290,7 +290,7 @@ def reply_read(text: str, count: int) -> tuple[tuple[float, ...], str]:
     if body.startswith("```") and body.endswith("```"):
         body = body.removesuffix("```").partition("\n")[2]
     try:
-        reply = Reply.model_validate(parse_json(body))
+        reply = JudgeReply.model_validate(parse_json(body))
     except ValidationError as error:
         problem = error.errors()[0]
         raise ValueError(f"a reply whose {'.'.join(map(str, problem['loc'])) or 'JSON'} is wrong") from None
@@ -307,7 +307,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 SCRIPTED_MOST = 2000  # characters that are compared
 
 
-class Scripted:
+class ReferenceJudge:
     """An answer's score is how like the reference it is; without one the share of `words` that it has.
 
     It reads neither the task nor the criteria, and sees no picture: what is learned from it says that the machinery
@@ -322,10 +322,10 @@ class Scripted:
     def __init__(self, seed: int, *, words: Sequence[str] = (), noise: Share = 0.0, failing: Share = 0.0):
         self.seed, self.words, self.noise, self.failing = seed, tuple(words), noise, failing
 
-    def ask(self, questions: Sequence[Question]) -> list[Verdict]:
+    def ask(self, questions: Sequence[JudgeQuestion]) -> list[Verdict]:
         return [self._verdict(question) for question in questions]
 
-    def _verdict(self, question: Question) -> Verdict:
+    def _verdict(self, question: JudgeQuestion) -> Verdict:
         drawn = random.Random(f"{self.seed}/{question.key}")
         if drawn.random() < self.failing:
             return Verdict(fault="told to fail")

@@ -22,8 +22,8 @@ from pydantic import Field
 from vlrl import config
 from vlrl.config import Count, Rate
 from vlrl.contrib.judges import base
-from vlrl.contrib.judges.base import Question, Verdict, framed, reply_read
-from vlrl.contrib.judges.tournament import Pace, concurrently
+from vlrl.contrib.judges.base import JudgeQuestion, Verdict, framed, reply_read
+from vlrl.contrib.judges.tournament import RequestPacer, concurrently
 from vlrl.decoders import parse_json
 from vlrl.types import Episode, Observation, Sample, UserError
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # A judge in this process: a vision-language model that vlrl can load.
 
 
-class Local:
+class LocalJudge:
     """Asks a model of Hugging Face's, or a folder's, on the machine that trains, beside what is trained.
 
     Args:
@@ -66,14 +66,14 @@ class Local:
         self._seed, self._greedy, self._batch = seed, temperature == 0, batch
         self._most, self._frames = most, frames
 
-    def ask(self, questions: Sequence[Question]) -> list[Verdict]:
+    def ask(self, questions: Sequence[JudgeQuestion]) -> list[Verdict]:
         return [
             verdict
             for start in range(0, len(questions), self._batch)
             for verdict in self._ask(questions[start : start + self._batch])
         ]
 
-    def _ask(self, questions: Sequence[Question]) -> list[Verdict]:
+    def _ask(self, questions: Sequence[JudgeQuestion]) -> list[Verdict]:
         keys = "".join(question.key for question in questions)
         self._policy.generator.manual_seed(
             int(hashlib.sha256(f"{self._seed}/{keys}".encode()).hexdigest()[:15], 16)
@@ -102,7 +102,7 @@ def _verdict(text: str, cut: bool, count: int) -> Verdict:
 # Verdicts that are known, in a file that grows as they come: nothing is asked twice, and a killed run goes on.
 
 
-class Memory:
+class VerdictCache:
     """Verdicts by key: JSON lines {key, scores, said} in a file, or without one for this process alone.
 
     Lines that cannot be read, as a killed run leaves, are passed over. Threads and processes may share the file.
@@ -216,7 +216,7 @@ AGAIN = (408, 409, 425, 429)  # and all from 500 on: another time it may work
 OUT_OF_TIME = "no answer in time"
 
 
-class Endpoint:
+class JudgeEndpoint:
     """Asks a server, many questions at a time. What it answers is read by a strict schema (`vlrl.contrib.judges.base`).
 
     A request that fails is repeated; a question without an answer after that has a verdict with a fault. `ask` returns
@@ -255,10 +255,10 @@ class Endpoint:
         self._headers = config.header(key, "judge.key")
         self._model, self._seed, self._temperature, self._max_tokens = model, seed, temperature, max_tokens
         self._structured, self._timeout, self._patience, self._retries = structured, timeout, patience, retries
-        self._backoff, self._concurrent, self._pace = backoff, concurrent, Pace(per_minute)
-        self._memory, self._most, self._frames = Memory(cache), most, frames
+        self._backoff, self._concurrent, self._pace = backoff, concurrent, RequestPacer(per_minute)
+        self._memory, self._most, self._frames = VerdictCache(cache), most, frames
 
-    def ask(self, questions: Sequence[Question]) -> list[Verdict]:
+    def ask(self, questions: Sequence[JudgeQuestion]) -> list[Verdict]:
         until = time.monotonic() + self._patience
         bodies = [self._body(question) for question in questions]
         keys = [hashlib.sha256(self._url.encode() + body).hexdigest()[:32] for body in bodies]
@@ -277,7 +277,7 @@ class Endpoint:
             try:
                 answer = post(self._url, body, self._headers, min(self._timeout, max(0.01, until - time.monotonic())))
                 if answer.status == 200:
-                    scores, critique = base.reply_read(written(answer.body), count)
+                    scores, critique = base.reply_read(parse_completion(answer.body), count)
                     verdict = Verdict(scores, critique)
                     self._memory.add(key, verdict)
                     return verdict
@@ -291,7 +291,7 @@ class Endpoint:
                 time.sleep(max(0.0, min(self._backoff * 2**attempt, until - time.monotonic())))
         return Verdict(fault=fault)
 
-    def _body(self, question: Question) -> bytes:
+    def _body(self, question: JudgeQuestion) -> bytes:
         """The request: equal for equal questions."""
         rules, parts = framed(question, self._most, self._frames)
         messages = [
@@ -308,7 +308,7 @@ class Endpoint:
         return json.dumps(asked, sort_keys=True).encode()
 
 
-def written(body: bytes) -> str:
+def parse_completion(body: bytes) -> str:
     """The text of a chat completion.
 
     Raises:

@@ -52,7 +52,7 @@ def concurrently[T, R](do: Callable[[T], R], items: Sequence[T], workers: int, u
     return found
 
 
-class Pace:
+class RequestPacer:
     """Spreads requests of several threads: one every `60 / per_minute` seconds, none while the server asks to wait."""
 
     def __init__(self, per_minute: int | None):
@@ -202,7 +202,7 @@ def play(tournaments: Sequence[Tournament], judge: Callable[[list[tuple[int, Pai
     return places
 
 
-def earned(places: Sequence[tuple[float, float]]) -> list[float]:
+def rank_scores(places: Sequence[tuple[float, float]]) -> list[float]:
     """`1 - rank / (n - 1)` of each, rank 0 the best; equal places share the mean of their ranks."""
     ordered = sorted(places, reverse=True)
     first, count = {place: ordered.index(place) for place in places}, {place: ordered.count(place) for place in places}

@@ -15,27 +15,27 @@ from torch import Tensor
 from vlrl import registry
 from vlrl.config import Component
 from vlrl.contrib.preferences.labelling import (
-    Album,
+    AlbumTask,
     Answer,
-    Judge,
     Pair,
+    PreferenceJudge,
     PreferencesConfig,
-    Watched,
-    drawn,
+    StateAlbum,
     frames_of,
     pair_of,
+    sample_pairs,
     split,
 )
 from vlrl.contrib.preferences.reward_model import (
     DECAY,
-    Asked,
+    LabelledPairs,
     PreferenceModel,
     ensemble_loss,
     make_model,
     measured,
 )
 from vlrl.decoders import parse_log_row
-from vlrl.evaluate import Evaluation
+from vlrl.evaluate import EvalResult
 from vlrl.logging import StoppedError
 from vlrl.metrics import append_row, write_text
 from vlrl.offpolicy.config import passive_read
@@ -68,11 +68,11 @@ class Answers:
         """KeyError of a pair that was not asked."""
         return self._known[self._key(pair)]["answer"]
 
-    def said(self, pair: Pair) -> str:
+    def explain(self, pair: Pair) -> str:
         """The judge's words, '' where it had none."""
         return self._known[self._key(pair)].get("said", "")
 
-    def ask(self, judge: Judge, pairs: Sequence[Pair], size: int, told: Callable[[int, int], None]) -> None:
+    def ask(self, judge: PreferenceJudge, pairs: Sequence[Pair], size: int, told: Callable[[int, int], None]) -> None:
         """Asks what is not known, `size` pairs at a time, and writes each batch down.
 
         Args:
@@ -161,8 +161,8 @@ class PreferencesLearner(SupervisedLearner):
         config = self.config
         self.task = registry.make_task(config)
         check_task(self.task, config.task.name)
-        self.names, album = _names(self.task, config), Album()
-        self.frames = frames_of(passive_read(Watched(self.task, album), config.offline, config.seed), album)
+        self.names, album = _names(self.task, config), StateAlbum()
+        self.frames = frames_of(passive_read(AlbumTask(self.task, album), config.offline, config.seed), album)
         self.places = split(self.frames, config.held_out, config.seed)
         self.judge = registry.make("judge", config.judge, "judge", self.task, config.seed)
         self.answers = Answers(Path(config.out) / "answers.jsonl", config.judge, config.goal)
@@ -202,15 +202,15 @@ class PreferencesLearner(SupervisedLearner):
             self.policy.network.parameters(), lr=config.model.lr, weight_decay=DECAY
         )  # fmt: skip
 
-    def _ask(self, part: int, count: int, tell: Callable[[int, int], None]) -> Asked:
+    def _ask(self, part: int, count: int, tell: Callable[[int, int], None]) -> LabelledPairs:
         """Draws pairs of a part's moments, and has the judge answer those that are new."""
         rng = np.random.default_rng([self.config.seed, DRAWN, part])
-        pairs = drawn(self.places[part], max(1, count), rng)
+        pairs = sample_pairs(self.places[part], max(1, count), rng)
         shown = [pair_of(self.frames.observation(first), self.frames.observation(second)) for first, second in pairs]
         self.answers.ask(self.judge, shown, self.config.asked, tell)
         given = [self.answers.of(pair) for pair in shown]
         known = np.array([each is not None for each in given])
-        return Asked(pairs[known], np.array([each for each in given if each is not None], np.int64), len(pairs))
+        return LabelledPairs(pairs[known], np.array([each for each in given if each is not None], np.int64), len(pairs))
 
     def draw(self) -> list[np.ndarray]:
         """Each member's own answers."""
@@ -219,10 +219,10 @@ class PreferencesLearner(SupervisedLearner):
     def loss(self, batch: Sequence[np.ndarray]) -> Tensor:
         return ensemble_loss(self.policy.network, self.moments, self.learned, batch)
 
-    def evaluate(self, i: int, progress: Callable[[int, int], None]) -> Evaluation | None:
+    def evaluate(self, i: int, progress: Callable[[int, int], None]) -> EvalResult | None:
         """On how many held-out pairs it agrees with the judge."""
         k, n, low, high = self.measure()["agreement"]
-        return Evaluation(Estimate(k / n, low, high, int(n))) if n else None
+        return EvalResult(Estimate(k / n, low, high, int(n))) if n else None
 
     def measure(self) -> dict[str, Any]:
         """What the model says of the pairs."""

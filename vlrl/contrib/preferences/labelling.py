@@ -22,7 +22,7 @@ from vlrl.types import Episode, Frame, Observation, Sample, Step, UserError, sug
 # Pictures beside states: off-policy transitions hold numbers alone, a judge looks.
 
 
-class Album:
+class StateAlbum:
     """The pictures that were shown with each state.
 
     Where one state was shown with different pictures, as a state that leaves out the cube may be, none is known to
@@ -44,10 +44,10 @@ class Album:
         return self._pictures.get(_key(state), ())
 
 
-class Watched:
+class AlbumTask:
     """A task whose episodes put all that they show into an album; else it is the task."""
 
-    def __init__(self, task: Any, album: Album):
+    def __init__(self, task: Any, album: StateAlbum):
         self._task, self._album = task, album
 
     def __getattr__(self, name: str) -> Any:
@@ -60,7 +60,7 @@ class Watched:
 class _Watching:
     """An environment (`vlrl.types.Environment`), watched."""
 
-    def __init__(self, played: Any, album: Album):
+    def __init__(self, played: Any, album: StateAlbum):
         self._played, self._album = played, album
 
     def __getattr__(self, name: str) -> Any:
@@ -88,7 +88,7 @@ def _pixels(image: Image) -> tuple[Any, ...]:
 # The YAML of `vlrl preferences`. Imports no torch: a mistake is answered at once.
 
 
-class ModelSection(Section):
+class RewardModelSection(Section):
     state: list[str] | None = None  # numbers of the state that it sees, by name; default: all
     encoder: Plugin | None = None  # of pictures: a vector of each moment beside the state (vlrl.contrib.encoders)
     members: Count = 3
@@ -109,7 +109,7 @@ class PreferencesConfig(FitConfig):
     pairs: Annotated[int, Field(ge=2)] = 1000  # held-out ones among them
     held_out: Annotated[float, Field(gt=0, lt=0.8)] = 0.2  # of episodes and of pairs
     asked: Count = 8  # pairs at a time; their answers are then written down
-    model: ModelSection = ModelSection()
+    model: RewardModelSection = RewardModelSection()
 
 
 def config_load(path: str | Path, changes: Sequence[str] = ()) -> PreferencesConfig:
@@ -144,8 +144,8 @@ class Pair:
     second: Observation
 
 
-class Judge(Protocol):
-    """Made as `Judge(task, seed, *, options)`.
+class PreferenceJudge(Protocol):
+    """Made as `PreferenceJudge(task, seed, *, options)`.
 
     Two optional members: `said`, after `prefer`, its words on each pair, kept beside the answers; and
     `progress(state [N, S]) -> float64 [N]`, of judges that know how near the goal is, which are no real ones: what is
@@ -221,7 +221,7 @@ def report_text(told: dict[str, Any]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Frames:
+class EpisodeMoments:
     """N moments of some episodes."""
 
     state: np.ndarray  # float32 [N, S]
@@ -242,7 +242,7 @@ def moments(given: Transitions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return states, *np.split(places.reshape(-1), 2)
 
 
-def frames_of(given: Transitions, album: Album) -> Frames:
+def frames_of(given: Transitions, album: StateAlbum) -> EpisodeMoments:
     """The moments whose pictures are clear.
 
     Which belong to one episode is seen from what leads to what; episodes that share a state count as one.
@@ -255,10 +255,10 @@ def frames_of(given: Transitions, album: Album) -> Frames:
     episode = connected_components(steps, directed=False)[1].astype(np.int64)
     pictures = [album.of(state) for state in states]
     clear = np.array([each is not None for each in pictures])
-    return Frames(states[clear], episode[clear], tuple(each for each in pictures if each is not None))
+    return EpisodeMoments(states[clear], episode[clear], tuple(each for each in pictures if each is not None))
 
 
-def split(frames: Frames, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def split(frames: EpisodeMoments, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Places of the moments to learn from and of those held out: whole episodes, about `share` of the moments.
 
     Raises:
@@ -277,7 +277,7 @@ def split(frames: Frames, share: float, seed: int) -> tuple[np.ndarray, np.ndarr
     return learned, told
 
 
-def drawn(places: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+def sample_pairs(places: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     """Pairs of two different moments, int64 [count, 2]; a larger count begins with the same pairs."""
     offsets = rng.integers([len(places), len(places) - 1], size=(count, 2))
     return places[np.stack([offsets[:, 0], (offsets[:, 0] + 1 + offsets[:, 1]) % len(places)], 1)]
@@ -290,7 +290,7 @@ Names = Annotated[list[str], Field(min_length=1)]
 
 
 @method(source="stands in for the vision-language model of RL-VLM-F (arXiv 2402.03681); mistakes as B-Pref, 2111.03026")
-class Scripted:
+class ScriptedJudge:
     """No vision-language model: compares distances in the states themselves, and errs by chance.
 
     The goal told in words is not read. What is learned from it says what such a share of mistakes costs, and nothing of
@@ -335,7 +335,7 @@ class Scripted:
         return int((second > first) != (wrong < self._noise))
 
 
-scripted = Scripted
+scripted = ScriptedJudge
 
 
 # A vision-language model as a judge: it describes two pictures, then says in which of them the goal is nearer.
@@ -356,7 +356,7 @@ SPECIAL = re.compile(r"<\|[^<>|]*\|>")  # chat templates' own words, which a mod
 
 
 @method(source="RL-VLM-F: arXiv 2402.03681, two stages; other wording")
-class VLM:
+class VLMJudge:
     """Asks twice: to describe and compare two pictures, then to answer 0, 1 or -1 by what was written.
 
     The second question shows no pictures. It answers greedily. -1, and whatever is no such answer, counts as none.
@@ -408,7 +408,7 @@ class VLM:
         return [str(decision.action) for decision in decisions]
 
 
-vlm = VLM
+vlm = VLMJudge
 
 
 def harmless(text: str) -> str:

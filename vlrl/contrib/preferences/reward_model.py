@@ -19,7 +19,14 @@ from torch.nn import functional
 
 from vlrl import checkpoint
 from vlrl.contrib import encoders
-from vlrl.contrib.preferences.labelling import Frames, Judge, PreferencesConfig, against, agreement, counted
+from vlrl.contrib.preferences.labelling import (
+    EpisodeMoments,
+    PreferenceJudge,
+    PreferencesConfig,
+    against,
+    agreement,
+    counted,
+)
 from vlrl.decoders import load_json
 from vlrl.offpolicy.learner import LEAST
 from vlrl.types import Decision, Episode, Observation, Sample, Step, Turn, UserError
@@ -28,7 +35,7 @@ from vlrl.types import Decision, Episode, Observation, Sample, Step, Turn, UserE
 
 
 @dataclass(frozen=True)
-class Shape:
+class RewardModelShape:
     """What a preference model sees, and its size."""
 
     size: int  # D numbers of a moment: of its state, then of its vector
@@ -47,7 +54,7 @@ class Ensemble(nn.Module):
     What keeps sure answers from driving rewards apart without end is the decay of the weights.
     """
 
-    def __init__(self, shape: Shape):
+    def __init__(self, shape: RewardModelShape):
         super().__init__()
         self.register_buffer("mean", torch.zeros(shape.size))
         self.register_buffer("spread", torch.ones(shape.size))
@@ -61,7 +68,7 @@ class Ensemble(nn.Module):
         return self.members[member]((moments - self.mean) / self.spread)[..., 0]
 
 
-def _member(shape: Shape) -> nn.Module:
+def _member(shape: RewardModelShape) -> nn.Module:
     widths = [shape.size, *[shape.hidden] * shape.layers]
     layers = (layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.SiLU()))
     return nn.Sequential(*layers, nn.Linear(shape.hidden, 1))
@@ -79,7 +86,7 @@ ENCODER = "encoder/"  # before the names of its tensors
 class PreferenceModel:
     """The networks, and the encoder where they see more than states."""
 
-    def __init__(self, network: Ensemble, shape: Shape, encoder: Any = None):
+    def __init__(self, network: Ensemble, shape: RewardModelShape, encoder: Any = None):
         self.network, self.shape, self.encoder = network, shape, encoder
 
     def value(self, moments: Sequence[Observation]) -> np.ndarray:
@@ -133,7 +140,7 @@ def model_load(folder: str | Path) -> PreferenceModel:
         if about.pop("model_type", None) != FAMILY:
             raise ValueError("another kind of model")
         state, lists = about.pop("encoder_state"), {name: tuple(about.pop(name)) for name in ("names", "seen")}
-        shape = Shape(**lists, **about)
+        shape = RewardModelShape(**lists, **about)
         tensors = load_file(folder / "model.safetensors")
         fitted = {name.removeprefix(ENCODER): tensors.pop(name) for name in list(tensors) if name.startswith(ENCODER)}
         network = Ensemble(shape)
@@ -147,7 +154,7 @@ def model_load(folder: str | Path) -> PreferenceModel:
     return PreferenceModel(network, shape, encoder)
 
 
-def inputs_of(moments: Sequence[Observation], shape: Shape, encoder: Any) -> Tensor:
+def inputs_of(moments: Sequence[Observation], shape: RewardModelShape, encoder: Any) -> Tensor:
     """What the networks see of moments, float32 [N, D].
 
     Raises:
@@ -179,7 +186,7 @@ DECAY = 1.0  # of the weights, times the learning rate
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class LabelledPairs:
     """Pairs that were answered."""
 
     pairs: np.ndarray  # int64 [P, 2], places of moments
@@ -197,7 +204,7 @@ def bradley_terry(first: Tensor, second: Tensor, answer: Tensor) -> Tensor:
     return functional.binary_cross_entropy_with_logits(second - first, answer)
 
 
-def ensemble_loss(network: Ensemble, moments: Tensor, asked: Asked, chosen: Sequence[np.ndarray]) -> Tensor:
+def ensemble_loss(network: Ensemble, moments: Tensor, asked: LabelledPairs, chosen: Sequence[np.ndarray]) -> Tensor:
     """The members' losses, added.
 
     Args:
@@ -216,7 +223,7 @@ def ensemble_loss(network: Ensemble, moments: Tensor, asked: Asked, chosen: Sequ
 
 
 def make_model(
-    config: PreferencesConfig, names: tuple[str, ...], frames: Frames, places: np.ndarray
+    config: PreferencesConfig, names: tuple[str, ...], frames: EpisodeMoments, places: np.ndarray
 ) -> tuple[PreferenceModel, Tensor]:  # fmt: skip
     """A model that has learned nothing, and what it sees of all moments, float32 [N, D].
 
@@ -231,7 +238,7 @@ def make_model(
     seen = tuple(range(len(names)) if section.state is None else (names.index(name) for name in section.state))
     # an encoder that learns a scale learns it from what it sees first
     width = vectors_of([shown[place] for place in places], encoder).shape[1] if encoder else 0
-    shape = Shape(len(seen) + width, names, seen, component, section.hidden, section.layers, section.members)
+    shape = RewardModelShape(len(seen) + width, names, seen, component, section.hidden, section.layers, section.members)
     moments = inputs_of(shown, shape, encoder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
@@ -242,7 +249,12 @@ def make_model(
 
 
 def measured(
-    config: PreferencesConfig, frames: Frames, model: PreferenceModel, judge: Judge, known: Asked, held: Asked
+    config: PreferencesConfig,
+    frames: EpisodeMoments,
+    model: PreferenceModel,
+    judge: PreferenceJudge,
+    known: LabelledPairs,
+    held: LabelledPairs,
 ) -> dict[str, Any]:
     """What the model says of the pairs that it learned from (`known`) and of those held out (`held`)."""
     each = model.members([frames.observation(place) for place in range(len(frames))])

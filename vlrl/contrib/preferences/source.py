@@ -39,15 +39,15 @@ def labelled(
         UserError: there is no such model, or it cannot see what these transitions show.
     """
     from vlrl import registry
-    from vlrl.contrib.preferences.labelling import Album, Watched, moments
+    from vlrl.contrib.preferences.labelling import AlbumTask, StateAlbum, moments
     from vlrl.contrib.preferences.reward_model import model_load
 
     if low >= high:
         raise UserError(f"offline: labelled: low = {low:g} is not below high = {high:g}")
-    judged, album = model_load(model), Album()
-    given: Transitions = registry.make("source", source, "offline: labelled: source")(Watched(task, album), seed)
+    judged, album = model_load(model), StateAlbum()
+    given: Transitions = registry.make("source", source, "offline: labelled: source")(AlbumTask(task, album), seed)
     states, before, after = moments(given)
-    value = judged.value([_seen(state, album, judged.encoder is not None) for state in states])
+    value = judged.value([_make_observation(state, album, judged.encoder is not None) for state in states])
     span = float(value.max() - value.min())
     if not np.isfinite(span) or span < 1e-6:
         raise UserError(f"offline: labelled: {model} thinks the same of all that this source gives")
@@ -57,7 +57,7 @@ def labelled(
     return Transitions(**given.columns() | {"reward": reward.astype(np.float32)})
 
 
-def _seen(state: np.ndarray, album: Any, pictures: bool) -> Observation:
+def _make_observation(state: np.ndarray, album: Any, pictures: bool) -> Observation:
     shown = album.of(state) if pictures else ()
     if shown is None:
         raise UserError(

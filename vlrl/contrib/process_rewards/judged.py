@@ -17,10 +17,10 @@ from pydantic import Field
 from vlrl.config import Count
 from vlrl.contrib.judges import tournament
 from vlrl.contrib.judges.base import (
-    Asked,
     Chosen,
+    JudgeClient,
+    JudgeQuestion,
     OnFailure,
-    Question,
     Verdict,
     answer_of,
     check_judge,
@@ -71,7 +71,7 @@ class Polar:
         judge: Chosen, criteria: str = ALIKE, keep: Weight = 0.0, amount: Weight = 1.0,
         on_failure: OnFailure = "neutral",
     ):  # fmt: skip
-        self._asked = Asked(judge, seed, "process_rewards: polar: judge", stop=on_failure == "stop")
+        self._asked = JudgeClient(judge, seed, "process_rewards: polar: judge", stop=on_failure == "stop")
         self._task, self._criteria, self._zero = task, criteria, on_failure == "zero"
         self.keep, self.amount = keep, amount
         self.metrics: dict[str, float] = {}
@@ -84,9 +84,9 @@ class Polar:
         self.metrics = {**self._asked.metrics, "polar/likeness": sum(values) / len(values)}
         return [judged(e, value, self.keep, self.amount) for e, value in zip(episodes, values, strict=True)]
 
-    def _question(self, episode: Episode) -> Question:
+    def _question(self, episode: Episode) -> JudgeQuestion:
         gold = self._task.gold(episode.sample, episode.turns[0].decision.frames)
-        return Question(episode.turns[0].observation.content, (answer_of(episode),), self._criteria, gold)
+        return JudgeQuestion(episode.turns[0].observation.content, (answer_of(episode),), self._criteria, gold)
 
 
 polar = Polar
@@ -127,7 +127,7 @@ class Grm:
     ):  # fmt: skip
         if kept is not None and kept > votes:
             raise UserError(f"process_rewards: grm: kept {kept} of {votes} votes: at most as many")
-        self._asked = Asked(judge, seed, "process_rewards: grm: judge", stop=on_failure == "stop")
+        self._asked = JudgeClient(judge, seed, "process_rewards: grm: judge", stop=on_failure == "stop")
         self._votes, self._vote, self._kept, self._together = votes, vote, kept, together
         self._criteria, self._zero, self._seed = criteria, on_failure == "zero", seed
         self.keep, self.amount = keep, amount
@@ -141,7 +141,7 @@ class Grm:
             distinct = sorted({texts[i] for i in members})
             content = episodes[members[0]].turns[0].observation.content
             for vote, answers in ballots(distinct, self._votes, self._together, self._seed):
-                asked.append((number, Question(content, answers, self._criteria, vote=vote)))
+                asked.append((number, JudgeQuestion(content, answers, self._criteria, vote=vote)))
         verdicts = self._asked.ask([question for _, question in asked])
         cast: list[dict[str, dict[int, float]]] = [{} for _ in groups]  # answer -> vote -> score
         for (number, question), verdict in zip(asked, verdicts, strict=True):
@@ -221,7 +221,7 @@ class Arena:
         judge: Chosen, topology: Topology = "single_elimination", criteria: str = CRITERIA, keep: Weight = 0.0,
         amount: Weight = 1.0, on_failure: Literal["neutral", "stop"] = "neutral",
     ):  # fmt: skip
-        self._asked = Asked(judge, seed, "process_rewards: arena: judge", stop=on_failure == "stop")
+        self._asked = JudgeClient(judge, seed, "process_rewards: arena: judge", stop=on_failure == "stop")
         self._tournament, self._criteria, self._seed = getattr(tournament, topology), criteria, seed
         self.keep, self.amount = keep, amount
         self.metrics: dict[str, float] = {}
@@ -231,14 +231,14 @@ class Arena:
         texts, groups = [answer_of(episode) for episode in episodes], groups_of(episodes)
         players = [list(dict.fromkeys(texts[i] for i in members)) for members in groups]
         playing = [number for number, answers in enumerate(players) if len(answers) > 1]
-        begun = [self._begun(players[n], [episodes[i] for i in groups[n]], [texts[i] for i in groups[n]])
+        begun = [self._start_tournament(players[n], [episodes[i] for i in groups[n]], [texts[i] for i in groups[n]])
                  for n in playing]  # fmt: skip
         content = [episodes[groups[n][0]].turns[0].observation.content for n in playing]
 
         def compared(pairs: list[tuple[int, tournament.Pair]]) -> list[tournament.Scores]:
             """The sums of both orders' scores."""
             asked = [
-                Question(content[n], (players[playing[n]][a], players[playing[n]][b]), self._criteria)
+                JudgeQuestion(content[n], (players[playing[n]][a], players[playing[n]][b]), self._criteria)
                 for n, (one, other) in pairs for a, b in ((one, other), (other, one))
             ]  # fmt: skip
             found = [_scores(verdict) for verdict in self._asked.ask(asked)]
@@ -250,13 +250,13 @@ class Arena:
         for number, found in places.items():
             of_text = dict(zip(players[number], found, strict=True))
             told += len(set(found)) > 1
-            earned = tournament.earned([of_text[texts[i]] for i in groups[number]])
+            earned = tournament.rank_scores([of_text[texts[i]] for i in groups[number]])
             for i, value in zip(groups[number], earned, strict=True):
                 values[i] = value
         self.metrics = {**self._asked.metrics, "arena/told_apart": told / len(groups)}
         return [judged(e, value, self.keep, self.amount) for e, value in zip(episodes, values, strict=True)]
 
-    def _begun(self, answers: list[str], episodes: list[Episode], texts: list[str]) -> tournament.Tournament:
+    def _start_tournament(self, answers: list[str], episodes: list[Episode], texts: list[str]) -> tournament.Tournament:
         coins = [random.Random(f"{self._seed}/{answer}").random() for answer in answers]
         likely = dict(zip(texts, map(likelihood, episodes), strict=True))
         anchor = max(range(len(answers)), key=lambda i: (likely[answers[i]], coins[i]))
@@ -312,7 +312,7 @@ class Trl:
         own = [name.rpartition(":")[2] for name in rewards]
         if len(set(own)) < len(own):
             raise UserError(f"process_rewards: trl: rewards: {', '.join(rewards)}: each needs a name of its own")
-        self._functions = {short: found(name) for short, name in zip(own, rewards, strict=True)}
+        self._functions = {short: find_reward_function(name) for short, name in zip(own, rewards, strict=True)}
         self._weights = weights or [1.0] * len(rewards)
         self._policy, self._task, self._columns = policy, task, columns or {}
         self._conversational, self.keep = conversational, keep
@@ -320,21 +320,23 @@ class Trl:
 
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         self.metrics = {}
-        given = self._given(episodes, step)
+        given = self._make_arguments(episodes, step)
         values = [numbers(name, call(each, given), len(episodes)) for name, each in self._functions.items()]
         for name, column in zip(self._functions, values, strict=True):
             known = [value for value in column if value is not None]
             self.metrics |= {f"trl_{name}": sum(known) / len(known)} if known else {}
-        return [self._earned(episode, row) for episode, row in zip(episodes, zip(*values, strict=True), strict=True)]
+        return [
+            self._add_rewards(episode, row) for episode, row in zip(episodes, zip(*values, strict=True), strict=True)
+        ]
 
-    def _earned(self, episode: Episode, row: Sequence[float | None]) -> Episode:
+    def _add_rewards(self, episode: Episode, row: Sequence[float | None]) -> Episode:
         pairs = zip(self._weights, row, strict=True)
         total = sum(weight * value for weight, value in pairs if value is not None)
         parts = {f"trl_{name}": value for name, value in zip(self._functions, row, strict=True) if value is not None}
         score = episode.score and replace(episode.score, parts={**episode.score.parts, **parts})
         return replace(episode, reward=self.keep * episode.reward + total, score=score)
 
-    def _given(self, episodes: Sequence[Episode], step: int) -> dict[str, Any]:
+    def _make_arguments(self, episodes: Sequence[Episode], step: int) -> dict[str, Any]:
         """The arguments of every function."""
         from transformers import TrainerState
 
@@ -360,7 +362,7 @@ class Trl:
 trl = Trl
 
 
-def found(name: str) -> Callable[..., Any]:
+def find_reward_function(name: str) -> Callable[..., Any]:
     """A reward function by its name."""
     from vlrl import registry
 
@@ -433,10 +435,10 @@ def _inside(text: str, tag: str) -> str:
     return text.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0].strip()
 
 
-def scored(asked: Asked, questions: Sequence[Question | float]) -> list[float | None]:
+def scored(asked: JudgeClient, questions: Sequence[JudgeQuestion | float]) -> list[float | None]:
     """The score of each question's first answer, None where there was none; a number stays: it need not be asked."""
-    verdicts = iter(asked.ask([each for each in questions if isinstance(each, Question)]))
-    found = [next(verdicts).scores[:1] if isinstance(each, Question) else (each,) for each in questions]
+    verdicts = iter(asked.ask([each for each in questions if isinstance(each, JudgeQuestion)]))
+    found = [next(verdicts).scores[:1] if isinstance(each, JudgeQuestion) else (each,) for each in questions]
     return [each[0] if each else None for each in found]
 
 
@@ -508,7 +510,7 @@ class FineGrained:
         judge: Chosen, existence: Weight = 1.0, attribute: Weight = 1.0, relation: Weight = 1.0, most: Count = 16,
         keep: Weight = 1.0, amount: Weight = 1.0, form: Form = "outcome", on_failure: OnFailure = "neutral",
     ):  # fmt: skip
-        self._asked = Asked(judge, seed, "process_rewards: fine_grained: judge", stop=on_failure == "stop")
+        self._asked = JudgeClient(judge, seed, "process_rewards: fine_grained: judge", stop=on_failure == "stop")
         given = {"existence": existence, "attribute": attribute, "relation": relation}
         self._weights = {kind: weight for kind, weight in given.items() if weight}
         self._most, self._zero = most, on_failure == "zero"
@@ -533,7 +535,7 @@ class FineGrained:
         said = [sentences(answered(episode) or "", self._most) for episode in episodes]
         places = [(kind, i, text) for kind in self._weights for i, texts in enumerate(said) for text in texts]
         questions = [
-            Question(episodes[i].turns[0].observation.content, (text,), ASKS.format(kind=KINDS[kind]))
+            JudgeQuestion(episodes[i].turns[0].observation.content, (text,), ASKS.format(kind=KINDS[kind]))
             for kind, i, text in places
         ]
         found: dict[tuple[str, int], list[float]] = {}
@@ -592,7 +594,7 @@ class JudgedAnswer:
         judge: Chosen, least: Annotated[float, Field(gt=0, le=1)] | None = 0.5, criteria: str = SAME,
         keep: Weight = 1.0, amount: Weight = 1.0, form: Form = "outcome", on_failure: OnFailure = "neutral",
     ):  # fmt: skip
-        self._asked = Asked(judge, seed, "process_rewards: judged_answer: judge", stop=on_failure == "stop")
+        self._asked = JudgeClient(judge, seed, "process_rewards: judged_answer: judge", stop=on_failure == "stop")
         self._task, self._criteria, self._zero, self.least = task, criteria, on_failure == "zero", least
         self.keep, self.amount, self.form = keep, amount, form
         self.metrics: dict[str, float] = {}
@@ -605,7 +607,7 @@ class JudgedAnswer:
         self.metrics = {**self._asked.metrics, "judged_answer/right": sum(whole) / len(whole)}
         return paid(episodes, "judged", whole, keep=self.keep, amount=self.amount, form=self.form)
 
-    def _question(self, episode: Episode) -> Question | float:
+    def _question(self, episode: Episode) -> JudgeQuestion | float:
         """What is asked, or the value of what need not be."""
         said, rights = answered(episode), truths(self._task, episode)
         if said is None:
@@ -613,7 +615,7 @@ class JudgedAnswer:
         if said.casefold() in (right.casefold() for right in rights):
             return 1.0
         content = episode.turns[0].observation.content
-        return Question(content, (said,), self._criteria, "\nor: ".join(rights))
+        return JudgeQuestion(content, (said,), self._criteria, "\nor: ".join(rights))
 
 
 judged_answer = JudgedAnswer
@@ -727,7 +729,7 @@ class Thoughts:
         judge: Chosen, criteria: str = SOUND, keep: Weight = 1.0, amount: Weight = 0.0, form: Form = "outcome",
         on_failure: OnFailure = "neutral",
     ):  # fmt: skip
-        self._asked = Asked(judge, seed, "process_rewards: thoughts: judge", stop=on_failure == "stop")
+        self._asked = JudgeClient(judge, seed, "process_rewards: thoughts: judge", stop=on_failure == "stop")
         self._criteria, self._zero = criteria, on_failure == "zero"
         self.keep, self.amount, self.form = keep, amount, form
         self.metrics: dict[str, float] = {}
@@ -739,10 +741,10 @@ class Thoughts:
         self.metrics = {**self._asked.metrics, "thoughts/sound": sum(whole) / len(whole)}
         return paid(episodes, "thinking", whole, keep=self.keep, amount=self.amount, form=self.form)
 
-    def _question(self, episode: Episode) -> Question | float:
+    def _question(self, episode: Episode) -> JudgeQuestion | float:
         answer_of(episode)  # UserError where actions are numbers
         found = thought(episode)
-        return Question(episode.turns[0].observation.content, (found,), self._criteria) if found else 0.0
+        return JudgeQuestion(episode.turns[0].observation.content, (found,), self._criteria) if found else 0.0
 
 
 thoughts = Thoughts

@@ -322,9 +322,12 @@ class SPA:
     def _make(self, width: int) -> None:
         import torch
 
-        from vlrl.algorithms.critics import Scale
+        from vlrl.algorithms.critics import FeatureScaler
 
-        self.scale, self.weight = Scale(width), torch.zeros(width + 1, requires_grad=True)  # the last one is the bias
+        self.scale, self.weight = (
+            FeatureScaler(width),
+            torch.zeros(width + 1, requires_grad=True),
+        )  # the last one is the bias
         self.optimizer = torch.optim.AdamW([self.weight], lr=self.lr)
 
     def state_dict(self) -> dict[str, Any]:
@@ -381,7 +384,7 @@ TIE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Success:
+class RememberedSuccess:
     """What is remembered of a success."""
 
     task: str
@@ -394,9 +397,9 @@ class Successes:
 
     def __init__(self, capacity: int):
         self.capacity = capacity
-        self.kept: list[Success] = []
+        self.kept: list[RememberedSuccess] = []
 
-    def add(self, found: Sequence[Success]) -> None:
+    def add(self, found: Sequence[RememberedSuccess]) -> None:
         self.kept = [*self.kept, *found][-self.capacity :]
 
     def like(self, task: str, key: str) -> list[np.ndarray]:
@@ -413,7 +416,7 @@ class Successes:
         return {"kept": [[each.task, each.key, torch.from_numpy(each.path)] for each in self.kept]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.kept = [Success(task, key, path.numpy()) for task, key, path in state["kept"]]
+        self.kept = [RememberedSuccess(task, key, path.numpy()) for task, key, path in state["kept"]]
 
 
 def nearness(points: np.ndarray, successes: np.ndarray) -> np.ndarray:
@@ -514,7 +517,7 @@ class SRPO:
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         paths, starts = self._paths(episodes), [self._start(e) for e in episodes]
         known = zip(episodes, starts, paths, strict=True)
-        self.successes.add([Success(*start, path.copy()) for e, start, path in known if won(e)])
+        self.successes.add([RememberedSuccess(*start, path.copy()) for e, start, path in known if won(e)])
         values: dict[int, np.ndarray] = {}  # of the episodes that there is something to measure on
         for start in dict.fromkeys(starts):
             alike = [i for i, each in enumerate(starts) if each == start]
@@ -528,7 +531,7 @@ class SRPO:
 
     def _paths(self, episodes: Sequence[Episode]) -> list[np.ndarray]:
         if self.form == "outcome":
-            return [vector[None] for vector in self.encoder.whole(episodes)]
+            return [vector[None] for vector in self.encoder.embed_episodes(episodes)]
         return self.encoder.encode(episodes)
 
     def _measured(self, paths: Sequence[np.ndarray], successes: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -600,7 +603,7 @@ class SRPOReleased:
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         import numpy as np
 
-        vectors, success = self.encoder.whole(episodes), np.array([won(e) for e in episodes])
+        vectors, success = self.encoder.embed_episodes(episodes), np.array([won(e) for e in episodes])
         tasks = np.array([e.sample.tags.get(self.task_tag, "") for e in episodes])
         rewards = np.zeros(len(episodes))
         for name in sorted(set(tasks.tolist())):

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from vlrl.config import Count, Rate
 from vlrl.contrib import encoders
-from vlrl.contrib.encoders import Chosen, cosine, seen, shown, texts_make
+from vlrl.contrib.encoders import Chosen, cosine, get_picture, list_observations, texts_make
 from vlrl.contrib.judges.base import OnFailure, groups_of
 from vlrl.contrib.process_rewards.judged import Form as JudgedForm
 from vlrl.contrib.process_rewards.judged import answered, filled, paid, truths
@@ -50,14 +50,14 @@ def classified_models_load(model: str) -> tuple[Any, Sizes]:
         return made, {}
     from vlrl.imitation import reward_classifier
 
-    about = _about(Path(model))
+    about = _read_config(Path(model))
     if "type" in about and about.get("model_type") != reward_classifier.FAMILY:
         return _lerobots(model, about)
     own = reward_classifier.reward_model_load(model)
     return own, {name: (width, height) for name, width, height in own.shape.cameras}
 
 
-def _about(folder: Path) -> dict[str, Any]:
+def _read_config(folder: Path) -> dict[str, Any]:
     try:
         about = load_json(folder / "config.json", finite=False)
     except (OSError, ValueError) as error:
@@ -205,7 +205,7 @@ def positions(episode: Episode, numbers: Sequence[int] | None) -> np.ndarray:
     """
     import numpy as np
 
-    states = [each.state for each in shown(episode)]
+    states = [each.state for each in list_observations(episode)]
     if all(state is not None for state in states):
         way = np.stack(states).astype(np.float64)
     elif any(isinstance(turn.decision.action, str) for turn in episode.turns):
@@ -329,7 +329,7 @@ class VLMRM:
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         import numpy as np
 
-        pictures = [self._picture(each) for episode in episodes for each in shown(episode)]
+        pictures = [self._picture(each) for episode in episodes for each in list_observations(episode)]
         values = projected(self._pictures(pictures), self._goal, self._baseline, self.alpha).double().numpy()
         self.metrics = {"vlm_rm/reward": float(values.mean())}
         of_each = np.split(values, np.cumsum([len(e.turns) + 1 for e in episodes])[:-1])
@@ -340,7 +340,7 @@ class VLMRM:
 
     def _picture(self, observation: Observation) -> Image:
         try:
-            return seen(observation, self.image)
+            return get_picture(observation, self.image)
         except IndexError:
             told = f"the episodes show no picture {self.image} (its option `image`): give the robot a camera"
             raise UserError(f"process_rewards: vlm_rm: {told}") from None
@@ -445,7 +445,7 @@ class Classified:
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         import torch
 
-        moments = [each for episode in episodes for each in shown(episode)]
+        moments = [each for episode in episodes for each in list_observations(episode)]
         with torch.no_grad():
             parts = [
                 torch.as_tensor(self._model.compute_reward(self._batched(moments[i : i + self.batch]))).float().cpu()
@@ -498,7 +498,7 @@ Number = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True, eq=False)
-class Remembered:
+class RewardNetworkExample:
     """An episode as the network learns from it."""
 
     vectors: np.ndarray  # float32 [turns + 1, D]
@@ -547,15 +547,15 @@ class MilestonesReward:
         self.numbers, self.gripper, self.still, self.window = numbers, gripper, still, window
         self.successes, self.memory, self.updates, self.batch = successes, memory, updates, batch
         self.hidden, self.lr = hidden, lr
-        self.won, self.lost = list[Remembered](), list[Remembered]()
+        self.won, self.lost = list[RewardNetworkExample](), list[RewardNetworkExample]()
         self.learner: Any = (
-            None  # vlrl.imitation.reward_classifier.Learner, from the first step that it could learn from
+            None  # vlrl.imitation.reward_classifier.ClassifierTrainer, from the first step that it could learn from
         )
         self.metrics: dict[str, float] = {}
 
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         paths = self.encoder.encode(episodes)
-        found = [Remembered(path.copy(), self._near(e)) for e, path in zip(episodes, paths, strict=True)]
+        found = [RewardNetworkExample(path.copy(), self._near(e)) for e, path in zip(episodes, paths, strict=True)]
         self.metrics = {"milestones/on": float(self.learner is not None)}
         rewarded = list(episodes)
         if self.learner is not None:
@@ -576,16 +576,16 @@ class MilestonesReward:
             places += grips(positions(episode, [self.gripper])[:, 0])
         return labels(length, places, self.window)
 
-    def _learn(self, found: Sequence[Remembered], wins: Sequence[bool], step: int) -> None:
+    def _learn(self, found: Sequence[RewardNetworkExample], wins: Sequence[bool], step: int) -> None:
         """Remembers the step's episodes and learns from all; begins when there are enough successes."""
-        from vlrl.imitation.reward_classifier import Learner
+        from vlrl.imitation.reward_classifier import ClassifierTrainer
 
         self.won = [*self.won, *(each for each, win in zip(found, wins, strict=True) if win)][-self.memory :]
         self.lost = [*self.lost, *(each for each, win in zip(found, wins, strict=True) if not win)][-self.memory :]
         if len(self.won) < self.successes:
             return
         if self.learner is None:
-            self.learner = Learner(found[0].vectors.shape[1], hidden=self.hidden, lr=self.lr, seed=self.seed)
+            self.learner = ClassifierTrainer(found[0].vectors.shape[1], hidden=self.hidden, lr=self.lr, seed=self.seed)
         how = {"steps": self.updates, "batch": self.batch, "step": step}
         self.metrics["milestones/loss"] = self.learner.learn(self._groups(), **how)
 
@@ -597,7 +597,7 @@ class MilestonesReward:
         near = np.concatenate([each.near for each in self.won]).astype(bool)
         return [vectors[near], vectors[~near], np.concatenate([vectors[:0], *(each.vectors for each in self.lost)])]
 
-    def _tell(self, found: Sequence[Remembered], values: Sequence[np.ndarray]) -> None:
+    def _tell(self, found: Sequence[RewardNetworkExample], values: Sequence[np.ndarray]) -> None:
         import numpy as np
 
         near = np.concatenate([each.near for each in found]).astype(bool)
@@ -612,22 +612,23 @@ class MilestonesReward:
         return {"won": _rows(self.won), "lost": _rows(self.lost), **known}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        from vlrl.imitation.reward_classifier import Learner
+        from vlrl.imitation.reward_classifier import ClassifierTrainer
 
         self.won, self.lost = (
-            [Remembered(vectors.numpy(), near.numpy()) for vectors, near in state[name]] for name in ("won", "lost")
+            [RewardNetworkExample(vectors.numpy(), near.numpy()) for vectors, near in state[name]]
+            for name in ("won", "lost")
         )
         if "encoder" in state:
             self.encoder.load_state_dict(state["encoder"])
         if "learner" in state:
-            self.learner = Learner(state["learner"]["width"], hidden=self.hidden, lr=self.lr, seed=self.seed)
+            self.learner = ClassifierTrainer(state["learner"]["width"], hidden=self.hidden, lr=self.lr, seed=self.seed)
             self.learner.load_state_dict(state["learner"])
 
 
 milestones = MilestonesReward
 
 
-def _rows(remembered: Sequence[Remembered]) -> list[list[Any]]:
+def _rows(remembered: Sequence[RewardNetworkExample]) -> list[list[Any]]:
     import torch
 
     return [[torch.from_numpy(each.vectors), torch.from_numpy(each.near)] for each in remembered]

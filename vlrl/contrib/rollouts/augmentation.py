@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from vlrl.algorithms import rollout_common
-from vlrl.algorithms.rollout_common import Share, golds, groups_accuracy, groups_of, hints_hinted, redone, told
+from vlrl.algorithms.rollout_common import Share, append_text, golds, groups_accuracy, groups_of, hints_hinted, redone
 from vlrl.config import Count
 from vlrl.methods import method
 from vlrl.rollout import collect
@@ -60,7 +60,7 @@ class Augment:
     ) -> list[Episode]:
         act["keep"] = False  # a prefill that is kept serves prompts of one forward pass only
         first = collect(policy, task, samples, group_size, **act)
-        rollout_common.check_shown(first, "augment")
+        rollout_common.check_single_prompts(first, "augment")
         groups = groups_of(first, group_size)
         means = [sum(e.reward for e in group) / group_size for group in groups]
         reference = sum(self.recent) / len(self.recent) if self.recent else None
@@ -110,7 +110,7 @@ augment = Augment
 def _traces(policy: Any, task: Any, samples: Sequence[Sample], act: dict[str, Any]) -> list[str]:
     """A right answer to each sample: the policy's own with the gold answer before it, or else the gold answer."""
     answers = golds(policy, task, samples, "augment")
-    asked = [told(policy, sample, TOLD.format(answer)) for sample, answer in zip(samples, answers, strict=True)]
+    asked = [append_text(policy, sample, TOLD.format(answer)) for sample, answer in zip(samples, answers, strict=True)]
     fitting = {i: sample for i, sample in enumerate(asked) if sample}
     written = collect(policy, task, list(fitting.values()), 1, **act) if fitting else []
     own = {i: e.completion for i, e in zip(fitting, written, strict=True) if e.score.is_correct}

@@ -12,7 +12,7 @@ from pydantic import Field
 from vlrl.algorithms.rollout_common import (
     Share,
     begins_turns,
-    check_shown,
+    check_single_prompts,
     check_words,
     generator,
     golds,
@@ -69,7 +69,7 @@ class Ghpo:
             return plain(policy, task, samples, group_size, step, **act)
         act["keep"] = False  # a prefill that is kept serves prompts of one forward pass only
         first = collect(policy, task, samples, group_size, **act)
-        check_shown(first, "ghpo")
+        check_single_prompts(first, "ghpo")
         groups, told, played = groups_of(first, group_size), [0.0] * len(samples), len(samples)
         answers = dict(
             zip(wrong := lost(groups), golds(policy, task, [samples[i] for i in wrong], "ghpo"), strict=True)
@@ -392,7 +392,7 @@ class Seele:
             asked = [told or sample for told, sample in zip(made, samples, strict=True)]
             told = [share if m else 0.0 for share, m in zip(shares, made, strict=True)]  # of what fits
             played = collect(policy, task, asked, size, **act)
-            check_shown(played, "seele")
+            check_single_prompts(played, "seele")
             for i, part in enumerate(groups_of(played, size)):
                 groups[i] += part
                 tried[i].append((told[i], sum(e.score.correct for e in part), size))

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from vlrl.algorithms.rollout_common import Share, begins_turns, evaluated, groups_accuracy, replayed
-from vlrl.algorithms.rollout_filtering import Repeating, Success, plain, repeated, success_of
+from vlrl.algorithms.rollout_filtering import Repeating, WonEpisode, plain, repeated, success_of
 from vlrl.algorithms.samplers import Shuffled
 from vlrl.config import Count
-from vlrl.episode_store import Memory, recorded_read
+from vlrl.episode_store import EpisodeBuffer, recorded_read
 from vlrl.methods import method
 from vlrl.rollout import collect
 from vlrl.types import Episode, Policy, Sample, UserError
@@ -22,7 +22,7 @@ from vlrl.types import Episode, Policy, Sample, UserError
     lacks=("group", "sampled"),
     source="replay of all episodes: github.com/DigiRL-agent/digirl, arXiv 2406.11896",
 )
-class Replay:
+class ReplayRollouts:
     """New episodes, and earlier ones of the run among them: where playing is dear, each is learned from several times.
 
     The earlier ones are drawn at random, none twice in a step, before the new ones are remembered. To the loss they
@@ -34,7 +34,7 @@ class Replay:
     """
 
     def __init__(self, policy: Policy, task: Any, seed: int, *, earlier: Count = 3, capacity: Count = 2000):
-        self.seed, self.earlier, self.memory = seed, earlier, Memory(capacity)
+        self.seed, self.earlier, self.memory = seed, earlier, EpisodeBuffer(capacity)
         self.metrics: dict[str, float] = {}  # of the new episodes alone
 
     def __call__(
@@ -64,7 +64,7 @@ class Replay:
         self.memory.load_state_dict(state)
 
 
-replay = Replay
+replay = ReplayRollouts
 
 
 # Recorded episodes before new ones: rollout strategy `offline_first`.
@@ -94,13 +94,15 @@ class OfflineFirst:
         self.metrics = {"offline": float(offline)}
         if not offline:
             return plain(policy, task, samples, group_size, step, **act)
-        episodes = [replayed(policy, task, self.recorded, i) for i in self._drawn(len(samples) * group_size, step)]
+        episodes = [
+            replayed(policy, task, self.recorded, i) for i in self._draw_positions(len(samples) * group_size, step)
+        ]
         numbers: dict[str, int] = {}
         for episode in episodes:
             episode.group = numbers.setdefault(episode.sample.id, len(numbers))
         return evaluated(policy, episodes)
 
-    def _drawn(self, count: int, step: int) -> list[int]:
+    def _draw_positions(self, count: int, step: int) -> list[int]:
         """The positions that a sampler would draw in this step: known from the step's number alone."""
         order = Shuffled(len(self.recorded), self.seed)
         order.epoch, order.position = divmod(step * count, len(self.recorded))
@@ -151,7 +153,7 @@ class Snapshots:
             )
         self.task, self.seed, self.share, self.steps, self.capacity = task, seed, share, steps, capacity
         self.pool: Sequence[Sample] | None = None  # the sampler's prompts; None: all training samples
-        self.known: dict[str, Success] = {}  # by sample, the oldest first
+        self.known: dict[str, WonEpisode] = {}  # by sample, the oldest first
         self.metrics: dict[str, float] = {}
 
     def __call__(
@@ -161,18 +163,18 @@ class Snapshots:
             self.metrics = {}
             return plain(policy, task, samples, group_size, step, **act)
         act["keep"] = False  # a prefill that is kept knows nothing of decisions that were repeated
-        begins = self._drawn(len(samples), step)
+        begins = self._draw_starts(len(samples), step)
         asked = [begin.sample if begin else sample for begin, sample in zip(begins, samples, strict=True)]
         episodes = collect(Repeating(policy, begins), task, asked, group_size, **act)
-        self.metrics = _told(episodes, begins) | {"snapshots/known": float(len(self.known))}
+        self.metrics = _start_metrics(episodes, begins) | {"snapshots/known": float(len(self.known))}
         self._remember(episodes)
         return episodes
 
-    def _drawn(self, count: int, step: int) -> list[Success | None]:
+    def _draw_starts(self, count: int, step: int) -> list[WonEpisode | None]:
         """What each group begins with: known from the step's number and what is remembered."""
         rng, known = np.random.default_rng([self.seed, step]), list(self.known.values())
 
-        def one() -> Success | None:
+        def one() -> WonEpisode | None:
             if not known or rng.random() >= self.share:
                 return None
             success = known[int(rng.integers(len(known)))]
@@ -199,7 +201,7 @@ class Snapshots:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         sample = self._samples({name for name, *_ in state["known"]})
         self.known = {
-            name: Success(sample[name], seen, actions if isinstance(actions, list) else actions.numpy())
+            name: WonEpisode(sample[name], seen, actions if isinstance(actions, list) else actions.numpy())
             for name, seen, actions in state["known"]
         }
 
@@ -221,7 +223,7 @@ class Snapshots:
 snapshots = Snapshots
 
 
-def _told(episodes: Sequence[Episode], begins: Sequence[Success | None]) -> dict[str, float]:
+def _start_metrics(episodes: Sequence[Episode], begins: Sequence[WonEpisode | None]) -> dict[str, float]:
     """How many episodes were begun so and how far, and how each kind went."""
     planned = [len(begin.seen) if begin else 0 for begin in (begins[episode.group] for episode in episodes)]
     given = [min(repeated(e), most) for e, most in zip(episodes, planned, strict=True)]

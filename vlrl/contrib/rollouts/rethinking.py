@@ -10,7 +10,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vlrl.algorithms.rollout_common import Share, check_shown, check_words, evaluated, groups_accuracy, groups_of, told
+from vlrl.algorithms.rollout_common import (
+    Share,
+    append_text,
+    check_single_prompts,
+    check_words,
+    evaluated,
+    groups_accuracy,
+    groups_of,
+)
 from vlrl.config import Count
 from vlrl.methods import Recipe, RecipePart, method
 from vlrl.rollout import collect
@@ -50,7 +58,7 @@ def fitting(policy: Any, tokens: Sequence[int], text: str) -> int:
     return bisect.bisect_right(ends, len(text), key=lambda n: len(policy.codec.decode(tokens[:n]))) - 1
 
 
-def doubts(text: str) -> int:
+def count_rethinks(text: str) -> int:
     """How often a text thinks again."""
     return sum(text.lower().count(word) for word in ("wait,", "wait a", "alternatively"))
 
@@ -86,10 +94,10 @@ class Igrpo:
         self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any
     ) -> list[Episode]:
         written = collect(policy, task, samples, self.drafts, **(act | {"keep": False}))
-        check_shown(written, "igrpo")
+        check_single_prompts(written, "igrpo")
         best = [max(group, key=lambda e: e.reward) for group in groups_of(written, self.drafts)]
         made = [
-            told(policy, sample, DRAFT.format(draft.completion)) if draft.completion else None
+            append_text(policy, sample, DRAFT.format(draft.completion)) if draft.completion else None
             for sample, draft in zip(samples, best, strict=True)
         ]
         asked = [shown or sample for shown, sample in zip(made, samples, strict=True)]
@@ -113,7 +121,7 @@ HOPEFUL = 0.7  # accuracy of a group above which its wrong members are left alon
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReopenedResponse:
     """A finished response that is to be thought over."""
 
     place: int  # of its episode in the step
@@ -169,7 +177,7 @@ class Rethink:
     ) -> list[Episode]:
         act["keep"] = False  # a prefill that is kept serves prompts of one forward pass only
         first = collect(policy, task, samples, group_size, **act)
-        asked = self._asked(policy, first, group_size, np.random.default_rng([self.seed, step]))
+        asked = self._choose_responses(policy, first, group_size, np.random.default_rng([self.seed, step]))
         again = collect(
             policy, task, [samples[first[a.place].group] for a in asked], 1, begun=[a.begun for a in asked],
             room=self.longest + 1, **act,
@@ -188,7 +196,9 @@ class Rethink:
         }
         return episodes
 
-    def _asked(self, policy: Any, first: Sequence[Episode], size: int, rng: np.random.Generator) -> list[Asked]:
+    def _choose_responses(
+        self, policy: Any, first: Sequence[Episode], size: int, rng: np.random.Generator
+    ) -> list[ReopenedResponse]:
         """The responses that are thought over, each with what it goes on from."""
         made = []
         for place, episode in enumerate(first):
@@ -198,28 +208,28 @@ class Rethink:
             hopeless = not right and groups_accuracy(group) > HOPEFUL
             if episode.turns[-1].decision.truncated or hopeless or chance >= self.share:
                 continue
-            tokens = written(policy, episode)
+            tokens = response_tokens(policy, episode)
             text = thoughts(episode.completion)
             kept = fitting(policy, tokens, before_answer(text) if shortened < self.cut else text)
             doubt = policy.codec.tokens(trigger(right, neutral, which))[:-1]
-            made.append(Asked(place, kept, (*tokens[:kept], *doubt)))
+            made.append(ReopenedResponse(place, kept, (*tokens[:kept], *doubt)))
         return made
 
     def _kept(
-        self, policy: Any, first: Sequence[Episode], asked: Sequence[Asked], again: Sequence[Episode]
+        self, policy: Any, first: Sequence[Episode], asked: Sequence[ReopenedResponse], again: Sequence[Episode]
     ) -> list[int]:
         """Which of the second thoughts are worth learning, by number."""
         kept, of_group = [], dict.fromkeys((e.group for e in first), 0)
         for number, (a, episode) in enumerate(zip(asked, again, strict=True)):
             tokens, group = policy.ids(episode.turns[-1].decision)[len(a.begun) :], first[a.place].group
             few = self.shortest <= len(tokens) <= self.longest and of_group[group] < self.most
-            if few and episode.score.is_correct and 1 + doubts(policy.codec.decode(tokens)) <= self.waits:
+            if few and episode.score.is_correct and 1 + count_rethinks(policy.codec.decode(tokens)) <= self.waits:
                 kept.append(number)
                 of_group[group] += 1
         return kept
 
     def _learned(
-        self, policy: Any, asked: Sequence[Asked], again: Sequence[Episode], kept: Sequence[int]
+        self, policy: Any, asked: Sequence[ReopenedResponse], again: Sequence[Episode], kept: Sequence[int]
     ) -> list[Episode]:
         """The kept episodes as if the policy had written all of them, but for the trigger where that is forced."""
         import torch
@@ -238,6 +248,6 @@ class Rethink:
 rethink = Rethink
 
 
-def written(policy: Any, episode: Episode) -> list[int]:
+def response_tokens(policy: Any, episode: Episode) -> list[int]:
     """The tokens of a response without the one that stopped it."""
     return [token for token in policy.ids(episode.turns[-1].decision) if token not in policy.codec.stop_ids]

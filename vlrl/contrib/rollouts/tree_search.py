@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from vlrl.algorithms.rollout_common import check_one_answer, limited, played, remembered, written
+from vlrl.algorithms.rollout_common import check_one_answer, complete_samples, limited, played, remembered
 from vlrl.config import Count
 from vlrl.methods import method
 from vlrl.types import Decision, Episode, Policy, Sample, UserError
@@ -67,7 +67,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, eq=False)
-class Branch:
+class TokenBranch:
     """Another token in the place `at` of a completion."""
 
     parent: Decision
@@ -87,7 +87,7 @@ class Tree:
     sample: Sample
     size: int
     leaves: list[Leaf] = field(default_factory=list)
-    waiting: list[Branch] = field(default_factory=list)
+    waiting: list[TokenBranch] = field(default_factory=list)
     asked: int = 0  # leaves whose branches are known
 
     def fresh(self) -> list[Leaf]:
@@ -96,7 +96,7 @@ class Tree:
         self.asked = len(self.leaves)
         return found
 
-    def taken(self) -> list[Branch]:
+    def taken(self) -> list[TokenBranch]:
         """As many of the waiting branches as leaves are missing."""
         n = self.size - len(self.leaves)
         chosen, self.waiting = self.waiting[:n], self.waiting[n:]
@@ -110,13 +110,13 @@ def torn(first: Tensor, second: Tensor, least: float, gap: float) -> Tensor:
 
 def branches(
     leaf: Leaf, tokens: Tensor, logprobs: Tensor, stops: Sequence[int], least: float, gap: float
-) -> Iterator[Branch]:
+) -> Iterator[TokenBranch]:
     """The branches of a leaf, by the two likeliest tokens [T, 2] at its places and their log-probabilities."""
     own = leaf.decision.inputs.tokens
     for at in torn(*logprobs.exp().unbind(-1), least, gap).nonzero()[:, 0].tolist():
         other = int(own[at] == int(tokens[at, 0]))  # the likeliest token that the leaf did not take
         if at >= leaf.born and int(tokens[at, other]) not in stops:
-            yield Branch(leaf.decision, at, int(tokens[at, other]), float(logprobs[at, other]))
+            yield TokenBranch(leaf.decision, at, int(tokens[at, other]), float(logprobs[at, other]))
 
 
 def scaled(ages: Sequence[int], longest: int) -> tuple[int, ...]:
@@ -193,7 +193,7 @@ class Latr:
         self.metrics = self._grow(policy, trees, act) if size else {}
         self.metrics["latr/leaves"] = sum(len(tree.leaves) for tree in trees) / (len(trees) * group_size)
         missing = [tree for tree in trees for _ in range(group_size - len(tree.leaves))]
-        for tree, made in zip(missing, written(policy, [tree.sample for tree in missing], act), strict=True):
+        for tree, made in zip(missing, complete_samples(policy, [tree.sample for tree in missing], act), strict=True):
             tree.leaves.append(Leaf(made))
         decisions = [leaf.decision for tree in trees for leaf in tree.leaves]
         asked = [sample for sample in samples for _ in range(group_size)]
@@ -202,7 +202,7 @@ class Latr:
 
     def _grow(self, policy: Any, trees: Sequence[Tree], act: dict[str, Any]) -> dict[str, float]:
         """Gives the trees their leaves, as far as branches are found. Returns what is told of it."""
-        for tree, trunk in zip(trees, written(policy, [tree.sample for tree in trees], act), strict=True):
+        for tree, trunk in zip(trees, complete_samples(policy, [tree.sample for tree in trees], act), strict=True):
             tree.leaves.append(Leaf(trunk))
         tried = pruned = 0
         for _ in range(self.rounds):
@@ -224,16 +224,16 @@ class Latr:
             found = branches(leaf, tokens, logprobs, policy.codec.stop_ids, self.least, self.gap)
             tree.waiting = sorted([*tree.waiting, *found], key=lambda branch: branch.at)
 
-    def _looks(self, policy: Any, chosen: Sequence[tuple[Tree, Branch]], act: dict[str, Any]) -> list[Decision]:
+    def _looks(self, policy: Any, chosen: Sequence[tuple[Tree, TokenBranch]], act: dict[str, Any]) -> list[Decision]:
         """The branches with the tokens that follow, as many as the oldest age."""
         begun = [branch.tokens for _, branch in chosen]
-        looks = written(policy, [tree.sample for tree, _ in chosen], act, begun, self.ages[-1])
+        looks = complete_samples(policy, [tree.sample for tree, _ in chosen], act, begun, self.ages[-1])
         return [
             limited(policy, remembered(look, *known(branch)), policy.max_tokens)
             for look, (_, branch) in zip(looks, chosen, strict=True)
         ]
 
-    def _alike(self, policy: Any, branch: Branch, look: Decision) -> bool:
+    def _alike(self, policy: Any, branch: TokenBranch, look: Decision) -> bool:
         """Whether a branch says what its parent says."""
         then, now = branch.parent.inputs.tokens[branch.at :], look.inputs.tokens[branch.at :]
         if policy.codec.decode(then[:1]).strip() in EXACT:
@@ -241,13 +241,15 @@ class Latr:
         ages = (age for age in self.ages if age <= min(len(then), len(now)))
         return any(alike(then[:age], now[:age], self.edit, self.suffix) for age in ages)
 
-    def _ended(self, policy: Any, kept: Sequence[tuple[Tree, Branch, Decision]], act: dict[str, Any]) -> list[Decision]:
+    def _ended(
+        self, policy: Any, kept: Sequence[tuple[Tree, TokenBranch, Decision]], act: dict[str, Any]
+    ) -> list[Decision]:
         """The branches written to their ends."""
         limit = policy.max_tokens
         open_ = [i for i, (*_, look) in enumerate(kept) if look.truncated and len(look.inputs.tokens) < limit]
         asked, looks = [kept[i][0].sample for i in open_], [kept[i][2] for i in open_]
         room = limit - min((len(look.inputs.tokens) for look in looks), default=0)
-        made = written(policy, asked, act, [look.inputs.tokens for look in looks], room)
+        made = complete_samples(policy, asked, act, [look.inputs.tokens for look in looks], room)
         ends = [
             limited(policy, remembered(whole, look.logprobs, look.entropy), limit)
             for whole, look in zip(made, looks, strict=True)
@@ -259,7 +261,7 @@ class Latr:
 latr = Latr
 
 
-def known(branch: Branch) -> tuple:
+def known(branch: TokenBranch) -> tuple:
     """Log-probabilities and entropies of a branch's tokens: its parent's, and at the last the chosen token's own."""
     parent, end = branch.parent, branch.at + 1
     logprobs = parent.logprobs[:end].clone()

@@ -51,7 +51,7 @@ def test_a_whole_episode_is_points_on_its_way():
     encoder = encoders.make({"name": "classical", "points": 3}, "x")
     short, long = episode([[0.0], [1], [2]]), episode([[x / 2] for x in range(5)])
     far = episode([[0.0], [1], [5]])
-    vectors = encoder.whole([short, long, far])
+    vectors = encoder.embed_episodes([short, long, far])
     assert vectors.shape == (3, 3) and vectors[0] == pytest.approx(vectors[1])
     moments = encoder.encode([short, far])
     mean = np.mean([np.square(a - b).sum() for a, b in zip(*moments, strict=True)])
@@ -68,7 +68,7 @@ def test_pictures_tell_a_thing_that_moved():
 
     moved = episode(images=[at(0), at(8), at(16), at(24)])
     stayed, gone = episode(images=[at(0)] * 4), episode(images=[at(0), at(8), at(16), at(22)])
-    whole = encoders.make("classical", "x").whole([moved, stayed, gone])
+    whole = encoders.make("classical", "x").embed_episodes([moved, stayed, gone])
     assert np.linalg.norm(whole[0] - whole[2]) < 0.5 * np.linalg.norm(whole[0] - whole[1])
 
 
@@ -93,7 +93,7 @@ def test_a_killed_run_encodes_as_before(pictured):
     tensors: dict[str, torch.Tensor] = {}
     plain = json.loads(json.dumps(flatten(whole.state_dict(), tensors)))
     part.load_state_dict(unflatten(plain, tensors))
-    assert (part.whole(second) == whole.whole(second)).all()
+    assert (part.embed_episodes(second) == whole.embed_episodes(second)).all()
 
 
 def test_a_state_reaches_the_disk(tmp_path):
@@ -154,7 +154,7 @@ def test_vjepa2_is_the_mean_over_all_tokens(vjepa):
     rng = np.random.default_rng(0)
     played = [episode(images=pictures(rng, n)) for n in (9, 4, 6)]
     encoder = encoders.make({"name": "vjepa2", "model": vjepa, "frames": 6, "batch": 2}, "x")
-    whole = encoder.whole(played)
+    whole = encoder.embed_episodes(played)
     assert whole.shape == (3, 24) and whole.dtype == np.float32
     model, processor = VJEPA2Model.from_pretrained(vjepa).eval(), AutoVideoProcessor.from_pretrained(vjepa)
     shown = [played[1].turns[i].observation.images[0] for i in range(3)]
@@ -180,7 +180,7 @@ def test_vjepa2_of_single_pictures(vjepa):
 def test_vjepa2_needs_pictures_and_weights(vjepa, tmp_path):
     """A traceback; or, worse, random weights in place of those that a folder does not have."""
     with pytest.raises(UserError, match=r"no picture 0 \(its option `image`\)"):
-        VJEPA2(model=vjepa).whole([episode([[0], [1]])])
+        VJEPA2(model=vjepa).embed_episodes([episode([[0], [1]])])
     with pytest.raises(UserError, match="cannot load the model 'nobody/nothing'"):
         VJEPA2(model="nobody/nothing")
     from transformers import ViTConfig, ViTModel
@@ -196,5 +196,5 @@ def test_grey_pictures_are_seen(vjepa):
     image = pictures(np.random.default_rng(0), 3)
     grey = [each.convert("L") for each in image]
     played = episode(images=grey)
-    assert VJEPA2(model=vjepa, frames=2).whole([played]).shape == (1, 24)
-    assert encoders.make("classical", "x").whole([replace(played)]).shape == (1, 8 * 772)
+    assert VJEPA2(model=vjepa, frames=2).embed_episodes([played]).shape == (1, 24)
+    assert encoders.make("classical", "x").embed_episodes([replace(played)]).shape == (1, 8 * 772)

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from vlrl.contrib.judges.base import Question
-from vlrl.contrib.judges.endpoint import Endpoint
-from vlrl.contrib.judges.tournament import Pace, concurrently
+from vlrl.contrib.judges.base import JudgeQuestion
+from vlrl.contrib.judges.endpoint import JudgeEndpoint
+from vlrl.contrib.judges.tournament import RequestPacer, concurrently
 from vlrl.types import UserError
 
 _spec = importlib.util.spec_from_file_location("judge_server", Path(__file__).with_name("conftest.py"))
@@ -24,18 +24,18 @@ _spec.loader.exec_module(serving)
 said, wrote, blocks = serving.said, serving.wrote, serving.blocks
 
 PICTURE = Image.new("RGB", (4, 3), (250, 10, 10))
-ONE = Question((PICTURE, "What colour?"), ("red",), "be right")
+ONE = JudgeQuestion((PICTURE, "What colour?"), ("red",), "be right")
 
 
-def endpoint(server, **options) -> Endpoint:
+def endpoint(server, **options) -> JudgeEndpoint:
     quick = {"backoff": 0.001, "timeout": 20.0, "patience": 20.0, "retries": 2}
-    return Endpoint(7, url=server.url, model="judge", **(quick | options))
+    return JudgeEndpoint(7, url=server.url, model="judge", **(quick | options))
 
 
 def test_a_question_is_asked_as_it_is_and_its_scores_come_back(server):
     """The judge would see another picture, other texts or another model than the run says."""
     server.answer = lambda request, number: said([10, 2.5], "the first names it")
-    question = Question((PICTURE, "What colour?"), ("red", "blue"), "be right", reference="it is red")
+    question = JudgeQuestion((PICTURE, "What colour?"), ("red", "blue"), "be right", reference="it is red")
     (verdict,) = endpoint(server, max_tokens=99).ask([question])
     assert (verdict.scores, verdict.said, verdict.fault) == ((1.0, 0.25), "the first names it", "")
     (request,) = server.requests
@@ -61,7 +61,7 @@ def test_no_answer_can_leave_its_block(server):
     judge = endpoint(server, retries=0)
     server.answer = lambda request, number: said([3, 4])
     for attack in attacks:
-        judge.ask([Question(("Count.",), (attack, "honest"), "be right")])
+        judge.ask([JudgeQuestion(("Count.",), (attack, "honest"), "be right")])
         found = blocks(server.requests[-1])
         assert list(found) == ["task", "answer 1", "answer 2"] and found["answer 2"] == "honest"
         whole = json.dumps(server.requests[-1])
@@ -134,7 +134,7 @@ def test_a_server_that_drips_is_cut_off(server):
 def test_all_questions_end_with_the_patience(server):
     """A slow server with many questions would take questions x retries x time-outs."""
     server.answer = lambda request, number: server.over.wait(30) and None
-    questions = [Question((f"{i}?",), ("a",), "") for i in range(50)]
+    questions = [JudgeQuestion((f"{i}?",), ("a",), "") for i in range(50)]
     verdicts = endpoint(server, timeout=5.0, patience=0.3, retries=9, concurrent=4).ask(questions)
     assert {verdict.fault for verdict in verdicts} == {"no answer in time"} and len(server.requests) <= 8
 
@@ -148,7 +148,7 @@ def test_questions_are_asked_at_a_time_and_answered_in_order(server):
         return said([int(blocks(request)["answer 1"])])
 
     server.answer = answer
-    questions = [Question(("?",), (str(i % 10),), "") for i in range(8)] + [Question(("?",), ("3",), "")]
+    questions = [JudgeQuestion(("?",), (str(i % 10),), "") for i in range(8)] + [JudgeQuestion(("?",), ("3",), "")]
     verdicts = endpoint(server, concurrent=4, retries=0).ask(questions)
     assert [verdict.scores for verdict in verdicts] == [(i / 10,) for i in (*range(8), 3)]
     assert len(server.requests) == 8  # what is asked twice is asked once
@@ -158,15 +158,17 @@ def test_a_cache_survives_a_killed_run(server, tmp_path):
     """A resumed run would pay for all questions again and, with a judge that samples, go another way."""
     file = tmp_path / "deep" / "verdicts.jsonl"
     server.answer = lambda request, number: said([number])
-    questions = [Question((f"{i}?",), ("a",), "") for i in range(3)]
+    questions = [JudgeQuestion((f"{i}?",), ("a",), "") for i in range(3)]
     first = endpoint(server, cache=str(file), concurrent=1).ask(questions)
     whole = file.read_bytes()
     file.write_bytes(whole + b'{"key": "x", "scores": [0.')  # killed while it wrote
     again = endpoint(server, cache=str(file))
     assert again.ask(questions) == first and len(server.requests) == 3
-    again.ask([Question(("new?",), ("a",), "")])
+    again.ask([JudgeQuestion(("new?",), ("a",), "")])
     third = endpoint(server, cache=str(file))
-    assert third.ask([*questions, Question(("new?",), ("a",), "")])[3].scores == (0.3,) and len(server.requests) == 4
+    assert (
+        third.ask([*questions, JudgeQuestion(("new?",), ("a",), "")])[3].scores == (0.3,) and len(server.requests) == 4
+    )
     endpoint(server, cache=str(file), temperature=0.5).ask(questions[:1])  # another judge
     assert len(server.requests) == 5
 
@@ -181,7 +183,7 @@ def test_a_fault_is_not_remembered(server, tmp_path):
 def test_votes_are_other_requests(server):
     """k votes would be one, asked k times: a server gives the same for the same seed."""
     server.answer = lambda request, number: said([5])
-    votes = [Question(("?",), ("a",), "", vote=vote) for vote in range(3)]
+    votes = [JudgeQuestion(("?",), ("a",), "", vote=vote) for vote in range(3)]
     endpoint(server, temperature=0.7).ask(votes)
     assert len({request["seed"] for request in server.requests}) == 3
     server.requests.clear()
@@ -209,16 +211,16 @@ def test_a_key_comes_from_the_environment_and_goes_nowhere_else(held, shown, ser
     with pytest.raises(UserError, match=r"judge\.key: the environment variable JUDGE_TEST_KEY is not set"):
         endpoint(server, key="JUDGE_TEST_KEY")
     with pytest.raises(UserError, match=r"judge\.url: 'localhost:8000': write http"):
-        Endpoint(0, url="localhost:8000", model="m")
+        JudgeEndpoint(0, url="localhost:8000", model="m")
     with pytest.raises(UserError, match=r"judge: cache: cannot write to"):
         endpoint(server, cache=str(tmp_path))
 
 
 def test_requests_keep_the_pace():
     """A provider would lock the user out."""
-    pace, now = Pace(per_minute=60), time.monotonic()
+    pace, now = RequestPacer(per_minute=60), time.monotonic()
     assert pace.wait(now + 0.5) and not pace.wait(now + 0.5)  # the second one's turn is after a second
-    held = Pace(None)
+    held = RequestPacer(None)
     assert held.wait(now + 100)
     held.hold(50)
     assert not held.wait(time.monotonic() + 10)

@@ -7,11 +7,11 @@ import re
 import pytest
 from PIL import Image
 
-from vlrl.contrib.judges.base import Question, judges_make
+from vlrl.contrib.judges.base import JudgeQuestion, judges_make
 from vlrl.types import Decision, UserError
 
 SMALL = {"name": "local", "model": "embedded", "max_tokens": 6, "max_pixels": 4096}
-QUESTIONS = [Question((Image.new("RGB", (32, 32)), f"Is it {i}?"), ("yes", "no"), "be right") for i in range(3)]
+QUESTIONS = [JudgeQuestion((Image.new("RGB", (32, 32)), f"Is it {i}?"), ("yes", "no"), "be right") for i in range(3)]
 
 
 def test_a_model_that_writes_no_scores_fails_and_nothing_breaks():

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vlrl.contrib.judges.base import Asked, Question, framed, harmless, judges_check, judges_make, reply_read, schema
+from vlrl.contrib.judges.base import (
+    JudgeClient,
+    JudgeQuestion,
+    framed,
+    harmless,
+    judges_check,
+    judges_make,
+    reply_read,
+    schema,
+)
 from vlrl.types import UserError, Video
 
 GOOD = '{"critique": "fine", "scores": [7, 0]}'
@@ -64,7 +73,7 @@ def test_the_schema_is_what_is_read():
 @given(st.lists(st.text(st.characters(codec="utf-8")), min_size=1, max_size=4), st.text())
 def test_every_text_stays_between_its_marks(answers, task):
     """One answer could speak for another, or for the rules."""
-    rules, parts = framed(Question((task,), tuple(answers), "c"), 1000, 1)
+    rules, parts = framed(JudgeQuestion((task,), tuple(answers), "c"), 1000, 1)
     (word,) = set(re.findall(r"carry the word (\w+),", rules))
     text = "\n".join(parts)
     assert len(re.findall(rf"\[\[[^\]]* {word}\]\]", text)) == 2 * (len(answers) + 1)
@@ -82,7 +91,7 @@ def test_nothing_of_a_text_stands_for_a_turn_or_hides(text):
 def test_a_long_answer_is_cut_and_a_film_is_spread():
     """An answer of a million characters would fill the judge's window; a film's end would never be seen."""
     film = Video(np.stack([np.full((2, 2, 3), i, np.uint8) for i in range(9)]), tuple(range(9)), 1.0, 9.0)
-    _, parts = framed(Question((film, "?"), ("x" * 100,), "c"), 10, 3)
+    _, parts = framed(JudgeQuestion((film, "?"), ("x" * 100,), "c"), 10, 3)
     pictures = [part for part in parts if not isinstance(part, str)]
     assert [np.asarray(picture)[0, 0, 0] for picture in pictures] == [0, 4, 8]
     assert "xxxxxxxxxx (the rest is left out)" in parts[-1]
@@ -91,11 +100,12 @@ def test_a_long_answer_is_cut_and_a_film_is_spread():
 def test_keys_tell_questions_apart():
     """One question's verdict would be taken for another's."""
     film = Video(np.zeros((1, 2, 2, 3), np.uint8), (0.0,), 1.0, 1.0)
-    made = [Question(("a", "b"), ("c",), "d"), Question(("ab",), ("c",), "d"), Question(("a", "b"), ("c", "d"), ""),
-            Question(("a", "b"), ("c",), "d", "e"), Question(("a", "b"), ("c",), "d", vote=1),
-            Question((film,), (), "")]  # fmt: skip
+    made = [JudgeQuestion(("a", "b"), ("c",), "d"), JudgeQuestion(("ab",), ("c",), "d"),
+            JudgeQuestion(("a", "b"), ("c", "d"), ""),
+            JudgeQuestion(("a", "b"), ("c",), "d", "e"), JudgeQuestion(("a", "b"), ("c",), "d", vote=1),
+            JudgeQuestion((film,), (), "")]  # fmt: skip
     assert len({question.key for question in made}) == len(made)
-    assert Question(("a", "b"), ("c",), "d").key == made[0].key
+    assert JudgeQuestion(("a", "b"), ("c",), "d").key == made[0].key
 
 
 # -- finding and counting --------------------------------------------------------------------------------------------
@@ -119,10 +129,10 @@ def test_scores_that_do_not_fit_are_failures(scores, capsys, tmp_path, monkeypat
     """A user's judge on another scale would pay a hundred times what the task does."""
     (tmp_path / "odd_judge.py").write_text(ODD)
     monkeypatch.syspath_prepend(str(tmp_path))
-    asked = Asked({"name": "odd_judge:Odd", "scores": scores}, 0, "process_rewards: grm: judge")
-    (verdict,) = asked.ask([Question(("?",), ("a",), "c")])
+    asked = JudgeClient({"name": "odd_judge:Odd", "scores": scores}, 0, "process_rewards: grm: judge")
+    (verdict,) = asked.ask([JudgeQuestion(("?",), ("a",), "c")])
     assert verdict.fault and asked.metrics == {"judge/asked": 1, "judge/failed": 1.0}
-    asked.ask([Question(("?",), ("a",), "c")])
+    asked.ask([JudgeQuestion(("?",), ("a",), "c")])
     assert capsys.readouterr().err.count("found no answer") == 1  # told once
     asked.begin()
     assert asked.metrics == {"judge/asked": 0, "judge/failed": 0.0}
@@ -130,9 +140,9 @@ def test_scores_that_do_not_fit_are_failures(scores, capsys, tmp_path, monkeypat
 
 def test_failures_can_stop_the_run():
     """A run whose judge is away would go on for days, learning nothing, where the user wants to know."""
-    asked = Asked({"name": "scripted", "failing": 1.0}, 0, "process_rewards: grm: judge", stop=True)
+    asked = JudgeClient({"name": "scripted", "failing": 1.0}, 0, "process_rewards: grm: judge", stop=True)
     with pytest.raises(UserError, match="process_rewards: grm: judge: 1 of 1 questions found no answer: told to fail"):
-        asked.ask([Question(("?",), ("a",), "c")])
+        asked.ask([JudgeQuestion(("?",), ("a",), "c")])
 
 
 @pytest.mark.parametrize(
@@ -153,7 +163,7 @@ def test_a_wrong_judge_is_told_when_the_configuration_is_read(chosen, told):
 
 def test_the_scripted_judge_is_the_same_every_time():
     """Tests of what is built on it would fail at times."""
-    questions = [Question(("?",), (f"a{i}", "ab"), "c", "ab", vote=i) for i in range(200)]
+    questions = [JudgeQuestion(("?",), (f"a{i}", "ab"), "c", "ab", vote=i) for i in range(200)]
     judge = judges_make({"name": "scripted", "noise": 0.1, "failing": 0.25}, 3, "p")
     first = judge.ask(questions)
     assert judge.ask(questions[::-1])[::-1] == first

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vlrl.contrib.judges.tournament import bracket, earned, play, round_robin, single_elimination, swiss
+from vlrl.contrib.judges.tournament import bracket, play, rank_scores, round_robin, single_elimination, swiss
 
 ALL = [single_elimination, round_robin, swiss]
 
@@ -42,7 +42,7 @@ def test_single_elimination_equals_the_worked_example():
     places, rounds = played(single_elimination, strength)
     assert rounds[1:] == [[(2, 3), (0, 5), (4, 1), (6, 7)], [(2, 0), (4, 6)], [(2, 4)]]
     assert sum(map(len, rounds)) == 2 * 8 - 2
-    assert earned(places) == pytest.approx([4 / 7, 1 / 7, 1, 0, 6 / 7, 3 / 7, 5 / 7, 2 / 7])
+    assert rank_scores(places) == pytest.approx([4 / 7, 1 / 7, 1, 0, 6 / 7, 3 / 7, 5 / 7, 2 / 7])
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 6, 7, 12])
@@ -54,7 +54,7 @@ def test_everybody_plays_and_the_best_is_first(topology, n):
     count = {single_elimination: 2 * n - 2, round_robin: n * (n - 1) // 2}
     most = min(n - 1, math.ceil(math.log2(n))) * (n // 2)
     assert sum(map(len, rounds)) == count.get(topology, most)
-    paid = earned(places)
+    paid = rank_scores(places)
     assert max(range(n), key=paid.__getitem__) == max(range(n), key=strength.__getitem__)
     assert paid.count(max(paid)) == 1 and sum(paid) == pytest.approx(n / 2)
     if topology is round_robin:
@@ -67,8 +67,8 @@ def test_the_order_of_the_answers_does_not_count(topology, strength, drawn):
     """An answer would be paid for where in the batch it stands."""
     n, coins = len(strength), drawn.sample(range(100), len(strength))
     order = drawn.sample(range(n), n)
-    here = earned(played(topology, strength, coins, 0)[0])
-    there = earned(played(topology, [strength[i] for i in order], [coins[i] for i in order], order.index(0))[0])
+    here = rank_scores(played(topology, strength, coins, 0)[0])
+    there = rank_scores(played(topology, [strength[i] for i in order], [coins[i] for i in order], order.index(0))[0])
     assert there == pytest.approx([here[i] for i in order])
     assert sum(here) == pytest.approx(n / 2)
 
@@ -77,7 +77,7 @@ def test_the_order_of_the_answers_does_not_count(topology, strength, drawn):
 @pytest.mark.parametrize("topology", ALL)
 def test_a_judge_that_cannot_tell_pays_all_the_same(topology, n):
     """A judge that is away would be a lottery that the policy learns from."""
-    assert earned(played(topology, [0.5] * n)[0]) == [0.5] * n
+    assert rank_scores(played(topology, [0.5] * n)[0]) == [0.5] * n
 
 
 def test_nobody_meets_twice_in_a_swiss_tournament():
@@ -102,5 +102,5 @@ def test_several_play_their_rounds_at_once():
 
 def test_equal_places_share_their_ranks():
     """Of two that are as good the one that stands first would be paid more."""
-    assert earned([(1, 0), (0, 0), (1, 0), (2, 0)]) == pytest.approx([0.5, 0.0, 0.5, 1.0])
-    assert earned([(0, 0)] * 3) == [0.5] * 3
+    assert rank_scores([(1, 0), (0, 0), (1, 0), (2, 0)]) == pytest.approx([0.5, 0.0, 0.5, 1.0])
+    assert rank_scores([(0, 0)] * 3) == [0.5] * 3

@@ -39,7 +39,7 @@ def pairs(count):
 def ask(path, judge, asked, component=JUDGE, goal="there"):
     made = Answers(path, component, goal)
     made.ask(judge, asked, 4, lambda done, n: None)
-    return [(made.of(pair), made.said(pair)) for pair in asked]
+    return [(made.of(pair), made.explain(pair)) for pair in asked]
 
 
 def test_a_killed_run_goes_on_and_asks_nothing_twice(tmp_path):

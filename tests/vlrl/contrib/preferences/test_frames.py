@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from vlrl.contrib.preferences.labelling import Album, drawn, frames_of, moments, pair_of, split
+from vlrl.contrib.preferences.labelling import StateAlbum, frames_of, moments, pair_of, sample_pairs, split
 from vlrl.offpolicy.replay_buffer import concat, windows
 from vlrl.types import Observation, UserError
 
@@ -22,7 +22,7 @@ def played(episodes: int, ticks: int = 9):
 def test_every_state_is_one_moment_of_its_episode():
     """Shown twice it would count twice; filed with another episode, what is held out would have been learned from."""
     given = played(3)
-    frames = frames_of(given, Album())
+    frames = frames_of(given, StateAlbum())
     assert len(frames) == 3 * 10 and len(np.unique(frames.state, axis=0)) == 30
     assert all(len(set(frames.episode[frames.state[:, 0] == i])) == 1 for i in range(3))
     assert len(set(frames.episode)) == 3
@@ -33,7 +33,7 @@ def test_every_state_is_one_moment_of_its_episode():
 @given(st.integers(2, 12), st.floats(0.01, 0.79), st.integers(0, 99))
 def test_no_episode_is_on_both_sides(episodes, share, seed):
     """Neighbouring moments are nearly the same: agreement on held-out pairs would say nothing."""
-    frames = frames_of(played(episodes), Album())
+    frames = frames_of(played(episodes), StateAlbum())
     learned, held = split(frames, share, seed)
     assert not set(frames.episode[learned]) & set(frames.episode[held])
     assert sorted([*learned, *held]) == list(range(len(frames)))
@@ -43,15 +43,15 @@ def test_no_episode_is_on_both_sides(episodes, share, seed):
 def test_one_episode_is_too_few():
     """Measured on what was learned, any model is good."""
     with pytest.raises(UserError, match="give more episodes"):
-        split(frames_of(played(1), Album()), 0.2, 0)
+        split(frames_of(played(1), StateAlbum()), 0.2, 0)
 
 
 @given(st.integers(2, 50), st.integers(1, 40), st.integers(1, 40), st.integers(0, 9))
 def test_more_pairs_begin_with_the_same(n, few, more, seed):
     """Another 500 pairs would ask the judge for all of them anew; a moment against itself would be wasted."""
     places = np.arange(100, 100 + n)
-    long = drawn(places, few + more, np.random.default_rng(seed))
-    assert np.array_equal(drawn(places, few, np.random.default_rng(seed)), long[:few])
+    long = sample_pairs(places, few + more, np.random.default_rng(seed))
+    assert np.array_equal(sample_pairs(places, few, np.random.default_rng(seed)), long[:few])
     assert (long[:, 0] != long[:, 1]).all() and np.isin(long, places).all()
 
 
@@ -61,7 +61,7 @@ def picture(value: int) -> Image.Image:
 
 def test_a_picture_that_may_be_anothers_is_left_out():
     """Where the state leaves out the cube, a judge would be shown the cube of another scene."""
-    album = Album()
+    album = StateAlbum()
     for state, value in (((0.0, 1.0), 10), ((0.0, 2.0), 20), ((0.0, 2.0), 20), ((0.0, 3.0), 30), ((0.0, 3.0), 31)):
         album.note(Observation((picture(value), "go"), np.array(state, np.float32)))
     album.note(Observation((picture(30),), np.array((0.0, 3.0), np.float32)))  # seen once more, it is no clearer

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vlrl import engines
-from vlrl.contrib.preferences.labelling import VLM, Scripted, answer_in, harmless, pair_of
+from vlrl.contrib.preferences.labelling import ScriptedJudge, VLMJudge, answer_in, harmless, pair_of
 from vlrl.types import Observation, UserError
 
 TASK = SimpleNamespace(pool=SimpleNamespace(info=SimpleNamespace(names=("x", "y", "goal x", "goal y"))))
@@ -28,20 +28,20 @@ def pairs(count: int, seed: int = 0, size: int = 0):
 def test_the_script_errs_as_often_as_it_says():
     """What a share of mistakes costs would be told of another share."""
     asked = pairs(4000)
-    right = Scripted(TASK, 0, **NAMED).prefer(asked, "")
+    right = ScriptedJudge(TASK, 0, **NAMED).prefer(asked, "")
     two = [np.stack([pair.first.state, pair.second.state]) for pair in asked]
     assert right == [int(np.diff(np.hypot(s[:, 0] - s[:, 2], s[:, 1] - s[:, 3]))[0] < 0) for s in two]
-    said = Scripted(TASK, 0, **NAMED, noise=0.1, unsure=0.2).prefer(asked, "")
+    said = ScriptedJudge(TASK, 0, **NAMED, noise=0.1, unsure=0.2).prefer(asked, "")
     silent = [each is None for each in said]
     wrong = [a != b for a, b in zip(said, right, strict=True) if a is not None]
     assert abs(np.mean(silent) - 0.2) < 0.03 and abs(np.mean(wrong) - 0.1) < 0.025  # more than 4 standard deviations
-    assert said != Scripted(TASK, 1, **NAMED, noise=0.1, unsure=0.2).prefer(asked, "")
+    assert said != ScriptedJudge(TASK, 1, **NAMED, noise=0.1, unsure=0.2).prefer(asked, "")
 
 
 def test_the_scripts_answer_hangs_on_the_pair_alone():
     """A run that goes on asks in other batches: its answers must be those of a run that was not stopped."""
     asked = pairs(40)
-    judge = Scripted(TASK, 3, **NAMED, noise=0.3, unsure=0.3)
+    judge = ScriptedJudge(TASK, 3, **NAMED, noise=0.3, unsure=0.3)
     assert judge.prefer(asked, "") == [judge.prefer([pair], "")[0] for pair in asked[::-1]][::-1]
 
 
@@ -49,15 +49,15 @@ def test_the_script_does_not_tell_equals_apart():
     """A cube that has not moved would be a preference by rounding."""
     same = pair_of(*(Observation((), np.array(s, np.float32)) for s in ((0, 0, 1, 0), (0, 0, 0, 1))))
     close = pair_of(*(Observation((), np.array(s, np.float32)) for s in ((0, 0, 1, 0), (0, 0, 1.01, 0))))
-    assert Scripted(TASK, 0, **NAMED).prefer([same, close], "") == [None, 0]
-    assert Scripted(TASK, 0, **NAMED, margin=0.02).prefer([close], "") == [None]
+    assert ScriptedJudge(TASK, 0, **NAMED).prefer([same, close], "") == [None, 0]
+    assert ScriptedJudge(TASK, 0, **NAMED, margin=0.02).prefer([close], "") == [None]
 
 
 @pytest.mark.parametrize(("what", "said"), [(["z", "y"], "has no 'z'"), (["x"], "1 numbers in what, 2 in where")])
 def test_numbers_that_are_not_there_are_one_line(what, said):
     """A mistyped name would end in a traceback after the data was read."""
     with pytest.raises(UserError, match=said):
-        Scripted(TASK, 0, what=what, where=NAMED["where"])
+        ScriptedJudge(TASK, 0, what=what, where=NAMED["where"])
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_two_questions_and_only_the_first_shows_pictures(monkeypatch):
     """Answers would land with other pairs, or the second question would be asked without what was seen."""
     stub = Stub(["A is <|image_pad|>nearer", "no {idea} %s"], ["0", "none"])
     monkeypatch.setattr(engines, "load_policy", lambda section, seed: stub)
-    judge = VLM(TASK, 0, model="any")
+    judge = VLMJudge(TASK, 0, model="any")
     assert judge.prefer(pairs(2, size=48), "the {cube} lies") == [0, None]
     looked, asked = stub.shown
     assert all(len(shown.images) == 2 and "the {cube} lies" in shown.text for shown in looked)
@@ -114,7 +114,7 @@ def test_two_questions_and_only_the_first_shows_pictures(monkeypatch):
 
 def test_a_real_model_judges_real_pictures():
     """The bundled model knows nothing of robots: whatever it writes must do, and be kept."""
-    judge = VLM(TASK, 0, model="embedded", max_tokens=8)
+    judge = VLMJudge(TASK, 0, model="embedded", max_tokens=8)
     assert set(judge.prefer(pairs(3, size=48), "the cube lies on the disc")) <= {0, 1, None}
     assert len(judge.said) == 3
     with pytest.raises(UserError, match="give the robot a camera"):
@@ -124,4 +124,4 @@ def test_a_real_model_judges_real_pictures():
 def test_a_policy_that_does_not_speak_is_refused():
     """It would be asked, and answer with a chunk of controls."""
     with pytest.raises(UserError, match="embedded_push is no vision-language model"):
-        VLM(TASK, 0, model="embedded_push")
+        VLMJudge(TASK, 0, model="embedded_push")

@@ -11,7 +11,13 @@ import torch
 from scipy.stats import kendalltau
 
 from vlrl.contrib.preferences.labelling import against, agreement
-from vlrl.contrib.preferences.reward_model import Asked, Ensemble, Shape, bradley_terry, ensemble_loss
+from vlrl.contrib.preferences.reward_model import (
+    Ensemble,
+    LabelledPairs,
+    RewardModelShape,
+    bradley_terry,
+    ensemble_loss,
+)
 from vlrl.optim import fit_supervised, linear_schedule
 
 
@@ -35,10 +41,13 @@ def answered(noise: float, seed: int = 0) -> tuple[torch.Tensor, np.ndarray, np.
 
 def learned(moments, pairs, answers, seed=0) -> Ensemble:
     torch.manual_seed(seed)
-    network = Ensemble(Shape(4, tuple("abcd"), (0, 1, 2, 3), hidden=64))
+    network = Ensemble(RewardModelShape(4, tuple("abcd"), (0, 1, 2, 3), hidden=64))
     rngs = [np.random.default_rng([seed, member]) for member in range(3)]
     batches = ([rng.integers(len(pairs), size=64) for rng in rngs] for _ in range(400))
-    optimizer, asked = torch.optim.AdamW(network.parameters(), weight_decay=1.0), Asked(pairs, answers, len(pairs))
+    optimizer, asked = (
+        torch.optim.AdamW(network.parameters(), weight_decay=1.0),
+        LabelledPairs(pairs, answers, len(pairs)),
+    )
     loss = functools.partial(ensemble_loss, network, moments, asked)
     fit_supervised(optimizer, batches, loss, lr=linear_schedule(3e-3, 400))
     return network

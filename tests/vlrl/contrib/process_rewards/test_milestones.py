@@ -10,7 +10,7 @@ import pytest
 
 from vlrl.cli import main
 from vlrl.contrib.process_rewards.visual import MilestonesReward, grips, labels, positions, rests
-from vlrl.imitation.reward_classifier import Learner
+from vlrl.imitation.reward_classifier import ClassifierTrainer
 from vlrl.types import UserError
 
 ROOT = Path(__file__).parents[4]
@@ -101,7 +101,7 @@ def test_balanced_batches():
     """Where milestones are rare a network that always says no would be nearly always right."""
     rng = np.random.default_rng(0)
     groups = [rng.normal(1, 0.1, (4, 3)), rng.normal(-1, 0.1, (400, 3)), rng.normal(-1, 0.1, (0, 3))]
-    learner = Learner(3, hidden=16, lr=1e-2, seed=0)
+    learner = ClassifierTrainer(3, hidden=16, lr=1e-2, seed=0)
     learner.learn([group.astype(np.float32) for group in groups], steps=60, batch=64, step=0)
     assert learner.probability(np.float32([[1, 1, 1], [-1, -1, -1]])).round().tolist() == [1, 0]
 

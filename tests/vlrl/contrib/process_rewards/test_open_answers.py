@@ -251,10 +251,10 @@ def test_a_hacked_judge_is_as_told():
     try:
         from hacked_judge import ARMS, Fond
 
-        from vlrl.contrib.judges.base import Question
+        from vlrl.contrib.judges.base import JudgeQuestion
     finally:
         sys.path.pop(0)
-    ask = [Question(("?",), (text,), "", "a red bar") for text in ("a red bar", "a red circle", "a blue ring")]
+    ask = [JudgeQuestion(("?",), (text,), "", "a red bar") for text in ("a red bar", "a red circle", "a blue ring")]
     assert [verdict.scores for verdict in Fond(0).ask(ask)] == [(1.0,), (0.0,), (1.0,)]
     for changes in ARMS.values():
         config = load_config(RECIPES.parent / "open_answer.yaml", list(changes))

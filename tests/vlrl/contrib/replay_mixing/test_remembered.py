@@ -11,7 +11,7 @@ import torch
 
 from vlrl import checkpoint
 from vlrl.batch import decisions_of
-from vlrl.contrib.replay_mixing import Remembered, next_group, size
+from vlrl.contrib.replay_mixing import EpisodeMemory, next_group, size
 from vlrl.types import Observation, UserError, Video
 
 
@@ -40,7 +40,7 @@ def assert_same(one, other):
 def test_a_lesson_comes_back_with_its_tokens_its_law_and_its_worth(policy, played):
     """A replayed ratio would be to other tokens, or to another law, than were sampled: updates go anywhere."""
     lessons = played(0)
-    memory = Remembered(policy, 10, "ssr")
+    memory = EpisodeMemory(policy, 10, "ssr")
     memory.add(lessons, 3)
     back = memory.lessons([5, 0], group=7)
     assert_same(back, [lessons[5], lessons[0]])
@@ -56,7 +56,7 @@ def test_what_was_shown_stays_shown(policy, played):
     lessons = [
         replace(lesson, episode=replace(lesson.episode, is_demonstration=i == 1)) for i, lesson in enumerate(played(0))
     ]
-    memory = Remembered(policy, 10, "ssr")
+    memory = EpisodeMemory(policy, 10, "ssr")
     memory.add(lessons, 0)
     assert_same(memory.lessons(range(6), 0), lessons)
 
@@ -69,14 +69,14 @@ def test_given_tokens_stay_given(policy, played):
     given = replace(lesson, episode=replace(
         lesson.episode, turns=[replace(turn, decision=replace(turn.decision, forced_mask=forced))]
     ))  # fmt: skip
-    memory = Remembered(policy, 10, "ssr")
+    memory = EpisodeMemory(policy, 10, "ssr")
     memory.add([given], 0)
     assert_same(memory.lessons([0], group=0), [given])
 
 
 def test_a_checkpoint_holds_all_of_it_with_each_image_once(policy, played, tmp_path):
     """A resumed run would replay other lessons; one that keeps every picture anew would fill the disk."""
-    memory, other = Remembered(policy, 8, "ssr"), Remembered(policy, 8, "ssr")
+    memory, other = EpisodeMemory(policy, 8, "ssr"), EpisodeMemory(policy, 8, "ssr")
     memory.add(played(0), 0)
     memory.add(played(1), 1)
     assert len(memory) == 8 and memory.steps == [0, 0, 1, 1, 1, 1, 1, 1]
@@ -90,7 +90,7 @@ def test_a_checkpoint_holds_all_of_it_with_each_image_once(policy, played, tmp_p
 
 def test_the_oldest_go_first_with_their_images(policy, played):
     """Stale lessons would be taught, or memory grow without bound."""
-    memory = Remembered(policy, 100, "ssr")
+    memory = EpisodeMemory(policy, 100, "ssr")
     for step in range(3):
         memory.add(played(step, prompts=1), step)
     memory.drop_before(1)
@@ -108,7 +108,7 @@ def test_videos_are_kept(policy, played):
     frames = np.random.default_rng(0).integers(0, 256, (3, 32, 40, 3), dtype=np.uint8)
     shown = Observation((Video(frames, (0.0, 0.5, 1.0), 2.0, 1.5), "What happens?"))
     seen = replace(lesson, episode=replace(lesson.episode, turns=[replace(turn, observation=shown)]))
-    memory = Remembered(policy, 2, "ssr")
+    memory = EpisodeMemory(policy, 2, "ssr")
     memory.add([seen], 0)
     assert memory.memory.episodes()[0].turns[0].observation == shown
 
@@ -124,4 +124,4 @@ def test_sizes_count_every_unit_once(policy, played):
 def test_a_robot_is_told_at_once():
     """A run would end at its first step, after minutes of playing."""
     with pytest.raises(UserError, match="replay_mixing: ssr keeps what language models write"):
-        Remembered(SimpleNamespace(), 4, "ssr")
+        EpisodeMemory(SimpleNamespace(), 4, "ssr")

@@ -11,8 +11,8 @@ import torch
 
 from tasks.gui_grounding import GuiGrounding
 from vlrl.batch import columns, decisions_of
-from vlrl.config import Part
-from vlrl.contrib.replay_mixing import Demonstrate, Relift, Sasr, find_samples, gradient_norm, shown
+from vlrl.config import MixturePart
+from vlrl.contrib.replay_mixing import Demonstrate, Relift, Sasr, find_samples, gradient_norm, make_demonstrations
 from vlrl.mixture import Mixture
 from vlrl.types import Observation, Sample, Score, UserError
 
@@ -28,7 +28,7 @@ def scored(lessons, *correct: float):
 def test_what_is_shown_is_right_and_is_the_policys_own_kind_of_text(policy, task):
     """Imitation would teach wrong answers, or tokens that the policy never writes."""
     samples = task.samples("train")[:3]
-    lessons = shown(policy, task, samples, group=4)
+    lessons = make_demonstrations(policy, task, samples, group=4)
     episodes = [lesson.episode for lesson in lessons]
     assert [e.group for e in episodes] == [4, 5, 6] and all(
         e.is_demonstration and e.score.correct == 1.0 for e in episodes
@@ -46,7 +46,7 @@ def test_a_sample_without_a_gold_answer_is_named(policy, task):
     blind = SimpleNamespace(environment=task.environment, gold=lambda sample, frames: None)
     sample = task.samples("train")[0]
     with pytest.raises(UserError, match=f"sample {sample.id}: no gold action is known"):
-        shown(policy, blind, [sample], 0)
+        make_demonstrations(policy, blind, [sample], 0)
 
 
 @pytest.mark.parametrize("kind", [Relift, Demonstrate, Sasr])
@@ -104,7 +104,7 @@ def test_samples_are_found_without_making_the_others():
     assert [found[name].id for name in ids] == ids and gone not in found
     assert screens.made == 4  # and the last one, whose id shows that there are no others
     parts = {"screens": {"task": "gui_grounding", "share": 2}, "puzzles": {"task": "jigsaw"}}
-    mixed = Mixture(parts={name: Part.model_validate(part) for name, part in parts.items()}).samples("train")
+    mixed = Mixture(parts={name: MixturePart.model_validate(part) for name, part in parts.items()}).samples("train")
     own = mixed[90_001].id
     assert find_samples(mixed, [own]).keys() == {own}
 
@@ -162,7 +162,9 @@ def test_sasr_goes_on_with_its_gradients_after_a_kill(policy, task, played):
 
 def test_a_gradient_norm_is_that_of_the_whole_however_it_is_split(policy, task, monkeypatch):
     """How often a run imitates would hang on how many demonstrations fit into a pass."""
-    decisions = decisions_of([lesson.episode for lesson in shown(policy, task, task.samples("train")[:4], 0)])
+    decisions = decisions_of(
+        [lesson.episode for lesson in make_demonstrations(policy, task, task.samples("train")[:4], 0)]
+    )
     whole = gradient_norm(policy, decisions)
     now = policy.evaluate(decisions)
     (-now.logprobs[now.mask].mean()).backward()

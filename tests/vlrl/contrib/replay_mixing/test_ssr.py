@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vlrl.contrib.replay_mixing import Remembered, Ssr, size
+from vlrl.contrib.replay_mixing import EpisodeMemory, Ssr, size
 
 
 def drawn(replay: Ssr, lessons, step: int) -> list[tuple[str, int, tuple[int, ...]]]:
@@ -28,7 +28,7 @@ def test_draws_follow_the_worked_example(policy, task, played, golden, near, cas
     counts = np.zeros(len(wanted))
     for step in range(3000):
         replay.seed = step
-        counts[replay._drawn(np.random.default_rng(step), 2, 2)] += 1
+        counts[replay._draw_positions(np.random.default_rng(step), 2, 2)] += 1
     assert counts / 3000 == pytest.approx(wanted, abs=0.03)
 
 
@@ -82,7 +82,7 @@ def test_a_restored_memory_draws_the_same(policy, task, played):
 
 def test_other_seeds_draw_otherwise(policy, task, played):
     """Runs that are compared by seed would share their luck."""
-    kept = Remembered(policy, 100, "ssr")
+    kept = EpisodeMemory(policy, 100, "ssr")
     kept.add([lesson for step in range(4) for lesson in played(step)], 0)
     found = []
     for seed in range(4):

@@ -46,7 +46,9 @@ def test_values_are_drawn_as_worked_out_by_hand():
     assert part._value(lessons(hard), {0: lessons(hard)}) == pytest.approx(0.324760, abs=1e-6)
     given_best = Vspo(None, None, 0, best=2.0)
     assert given_best._value(lessons(easy), {}) == pytest.approx((2 - 0.75) * 3**0.5 / 4)
-    drawn = [part._drawn({0: lessons(hard), 1: lessons(easy), 2: lessons(silent)}, 1, step)[0] for step in range(600)]
+    drawn = [
+        part._draw_groups({0: lessons(hard), 1: lessons(easy), 2: lessons(silent)}, 1, step)[0] for step in range(600)
+    ]
     assert drawn.count(0) / 600 == pytest.approx(0.75, abs=0.05) and 2 not in drawn
 
 

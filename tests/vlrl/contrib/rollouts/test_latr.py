@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from vlrl import registry
 from vlrl.batch import columns
 from vlrl.contrib.rollouts.tree_search import (
-    Branch,
     Latr,
     Leaf,
+    TokenBranch,
     branches,
     edit_distance,
     scaled,
@@ -105,9 +105,9 @@ def test_branches_like_their_parents_are_pruned(policy, task):
     rest = [11, 12, 13, 14]
     for first, then, alike in [(word, rest, True), (word, [21, 22, 13, 14], False), (digit, rest, False)]:
         parent = written([3, first, *rest])
-        branch = Branch(parent, 1, 99, -1.0)
+        branch = TokenBranch(parent, 1, 99, -1.0)
         assert strategy._alike(policy, branch, written([3, 99, *then])) is alike
-    short = Branch(written([3, word, 11]), 1, 99, -1.0)
+    short = TokenBranch(written([3, word, 11]), 1, 99, -1.0)
     assert not strategy._alike(policy, short, written([3, 99, 11, 12, 13]))  # its parent ended before
 
 

@@ -18,11 +18,11 @@ from vlrl.contrib.rollouts.rethinking import (
     WAIT,
     Rethink,
     before_answer,
-    doubts,
+    count_rethinks,
     fitting,
+    response_tokens,
     thoughts,
     trigger,
-    written,
 )
 
 SIZE = 3
@@ -48,7 +48,7 @@ def test_an_answer_is_cut_off():
     assert before_answer("no end") == "no end" and before_answer("<answer>[3,4]</answer>") == ""
 
 
-def test_doubts_belong_into_the_thoughts():
+def test_rethinks_belong_into_the_thoughts():
     """Behind `</think>` they would make every response wrong, as only the answer may follow."""
     assert thoughts("<think>I see red. </think> <answer>red</answer>") == "<think>I see red."
     assert thoughts("red") == "red" and thoughts("red ") == "red "
@@ -68,7 +68,7 @@ def test_triggers_come_as_often_as_published():
     draws = [(n, w) for n in (0.2, 0.7) for w in (0.1, 0.3, 0.5, 0.7, 0.9)]
     assert [trigger(True, *d) for d in draws] == [WAIT, WAIT, DOES_IT, DOES_IT, DOES_IT] + [CHECK] * 5
     assert trigger(False, 0.7, 0.1) == MISTAKE
-    assert doubts("Wait, no. Wait a bit. Alternatively, wait") == 3
+    assert count_rethinks("Wait, no. Wait a bit. Alternatively, wait") == 3
 
 
 def test_what_ends_up_right_takes_its_responses_place(writer, judged):
@@ -113,7 +113,7 @@ def test_second_thoughts_are_learned_as_the_policys_own(trigger, writer, judged)
     for then, episode, mask in zip(before(writer, task), episodes, rollouts.mask, strict=True):
         if not episode.is_demonstration:
             continue
-        own = len(writer.codec.decode(written(writer, then)))
+        own = len(writer.codec.decode(response_tokens(writer, then)))
         silent = (~mask[: len(episode.turns[0].decision.logprobs)]).nonzero().flatten().tolist()
         if trigger == "learned":
             assert silent == []
@@ -161,7 +161,7 @@ def test_bounds_hold(writer, judged):
     for now, then in zip(episodes, before(writer, task), strict=True):
         if now.is_demonstration:  # what was kept, the trigger, and two more
             begun = [len(writer.codec.tokens(t)) - 1 for t in (WAIT, DOES_IT, CHECK, MISTAKE)]
-            assert len(writer.ids(now.turns[0].decision)) <= len(written(writer, then)) + max(begun) + 2
+            assert len(writer.ids(now.turns[0].decision)) <= len(response_tokens(writer, then)) + max(begun) + 2
 
 
 def test_wrong_members_of_good_groups_are_left_alone(writer, judged):

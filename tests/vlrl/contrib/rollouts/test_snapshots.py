@@ -74,7 +74,7 @@ def stepped(strategy, policy, task, step: int = 0):
 def test_groups_begin_where_a_success_went_through(played):
     """Else the policy learns the end of nothing: or is paid for what it did not do."""
     strategy, policy, task = played
-    known, begins = dict(strategy.known), strategy._drawn(4, 0)
+    known, begins = dict(strategy.known), strategy._draw_starts(4, 0)
     episodes = stepped(strategy, policy, task)
     assert 0 < sum(begin is not None for begin in begins) < 4 and [e.group for e in episodes] == [
         i // 3 for i in range(12)
@@ -185,7 +185,7 @@ def test_what_does_not_come_back_is_left_to_the_policy(robot):
     assert all(turn.decision.forced_mask is None for turn in episode.turns[1:])
     strategy = Snapshots(policy, turning, 0, share=1.0)
     strategy.known = {success.sample.id: success}
-    step = next(step for step in range(20) if len(strategy._drawn(1, step)[0].seen) == 3)
+    step = next(step for step in range(20) if len(strategy._draw_starts(1, step)[0].seen) == 3)
     strategy(policy, turning, task.samples("train")[:1], 2, step)
     assert strategy.metrics["snapshots/lost"] == pytest.approx(2 / 3)
 
@@ -196,7 +196,7 @@ def test_beginnings_hang_on_the_step_and_the_memory_alone(step, seed):
     made = [Snapshots(Deciding(), None, seed, share=0.5) for _ in range(2)]
     for strategy in made:
         strategy.known = {name: Stub(length) for name, length in (("a", 2), ("b", 3), ("c", 9))}
-    one, other = ([(b.length, b.count) if b else None for b in s._drawn(40, step)] for s in made)
+    one, other = ([(b.length, b.count) if b else None for b in s._draw_starts(40, step)] for s in made)
     assert one == other and None in one
     assert all(1 <= count < length for length, count in filter(None, one))
 

@@ -13,7 +13,7 @@ from vlrl import episode_store, recipe_checks, registry
 from vlrl.algorithms.rollout_filtering import plain
 from vlrl.checkpoint import flatten, unflatten
 from vlrl.config import Component, Config, PolicySection
-from vlrl.contrib.rollouts.replay import OfflineFirst, Replay
+from vlrl.contrib.rollouts.replay import OfflineFirst, ReplayRollouts
 from vlrl.episode_store import recorded_read, recorded_write
 from vlrl.policies.loading import load
 from vlrl.rollout import collect
@@ -70,12 +70,12 @@ def test_episodes_of_one_sample_make_a_group(made, task, policy):
 def test_steps_go_through_the_folder_in_shuffled_epochs(made, task, policy, folder):
     """Some episodes would be learned often and others never; a resumed run would draw others."""
     samples = task.samples("train")[:3]
-    drawn = [made._drawn(6, step) for step in range(5)]
+    drawn = [made._draw_positions(6, step) for step in range(5)]
     assert Counter(i for step in drawn for i in step) == {i: 6 for i in range(5)}
     assert sorted(drawn[0][:5]) == list(range(5)) and drawn[0] != drawn[1]
     again = OfflineFirst(policy, task, 7, episodes=str(folder), steps=3)
-    assert again._drawn(6, 3) == drawn[3]
-    assert OfflineFirst(policy, task, 8, episodes=str(folder), steps=3)._drawn(6, 0) != drawn[0]
+    assert again._draw_positions(6, 3) == drawn[3]
+    assert OfflineFirst(policy, task, 8, episodes=str(folder), steps=3)._draw_positions(6, 0) != drawn[0]
     completions = [e.completion for e in made(policy, task, samples, 2, 1)]
     assert completions == [recorded_read(folder)[i].completion for i in drawn[1]]
 
@@ -127,7 +127,7 @@ def told(episodes) -> list[tuple]:
 
 def test_earlier_episodes_come_back_among_new_ones(task, policy):
     """Each episode would be learned from once, however dear it was to play, or old ones would pass for new ones."""
-    strategy, pool = Replay(policy, task, 3, earlier=2, capacity=100), task.samples("train")
+    strategy, pool = ReplayRollouts(policy, task, 3, earlier=2, capacity=100), task.samples("train")
     first = strategy(policy, task, pool[:2], 2, 0, keep=True)
     assert len(first) == 4 and strategy.metrics["replay/earlier"] == 0
     second = strategy(policy, task, pool[2:4], 2, 1, keep=True)
@@ -145,7 +145,7 @@ def test_earlier_episodes_come_back_among_new_ones(task, policy):
 
 def test_the_oldest_episodes_make_room(task, policy):
     """Memory and checkpoints would grow without end, by images that nothing shows any more."""
-    strategy, pool = Replay(policy, task, 0, earlier=1, capacity=3), task.samples("train")
+    strategy, pool = ReplayRollouts(policy, task, 0, earlier=1, capacity=3), task.samples("train")
     for step in range(3):
         strategy(policy, task, pool[2 * step : 2 * step + 2], 1, step)
     assert [e.sample.id for e in strategy.memory.episodes()] == [s.id for s in pool[3:6]]
@@ -154,12 +154,12 @@ def test_the_oldest_episodes_make_room(task, policy):
 
 def test_a_memory_comes_back_from_a_checkpoint(task, policy):
     """A resumed run would learn from other episodes than an unbroken one."""
-    whole, pool = Replay(policy, task, 3, earlier=1, capacity=5), task.samples("train")
+    whole, pool = ReplayRollouts(policy, task, 3, earlier=1, capacity=5), task.samples("train")
     for step in range(2):
         whole(policy, task, pool[3 * step : 3 * step + 3], 1, step)
     tensors: dict[str, torch.Tensor] = {}
     saved = json.loads(json.dumps(flatten(whole.state_dict(), tensors)))  # as a checkpoint keeps it
-    resumed = Replay(policy, task, 3, earlier=1, capacity=5)
+    resumed = ReplayRollouts(policy, task, 3, earlier=1, capacity=5)
     resumed.load_state_dict(unflatten(saved, tensors))
     after = []
     for strategy in (whole, resumed):
