@@ -7,6 +7,7 @@ use them.
 from __future__ import annotations
 
 import ast
+import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,14 @@ VLM_R1, VIDEO_R1, SEED = "om-ai-lab/VLM-R1", "tulerfeng/Video-R1", "TencentARC/S
 TIME_R1, VIDEOCHAT_R1 = "xiaomi-research/time-r1", "OpenGVLab/VideoChat-R1"
 TEMPORAL_R1, LMMS_EVAL = "appletea233/Temporal-R1", "EvolvingLMMs-Lab/lmms-eval"
 ODYSSEY, OS_ATLAS = "OpenGVLab/GUI-Odyssey", "OS-Copilot/OS-Atlas"
+UI_R1, CLS_RL = "lll6gg/UI-R1", "minglllli/CLS-RL"
+BOX = r"\[\d+,\s*\d+,\s*\d+,\s*\d+\]"
+BOXED = re.compile(rf"<think>.*?</think>\s*<answer>.*?{BOX}.*?</answer>", re.DOTALL)
+BRACED = re.compile(rf"<think>.*?</think>\s*<answer>.*?\{{.*{BOX}.*\}}.*?</answer>", re.DOTALL)
+SECONDS = r"\(\d+(?:\.\d+)?,\s*\d+(?:\.\d+)?\)"
+GLUED = re.compile(
+    rf"<think>.*?</think>\s*<answer>.*?</answer>\s*<glue>(\[{SECONDS}(?:,\s*{SECONDS})*\])</glue>", re.DOTALL
+)
 
 
 def _pixels(first: Sequence[float], second: Sequence[float]) -> float:
@@ -52,6 +61,40 @@ def _stripped(inputs: Inputs) -> float:
     return float(FORM.fullmatch(inputs["completion"].strip()) is not None)
 
 
+def _bare(inputs: Inputs) -> float:
+    return float(re.fullmatch(r"<answer>.*?</answer>", inputs["completion"], re.DOTALL) is not None)
+
+
+def _braced(inputs: Inputs) -> float:
+    return float(BRACED.search(inputs["completion"]) is not None)
+
+
+def _boxed(inputs: Inputs) -> float:
+    return float(BOXED.fullmatch(inputs["completion"]) is not None)
+
+
+def _glued(inputs: Inputs) -> float:
+    """VideoChat-R1: spans of plain numbers, none of which ends before it starts."""
+    found = GLUED.fullmatch(inputs["completion"].strip())
+    times = [float(side) for side in re.findall(r"\d+(?:\.\d+)?", found[1])] if found else []
+    return float(bool(times) and all(start <= end for start, end in zip(times[::2], times[1::2], strict=True)))
+
+
+def _action(inputs: Inputs) -> float:
+    """UI-R1: the first word behind `'action':`, in quotes or not."""
+    words = []
+    for name in ("completion", "solution"):
+        inside = re.search(r"<answer>(.*?)</answer>", inputs[name], re.DOTALL)
+        words.append(inside and re.search(r"'action':\s*'?(\w+)'?", inside[1]))
+    return float(all(words) and words[0][1] == words[1][1])
+
+
+def _class(inputs: Inputs) -> float:
+    """CLS-RL without thoughts: the whole completion is the name, but for case and outer spaces."""
+    truth = re.sub("</?answer>", "", inputs["solution"])
+    return float(inputs["completion"].strip().lower() == truth.strip().lower())
+
+
 def _overlap(span: Sequence[float], truth: Sequence[float]) -> float:
     shared = max(0.0, min(span[1], truth[1]) - max(span[0], truth[0]))
     union = max(span[1], truth[1]) - min(span[0], truth[0])
@@ -63,6 +106,25 @@ def _spoken(inputs: Inputs) -> float:
     inside = re.findall(r"<answer>(.*?)</answer>", inputs["completion"], re.DOTALL)
     pairs = re.findall(r"(\d+\.?\d*) (?:to|and) (\d+\.?\d*)", inside[-1], re.IGNORECASE) if inside else []
     return _overlap([float(side) for side in pairs[-1]], inputs["solution"]) if pairs else 0.0
+
+
+def _discounted(inputs: Inputs) -> float:
+    """Time-R1: the IoU, times how near start and end are in shares of the video."""
+    inside = re.findall(r"<answer>(.*?)</answer>", inputs["completion"], re.DOTALL)
+    pairs = re.findall(r"(\d+\.?\d*) (?:to|and) (\d+\.?\d*)", inside[-1], re.IGNORECASE) if inside else []
+    gaps = zip(map(float, pairs[-1]), inputs["solution"], strict=True) if pairs else ()
+    return _spoken(inputs) * math.prod(1 - abs(said - truth) / inputs["duration"] for said, truth in gaps)
+
+
+def _object(inputs: Inputs) -> float:
+    """Temporal-R1: JSON with both times in the first answer tags; the truth is in shares of the video."""
+    inside = re.search(r"<answer>(.*?)</answer>", inputs["completion"], re.DOTALL)
+    try:
+        said = json.loads(inside[1]) if inside else {}
+        span = [float(said[name]) for name in ("start_time", "end_time")]
+    except (ValueError, KeyError, TypeError):
+        return 0.0
+    return _overlap(span, [side * inputs["video_length"] for side in inputs["ground_truth"]])
 
 
 def _track(text: str) -> list[list[Any]] | None:
@@ -169,4 +231,15 @@ REFERENCES: dict[tuple[str, str], Callable[[Inputs], float]] = {
     (LMMS_EVAL, "timelens.iou_of_first_extracted_time"): _extracted_anywhere,
     (ODYSSEY, "click_matching"): _clicked,
     (OS_ATLAS, "calculate_f1_score"): _words,
+    (VLM_R1, "Qwen2VLModule.format_reward_rec"): _braced,
+    (VLM_R1, "InvernVLModule.format_reward_rec"): _boxed,
+    (UI_R1, "accuracy_reward_action[v1]"): _action,
+    (UI_R1, "format_reward[v1]"): _whole,
+    (UI_R1, "format_reward[nothink]"): _bare,
+    (CLS_RL, "format_reward"): _whole,
+    (CLS_RL, "accuracy_reward[No-Thinking]"): _class,
+    (TEMPORAL_R1, "tvg_accuracy_reward"): _object,
+    (TEMPORAL_R1, "r1v_format_reward"): _whole,
+    (TIME_R1, "main.iou_timestamp_reward_v2"): _discounted,
+    (VIDEOCHAT_R1, "grpo_gqa.format_reward"): _glued,
 }

@@ -123,10 +123,10 @@ def test_fresh_mutated_answers_are_not_paid_more_than_by_released_code(tmp_path,
 def test_what_is_lenient_is_listed_and_explained(tmp_path):
     """A user who compares a run with the paper must find out where ours pays more, and nothing else may."""
     inputs = {"completion": "<think>t</think><answer>A</answer>\n"}
-    pairs = [
-        {"source": source, "function": "format_reward", "inputs": inputs, "output": 0}
-        for source in ("tulerfeng/Video-R1@0", "minglllli/CLS-RL@0")
-    ]
+    pairs = [{"source": "tulerfeng/Video-R1@0", "function": "format_reward", "inputs": inputs, "output": 0}]
+    click = "<answer>[{'action': 'click', 'coordinate': [150, 230]}]</answer>"
+    unlisted = {"source": "lll6gg/UI-R1@0", "function": "format_reward[nothink]", "inputs": {"completion": click}}
+    pairs.append(unlisted | {"output": 0})
     (tmp_path / "pairs.json").write_text(json.dumps(pairs))
     code, (listed, other) = compared(tmp_path / "pairs.json")
     assert (code, listed["lenient"], listed["looser"], other["lenient"], other["looser"]) == (1, 1, 0, 0, 1)
