@@ -94,7 +94,9 @@ class GroundedVideoQa(Task):
         asked = self._stories.ask(rng, split, index, self.kinds)
         film = asked.video
         assert film is not None  # a story is always filmed
-        row = Clip("", asked.text, asked.letter, options=asked.options, spans=asked.spans, duration=film.duration)
+        row = Clip(
+            "", asked.text, options=asked.options, answer=asked.letter, spans=asked.spans, duration=film.duration
+        )
         prompt = Observation((film, self._text(row)))
         return Sample(f"grounded_video_qa/{split}/{index:06d}", prompt, row, tags=asked.tags)
 
