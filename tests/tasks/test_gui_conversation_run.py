@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 CONFIG = str(ROOT / "configs" / "studies" / "gui_history_agent.yaml")
 SMALL = (
-    "task.held_out=2", "eval.num_samples=2", "log.trackers=[]", "task.browsers=2", "task.turns=4",
-    "task.pages=[recall-colors, one-back]", "task.context={name: last_images, images: 2}",
+    "task.held_out=2", "task.template=short", "task.browsers=2", "task.turns=4", "eval.num_samples=2",
+    "log.trackers=[]", "task.pages=[recall-colors, one-back]", "task.context={name: last_images, images: 2}",
 )  # fmt: skip
 TRAIN = (
     "policy.model=start", "train.steps=2", "train.prompts_per_step=2", "train.group_size=2",
@@ -113,7 +113,7 @@ def left(run: Path) -> dict[str, bytes]:
 
 def test_a_run_killed_in_the_middle_of_an_episode_resumes_exactly(folder):
     """Pages, screens and answers come again as they were: the killed run ends as the one that was left alone."""
-    dying = vlrl(folder, "train", CONFIG, *SMALL, *TRAIN, "task.name=deadly:Deadly", "out=killed")
+    dying = vlrl(folder, "train", CONFIG, "task.name=deadly:Deadly", *SMALL, *TRAIN, "out=killed")
     assert dying.returncode == -signal.SIGKILL, dying.stderr
     assert checkpoint.newest_whole(folder / "killed" / "checkpoints").name == "step_000001"
     resumed = vlrl(folder, "train", "--resume", "killed")
