@@ -504,6 +504,9 @@ class PolicySection(Section):
     trust_remote_code: bool = False  # of a local folder whose config.json names Python files in it
     attn_implementation: str | None = None  # of transformers: sdpa, eager, flash_attention_2, ...; default: its choice
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # auto: bfloat16 compute on a GPU, float32 on a CPU
+    weights_dtype: Literal["float32", "bfloat16"] = "float32"  # of weights that train; others are held as computed
+    load_in_4bit: bool = False  # base weights under policy.lora as NF4 of bitsandbytes; a GPU's
+    liger_kernel: bool = False  # Triton kernels of liger-kernel in families outside the packed path; a GPU's
     lora: Lora | None = None
     freeze: list[Literal["vision", "projector", "language"]] = []
     gradient_checkpointing: bool = False
@@ -527,6 +530,7 @@ class TrainSection(Section):
     skip_zero_advantage: bool = True  # groups without advantages are left out of updates that they would not change
     # muon: for models trained whole; 8 bit: states of a quarter of the size (vlrl/optim.py)
     optimizer: Literal["adamw", "muon", "adamw_8bit", "paged_adamw_8bit"] = "adamw"
+    master_weights: bool = False  # of bfloat16 weights float32 copies; false: updates are rounded at random
     lr: Rate = 1e-6
     lr_end: Annotated[float, Field(ge=0)] | None = None  # linear from lr to here; default: constant
     warmup_steps: Annotated[int, Field(ge=0)] = 0  # steps of linear rise

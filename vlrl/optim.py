@@ -19,7 +19,8 @@ from vlrl.update import Updater
 if TYPE_CHECKING:
     from vlrl.config import Config, TrainSection
 
-# Optimizers of a policy: AdamW, with its state in 8 bits or not, or Muon for the matrices with AdamW for the rest.
+# Optimizers of a policy: AdamW, with its state in 8 bits or not, or Muon for the matrices with AdamW for the rest; of
+# weights in bfloat16 (`policy.weights_dtype`) with rounding at random, or with float32 copies.
 
 Kind = Literal["adamw", "muon", "adamw_8bit", "paged_adamw_8bit"]
 
@@ -68,9 +69,99 @@ class Restorable(torch.optim.Optimizer):
                     values[name] = buffer.copy_(values[name])
 
 
+def round_stochastic(x: Tensor, noise: Tensor) -> Tensor:
+    """bfloat16 of float32 numbers, up or down with the probabilities that make the mean exact.
+
+    noise: int32 like x, uniform on 0 to 65535. (Zamirai et al., arXiv 2010.06192; numbers that are not finite stay.)
+    """
+    bits = (x.view(torch.int32) + noise).bitwise_and_(-65536)  # the upper half is a bfloat16; towards 0 behind the sum
+    return torch.where(x.isfinite(), bits.view(torch.float32), x).to(torch.bfloat16)
+
+
+class StochasticAdamW(torch.optim.Optimizer):
+    """AdamW of bfloat16 weights: computed in float32, one tensor at a time, and rounded at random.
+
+    Rounded to the nearest, an update below half a spacing (1/256 of the weight) would never move it. Every process
+    draws the same numbers, and a resumed run those that it would have drawn.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, betas: tuple[float, float],
+                 weight_decay: float, eps: float = 1e-8):  # fmt: skip
+        super().__init__(parameters, {"lr": lr, "betas": betas, "weight_decay": weight_decay, "eps": eps})
+        self.generator = torch.Generator(parameters[0].device).manual_seed(0)
+
+    @torch.no_grad()
+    def step(self, closure: Callable | None = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, group)
+
+    def _update(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
+        state, (beta1, beta2) = self.state[parameter], group["betas"]
+        if not state:
+            zeros = torch.zeros_like(parameter, dtype=torch.float32)
+            state |= {"step": torch.tensor(0.0), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
+        state["step"] += 1
+        step, grad = int(state["step"]), parameter.grad.float()
+        state["exp_avg"].lerp_(grad, 1 - beta1)
+        state["exp_avg_sq"].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        scale = (state["exp_avg_sq"].sqrt() / (1 - beta2**step) ** 0.5).add_(group["eps"])
+        new = parameter.float().mul_(1 - group["lr"] * group["weight_decay"])
+        new.addcdiv_(state["exp_avg"], scale, value=-group["lr"] / (1 - beta1**step))
+        noise = torch.randint(
+            65536, new.shape, generator=self.generator, device=new.device, dtype=torch.int32
+        )  # fmt: skip
+        parameter.copy_(round_stochastic(new, noise) if parameter.dtype == torch.bfloat16 else new)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": super().state_dict(), "generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        kept = {i: each.copy() for i, each in state["optimizer"]["state"].items()}
+        super().load_state_dict(state["optimizer"])
+        for i, parameter in enumerate(p for group in self.param_groups for p in group["params"]):
+            if i in kept:  # torch casts a state to its parameter's type
+                self.state[parameter] = {n: v.to(parameter.device) if n != "step" else v for n, v in kept[i].items()}
+        self.generator.set_state(state["generator"])
+
+
+class MasterWeights(torch.optim.Optimizer):
+    """Any optimizer on float32 copies of bfloat16 weights, which become the copies' nearest."""
+
+    def __init__(self, named: Sequence[tuple[str, nn.Parameter]], build: Callable[..., torch.optim.Optimizer]):
+        self.pairs = [(p, nn.Parameter(p.detach().float())) for _, p in named]
+        self.inner = build([(name, copy) for (name, _), (_, copy) in zip(named, self.pairs, strict=True)])
+        super().__init__(self.inner.param_groups, {})
+
+    @torch.no_grad()
+    def step(self, closure: Callable | None = None) -> None:
+        for parameter, copy in self.pairs:
+            copy.grad = None if parameter.grad is None else parameter.grad.float()
+        self.inner.step()
+        self.inner.zero_grad(set_to_none=True)
+        for parameter, copy in self.pairs:
+            parameter.copy_(copy)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for parameter, _ in self.pairs:
+            parameter.grad = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self.inner.state_dict(), "weights": [copy.detach() for _, copy in self.pairs]}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.inner.load_state_dict(state["optimizer"])
+        self.param_groups = self.inner.param_groups
+        for (_, copy), saved in zip(self.pairs, state["weights"], strict=True):
+            copy.copy_(saved)
+
+
 def optimizers_build(
-    model: nn.Module, kind: Kind, *, lr: float, betas: tuple[float, float] = (0.9, 0.999), weight_decay: float = 0.0
-) -> torch.optim.Optimizer:
+    model: nn.Module, kind: Kind, *, lr: float, betas: tuple[float, float] = (0.9, 0.999), weight_decay: float = 0.0,
+    master_weights: bool = False,
+) -> torch.optim.Optimizer:  # fmt: skip
     """An optimizer over the parameters that require gradients.
 
     Args:
@@ -80,11 +171,30 @@ def optimizers_build(
             itself; `adamw_8bit` (arXiv 2110.02861, bitsandbytes): AdamW with 2
             bytes of state per parameter instead of 8, embeddings and tensors below 4096 numbers in full, as there;
             `paged_adamw_8bit`: the same in memory that a GPU which runs full moves to the host.
+        master_weights: of bfloat16 weights float32 copies are kept and updated; else only AdamW takes them, and rounds
+            at random.
 
     Raises:
-        UserError: bitsandbytes is not installed.
+        UserError: bitsandbytes is not installed; bfloat16 weights without copies and not AdamW.
     """
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    build = functools.partial(_build, kind=kind, lr=lr, betas=betas, weight_decay=weight_decay)
+    if all(p.dtype != torch.bfloat16 for _, p in named):
+        return build(named)
+    if master_weights:
+        return MasterWeights(named, build)
+    if kind != "adamw":
+        raise UserError(
+            f"train.optimizer: {kind} does not round bfloat16 weights at random: adamw does, or keep float32 copies "
+            "(train.master_weights=true)"
+        )
+    return StochasticAdamW([p for _, p in named], lr=lr, betas=betas, weight_decay=weight_decay)
+
+
+def _build(
+    named: Sequence[tuple[str, nn.Parameter]], *, kind: Kind, lr: float, betas: tuple[float, float], weight_decay: float
+) -> torch.optim.Optimizer:
+    """Of float32 parameters."""
     if kind == "adamw":
         return _adamw([p for _, p in named], lr=lr, betas=betas, weight_decay=weight_decay)
     if kind != "muon":
@@ -186,8 +296,10 @@ def _shared(train: TrainSection, policy: Any, saved: Path | None) -> tuple[Any, 
     world = get_world()
     build = functools.partial(
         optimizers_build, policy.model, train.optimizer,
-        lr=train.lr, betas=tuple(train.betas), weight_decay=train.weight_decay,
+        lr=train.lr, betas=tuple(train.betas), weight_decay=train.weight_decay, master_weights=train.master_weights,
     )  # fmt: skip
+    if (in_parts() or optimizer_in_parts()) and any(p.dtype == torch.bfloat16 for p in _trained(policy)):
+        raise UserError("policy.weights_dtype: FSDP and ZeRO keep float32 weights that train: leave it out")
     if in_parts():
         from vlrl.distributed.sharding import Sharded
 
@@ -200,7 +312,11 @@ def _shared(train: TrainSection, policy: Any, saved: Path | None) -> tuple[Any, 
 
         zero = Zero(world, policy, build(), train.max_grad_norm, saved)
         return zero, zero.optimizer
-    return Replicated(world, [p for p in policy.model.parameters() if p.requires_grad]), build()
+    return Replicated(world, _trained(policy)), build()
+
+
+def _trained(policy: Any) -> list[nn.Parameter]:
+    return [p for p in policy.model.parameters() if p.requires_grad]
 
 
 def rate(train: TrainSection, step: int) -> float:

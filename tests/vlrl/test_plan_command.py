@@ -147,6 +147,22 @@ def test_a_kl_term_asks_for_a_reference():
     assert adapted.times["reference"] > 0
 
 
+def test_narrow_weights_count_as_they_are_held():
+    """Bytes a weight: 4 + 4 + 8 in float32, 2 + 2 + 8 in bfloat16, 4 more with copies; half a byte in 4 bits."""
+    wide, narrow, copies = (
+        planned(*changes) for changes in (
+            (), ("policy.weights_dtype=bfloat16",), ("policy.weights_dtype=bfloat16", "train.master_weights=true")
+        )
+    )  # fmt: skip
+    count = wide.run.trained
+    for plan, weights, states in ((wide, 4, 8), (narrow, 2, 8), (copies, 2, 12)):
+        assert (plan.memory["weights"], plan.memory["optimizer"]) == (weights * count, states * count)
+    assert narrow.memory["weights for products"] == 0 < wide.memory["weights for products"]
+    adapted, packed = (planned("policy.lora.rank=8", f"policy.load_in_4bit={on}") for on in ("false", "true"))
+    assert adapted.memory["weights"] / 4 < packed.memory["weights"] < adapted.memory["weights"] / 2
+    assert any(turn.told == "policy.load_in_4bit=true" for turn in singles(adapted))
+
+
 def test_decoding_is_bound_by_memory():
     """At its share of the peak a token would take a hundredth of its time."""
     slow = planned(tokens=500)

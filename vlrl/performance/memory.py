@@ -34,6 +34,9 @@ class MemoryInputs:
     width: int = 4  # bytes of a number in a matrix product: 4 float32, 2 bfloat16 autocast
     states: float = 2.0  # numbers of the optimizer for one parameter
     copied: bool = False  # a second set of weights as the reference
+    weight: int = 4  # bytes of a weight that trains and of its gradient: 4 float32, 2 bfloat16
+    masters: bool = False  # float32 copies of weights that train
+    quantised: float = 0  # weights that do not train, held in 4 bits
     shards: int = 1  # GPUs over which weights, gradients and optimizer are spread
     whole: int = 0
     whole_trained: int = 0
@@ -229,17 +232,23 @@ DRAWN, SCORED = 4, 6
 def held(run: MemoryInputs) -> dict[str, float]:
     """What is there all the time, gradients during an update."""
     every = parameters(run.geometry).all + run.adapters
-    whole = _held(run, run.whole_trained, run.whole - run.whole_trained)
-    parted = _held(run, run.trained - run.whole_trained, every - run.trained - run.whole + run.whole_trained)
+    whole = _held(run, run.whole_trained, run.whole - run.whole_trained, 0)
+    frozen = every - run.trained - run.whole + run.whole_trained
+    parted = _held(run, run.trained - run.whole_trained, frozen, run.quantised)
     held = {name: whole[name] + parted[name] / run.shards for name in whole}
     return held | {"reference": whole["weights"] + parted["weights"] if run.copied else 0}
 
 
-def _held(run: MemoryInputs, trained: float, frozen: float) -> dict[str, float]:
+FOUR_BIT = 0.5 + (1 + 4 / 256) / 64  # bytes of a weight in NF4: a scale of 8 bits for 64, one of 32 bits for 256 scales
+
+
+def _held(run: MemoryInputs, trained: float, frozen: float, quantised: float) -> dict[str, float]:
+    """quantised: how many of the frozen are held in 4 bits."""
     return {
-        "weights": FULL * trained + run.width * frozen,  # mixed precision narrows what does not train
-        "gradients": FULL * trained,
-        "optimizer": FULL * run.states * trained,
+        # mixed precision narrows what does not train
+        "weights": run.weight * trained + run.width * (frozen - quantised) + FOUR_BIT * quantised,
+        "gradients": run.weight * trained,
+        "optimizer": FULL * (run.states + run.masters) * trained,
     }
 
 
@@ -313,6 +322,8 @@ def _products(run: MemoryInputs, graphs: int) -> float:
         return gathered
     seen = tower.depth * tower.block_matrices + (1 + tower.deepstack) * tower.merger_matrices
     spoken = 0 if run.shards > 1 else language.layers * language.block_matrices + words
+    if run.weight < FULL:  # products take weights as they are
+        return gathered
     held = 0 if run.update.checkpointed else graphs
     return gathered + run.width * (
         max(held, run.update.language == 2) * spoken

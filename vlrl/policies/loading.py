@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -70,13 +71,17 @@ def load(
         from vlrl.policies.lerobot import load_lerobot
 
         return load_lerobot(source, device)
-    mixed = section.dtype == "bfloat16" or (section.dtype == "auto" and device == "cuda")
-    model, processor = _pretrained(source, section)
+    narrow = section.weights_dtype == "bfloat16"
+    mixed = section.dtype == "bfloat16" or (section.dtype == "auto" and (device == "cuda" or narrow))
+    _check_memory_options(section, device, mixed)
+    model, processor = _pretrained(source, section, device)
     fast = _is_fast(model, processor, source)
     _limit_pixels(processor, section)
-    model = _trainable(model.to(device), section)
+    if section.liger_kernel:
+        _use_liger(model, fast)
+    model = _trainable(model if section.load_in_4bit else model.to(device), section)
     if mixed:
-        _narrow(model)
+        _narrow(model, all_weights=narrow)
     if section.gradient_checkpointing:
         bare(model).activation_checkpointing_enable({"use_reentrant": False})
     options = {
@@ -92,6 +97,38 @@ def load(
             **options,
         )  # fmt: skip
     return VLM(model, processor, cuda_graphs=section.cuda_graphs, shared_prefix=shared_prefix is not False, **options)
+
+
+def _check_memory_options(section: PolicySection, device: str, mixed: bool) -> None:
+    """UserError where an option that saves memory does not go with the device, the others, or what is installed."""
+    if section.weights_dtype == "bfloat16" and section.lora:
+        raise UserError(
+            "policy.weights_dtype: under policy.lora the weights that do not train are bfloat16: leave it out"
+        )
+    if section.weights_dtype == "bfloat16" and not mixed:
+        raise UserError("policy.weights_dtype: bfloat16 weights need policy.dtype: bfloat16 (or auto)")
+    if section.load_in_4bit and not section.lora:
+        raise UserError("policy.load_in_4bit: weights of 4 bits do not train: set policy.lora")
+    options = {("load_in_4bit", "bitsandbytes", "lowbit"): section.load_in_4bit,
+               ("liger_kernel", "liger_kernel", "liger"): section.liger_kernel}  # fmt: skip
+    for option, package, extra in (names for names, is_set in options.items() if is_set):
+        if device == "cpu":
+            raise UserError(f"policy.{option}: its kernels are a GPU's, and this run is on a CPU: leave it out")
+        if not find_spec(package):
+            raise UserError(f"policy.{option}: needs {package}: pip install 'vlrl[{extra}]'")
+
+
+def _use_liger(model: nn.Module, fast: bool) -> None:
+    """Puts liger-kernel's modules in place of a model's norms, gates and rotary positions; losses stay ours."""
+    if fast:
+        raise UserError("policy.liger_kernel: the packed path has fused modules of its own: leave it out")
+    from liger_kernel.transformers import _apply_liger_kernel_to_instance
+    from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
+
+    family = model.config.model_type
+    if family not in MODEL_TYPE_TO_APPLY_LIGER_FN:
+        raise UserError(f"policy.liger_kernel: the liger-kernel installed has no kernels for {family}: leave it out")
+    _apply_liger_kernel_to_instance(model=model, fused_linear_cross_entropy=False, cross_entropy=False)
 
 
 def _is_fast(model: nn.Module, processor: Any, source: str) -> bool:
@@ -162,8 +199,9 @@ def newest_checkpoint(source: str) -> str:
     return str(saved[-1]) if saved else checkpoint(source)
 
 
-def _pretrained(source: str, section: PolicySection) -> tuple[nn.Module, Any]:
-    """Weights in float32 and processor, of a full model or of an adapter's folder (with its base beneath it)."""
+def _pretrained(source: str, section: PolicySection, device: str) -> tuple[nn.Module, Any]:
+    """Weights in float32 (with `load_in_4bit` linear layers in 4) and processor, of a full model or of an adapter's
+    folder (with its base beneath it)."""
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
     folder = Path(source)
@@ -173,7 +211,9 @@ def _pretrained(source: str, section: PolicySection) -> tuple[nn.Module, Any]:
         if not (folder / "adapter_model.safetensors").is_file():
             raise UserError(f"{source}: holds no adapter_model.safetensors; other forms of weights are not opened")
         base = load_json(folder / "adapter_config.json", finite=False)["base_model_name_or_path"]
-        model, _ = _pretrained(base, section)
+        if section.load_in_4bit:
+            raise UserError(f"policy.load_in_4bit: {source} is an adapter, to be merged first: name {base}")
+        model, _ = _pretrained(base, section, device)
         with _ignore_deprecations():
             adapted = PeftModel.from_pretrained(model, source)
         return adapted.merge_and_unload(), AutoProcessor.from_pretrained(source)
@@ -182,8 +222,9 @@ def _pretrained(source: str, section: PolicySection) -> tuple[nn.Module, Any]:
     attend = {"attn_implementation": section.attn_implementation} if section.attn_implementation else {}
     try:
         model, info = AutoModelForImageTextToText.from_pretrained(
-            source, dtype=torch.float32, output_loading_info=True, use_safetensors=True, **trust, **attend
-        )
+            source, dtype=torch.float32, output_loading_info=True, use_safetensors=True, **trust, **attend,
+            **(four_bit(device) if section.load_in_4bit else {}),
+        )  # fmt: skip
         processor = AutoProcessor.from_pretrained(source, **trust)
     except (OSError, ValueError, RuntimeError, ImportError, KeyError, SafetensorError) as error:
         hub = "" if folder.is_dir() else HUB
@@ -192,6 +233,17 @@ def _pretrained(source: str, section: PolicySection) -> tuple[nn.Module, Any]:
         odd = [*info["missing_keys"], *info["unexpected_keys"], *info["mismatched_keys"]]
         raise UserError(f"the weights in {source} do not fit their configuration: {len(odd)} keys, first {odd[0]}")
     return model, processor
+
+
+def four_bit(device: str) -> dict[str, Any]:
+    """Options of `from_pretrained` for linear layers of 4 bits: NF4, scales quantised too (QLoRA, arXiv 2305.14314)."""
+    from transformers import BitsAndBytesConfig
+
+    settings = BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )  # fmt: skip
+    return {"quantization_config": settings, "device_map": {"": device}}
 
 
 def check_architecture(source: str, trust_remote_code: bool = False) -> None:
@@ -301,10 +353,10 @@ def _lora_targets(model: nn.Module, targets: str | list[str]) -> str | list[str]
     return [layer for name in found for layer in (inner[name] or [name])] if any(inner.values()) else targets
 
 
-def _narrow(model: nn.Module) -> None:
-    """Weights that do not train in bfloat16: autocast would convert them anew at every use."""
+def _narrow(model: nn.Module, all_weights: bool = False) -> None:
+    """Weights that do not train, or all, in bfloat16: autocast would convert them anew at every use."""
     for parameter in model.parameters():
-        if not parameter.requires_grad:
+        if (all_weights or not parameter.requires_grad) and parameter.is_floating_point():  # 4 bits are packed in bytes
             parameter.data = parameter.data.to(torch.bfloat16)
 
 

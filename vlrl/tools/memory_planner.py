@@ -11,7 +11,7 @@ from vlrl import registry
 from vlrl.decoders import load_json
 from vlrl.performance.flops import Geometry, Group, Parameters, Update, factors, from_config, parameters
 from vlrl.performance.flops import step as flops_step
-from vlrl.performance.memory import CHUNK, FULL, MODELS, MemoryInputs, adapters, peak
+from vlrl.performance.memory import CHUNK, FULL, MODELS, MemoryInputs, adapters, linears, peak
 from vlrl.performance.profiling import GPUS, Device
 from vlrl.types import Observation, UserError, Video
 
@@ -119,6 +119,8 @@ def knobs(config: Config, gpus: int, model: Model, visual: float) -> Iterator[Kn
     if share > 1:
         fewer = max(1, share // 4)
         yield Knob(f"train.micro_batch_size={fewer}", _train(config, micro_batch_size=fewer), gpus)
+    if policy.lora is not None and not policy.load_in_4bit and gpus == 1:
+        yield Knob("policy.load_in_4bit=true", _policy(config, load_in_4bit=True), gpus)
     if "vision" not in policy.freeze:
         frozen = [*policy.freeze, "vision"]
         yield Knob(f"policy.freeze=[{', '.join(frozen)}]", _policy(config, freeze=frozen), gpus)
@@ -335,12 +337,16 @@ def run_of(
     )  # fmt: skip
     whole_trained = sum(learning.get(part, 0) for part in ("vision", "projector"))
     tower = whole.vision + whole.projector + (whole_trained if added else 0)
-    mixed = policy.dtype == "bfloat16" or (policy.dtype == "auto" and on_gpu)
+    narrow = policy.weights_dtype == "bfloat16"
+    mixed = policy.dtype == "bfloat16" or (policy.dtype == "auto" and (on_gpu or narrow))
+    spoken = [layer for layer in linears(geometry) if layer.section == "language"]  # the tower's, too, but they are few
     return MemoryInputs(
         geometry, Group(prompt.tokens, prompt.visual, tokens, train.group_size, max(prompt.frames, 1)), update,
         prompts=prompts, micro=micro, trained=sum(learning.values()), adapters=sum(learning.values()) if added else 0,
         width=HALF if mixed else FULL, states=_states(config, geometry, whole, learning),
         copied=asks_reference and not added, shards=gpus, whole=tower, whole_trained=whole_trained,
+        weight=HALF if narrow else FULL, masters=narrow and train.master_weights,
+        quantised=sum(each.inputs * each.outputs * each.count for each in spoken) if policy.load_in_4bit else 0,
     )  # fmt: skip
 
 
@@ -459,7 +465,9 @@ def _all_turned(whole: MemoryPlan, keys: list[str]) -> PlanChange:
 
 
 def _knobs(whole: MemoryPlan) -> list[Knob]:
-    return list(knobs(whole.config, whole.asked.gpus, whole.model, whole.prompt.visual / max(whole.prompt.frames, 1)))
+    found = knobs(whole.config, whole.asked.gpus, whole.model, whole.prompt.visual / max(whole.prompt.frames, 1))
+    on_cpu = whole.asked.device is not None and whole.asked.device.name == "cpu"
+    return [knob for knob in found if not (on_cpu and "4bit" in knob.key)]
 
 
 def _turned(whole: MemoryPlan, knob: Knob) -> PlanChange:
