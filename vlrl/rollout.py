@@ -6,12 +6,10 @@ import copy
 import functools
 import math
 import sys
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import fmean
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -38,6 +36,7 @@ from vlrl.types import (
     Score,
     Turn,
     UserError,
+    one_line,
 )
 
 if TYPE_CHECKING:
@@ -119,14 +118,6 @@ def _stand_in(task: Any, episode: Episode, others: Sequence[Episode]) -> None:
 def _all(decision: Any) -> Any:
     """Every unit of a decision."""
     return decision.logprobs.new_ones(len(decision.logprobs)).bool() if decision.logprobs is not None else None
-
-
-def one_line(error: Exception) -> str:
-    """An error in one line, with the place that raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    text = (str(error).strip().splitlines() or [""])[0][:200]
-    return f"{type(error).__name__}: {text}{place}"
 
 
 TRIES = 3  # of an episode whose environment fails

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
@@ -30,6 +32,14 @@ PILLOW_PIXELS = 178_956_970  # Pillow opens no image with more
 
 class UserError(Exception):
     """Something the user can mend. One line: what is wrong, where (file, row or key), what to do. Exit code 2."""
+
+
+def one_line(error: Exception) -> str:
+    """An error in one line, with the place that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    text = (str(error).strip().splitlines() or [""])[0][:200]
+    return f"{type(error).__name__}: {text}{place}"
 
 
 OVERLONG = "overlong"  # in a step's `info`: what would follow is longer than the policy takes

@@ -23,7 +23,6 @@ from vlrl.episode_store import recorded_read
 from vlrl.media import MediaError, load_image
 from vlrl.plugins import load_object, load_plugin
 from vlrl.recipe_checks import load_config
-from vlrl.rollout import one_line
 from vlrl.types import (
     Decision,
     Episode,
@@ -36,6 +35,7 @@ from vlrl.types import (
     Step,
     Turn,
     UserError,
+    one_line,
     plain,
     suggest,
 )
