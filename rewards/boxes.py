@@ -18,7 +18,7 @@ class Object:
     """A labelled box (x1, y1, x2, y2)."""
 
     label: str
-    box: Box | tuple[float, ...]  # four numbers
+    box: tuple[float, ...]  # four numbers
 
 
 @total(first=4, second=4)
