@@ -235,7 +235,7 @@ class VLM:
             prompts, members = self._starts(episodes, observations, begun)
         before = [begun[first] if begun else () for first, *_ in members]
         counts, sampling = [len(m) for m in members], self._sampling(greedy, room)
-        drawn = self._drawn(episodes, sampling, [i for m in members for i in m])
+        drawn = self._draw_uniform(episodes, sampling, [i for m in members for i in m])
         if self.engine is None:
             texts = self.write([going_on(*each) for each in zip(prompts, before, strict=True)], counts, sampling, drawn,
                                keep)  # fmt: skip
