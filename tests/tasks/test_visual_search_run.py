@@ -29,7 +29,7 @@ def folder(tmp_path_factory) -> Path:
     steps = (
         ("record", config, *small, "policy.model=embedded", "--by", "gold", "--episodes", "4", "--out", "demos"),
         ("warmstart", str(ROOT / "configs" / "models" / "visual_search_start.yaml"), "lessons=[{episodes: demos}]",
-         "out=start", "steps=25", "images=4"),
+         "out=start", "start=embedded", "steps=25", "images=4"),
         ("train", config, *small, "policy.model=start", "out=run", "train.steps=2", "train.prompts_per_step=2",
          "train.group_size=2", "log.rollouts_every=1", "task.context={name: last_images, images: 1}"),
     )  # fmt: skip
