@@ -83,7 +83,9 @@ def _check_names(options: argparse.Namespace) -> None:
         load_config("configs/gui_grounding.yaml", options.changes)
     if options.command == "check-task" and options.name and not BLANK.fullmatch(options.name):
         registry.find("task", options.name)
-    if options.command == "score" and not BLANK.fullmatch(options.name):
+    if options.command == "score" and options.name.endswith(".yaml"):
+        load_config(options.name, ())
+    elif options.command == "score" and not BLANK.fullmatch(options.name):
         score._scorer(options.name)
     if options.command == "list" and options.kind and options.kind not in listing.KINDS:
         raise UserError(f"vlrl list {options.kind}: no such kind")

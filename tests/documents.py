@@ -20,11 +20,13 @@ FOREIGN = {
     "cd",
     "export",
     "git",
+    "inspect",
     "lerobot-teleoperate",
     "lerobot-train",
     "mkdocs",
     "scripts/setup.sh",
     "source",
+    "trackio",
     "uv",
     "vllm",
 }

@@ -92,7 +92,7 @@ def score_rows(name: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[st
     Raises:
         UserError: nothing of that name; the first row that cannot be scored, by its number from 1.
     """
-    score = _scorer(name, Path())
+    score = _scorer(name)
     for number, row in enumerate(rows, start=1):
         try:
             yield _finite(score(number, row))
@@ -173,7 +173,7 @@ def _sample_number(name: str) -> int | None:
     return int(tail) if tail.isdecimal() else None
 
 
-def _scorer(name: str, folder: Path) -> Scorer:
+def _scorer(name: str, folder: Path = Path()) -> Scorer:
     """The function that scores one row by a task or a reward of this name; images lie in `folder`."""
     tasks, rewards = registry.task_names(), registry.rewards()
     if name in rewards:
