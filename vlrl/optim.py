@@ -277,7 +277,7 @@ def fit_supervised[B](
 
 def updater(config: Config, policy: Any, saved: Path | None = None) -> Updater:
     """The run's updater, with its optimizer. saved: the checkpoint that the run goes on from."""
-    from vlrl import registry  # pydantic, which bench/gpu.py does without
+    from vlrl import registry  # pydantic, which bench/speed.py gpu does without
 
     train = config.train
     shared, optimizer = _shared(train, policy, saved)

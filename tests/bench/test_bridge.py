@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 pytest.importorskip("lerobot")
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "bench"))  # scripts, not a package
+sys.path.insert(0, str(ROOT / "bench" / "bridge"))  # scripts, not a package
 
 import bridge_table  # noqa: E402
 from bridge_body import STEP, frames, turned  # noqa: E402
@@ -27,7 +27,7 @@ from bridge_worker import Counter  # noqa: E402
 def test_it_measures_both_bridges_in_one_run(tmp_path):
     """A release of lerobot or of ours that moves a method would leave the published table without a way to check it."""
     out = tmp_path / "figures.json"
-    command = [sys.executable, ROOT / "bench" / "bridge.py", "--quick", "--size", "32", "32", "--wait", "0.02"]
+    command = [sys.executable, ROOT / "bench" / "bridge.py", "costs", "--quick", "--size", "32", "32", "--wait", "0.02"]
     done = subprocess.run([*command, "--json", out], capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = json.loads(out.read_text())

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))  # scripts, not a package
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "scale"))  # scripts, not a package
 
 import cluster_layout
 import cluster_model

@@ -1,8 +1,8 @@
 """The published detection rewards of the study: the faults that the figure shows must be theirs, not ours."""
 
 import pytest
-
 from bench.detection_study import ap, recall_precision
+
 from rewards.boxes import Object, f1
 
 TRUTH = (Object("cat", (10.0, 10.0, 30.0, 30.0)), Object("cat", (50.0, 40.0, 90.0, 70.0)))

@@ -15,7 +15,7 @@ import torch
 from transformers import Qwen2_5_VLForConditionalGeneration
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "bench"))  # scripts, not a package
+sys.path.insert(0, str(ROOT / "bench" / "speed"))  # scripts, not a package
 
 import gpu  # noqa: E402
 import gpu_arms  # noqa: E402
@@ -182,7 +182,7 @@ def test_lora_is_frozen_below_and_narrow():
 def test_a_missing_package_is_one_line(tmp_path):
     """On a bare machine a traceback of imports says less than the package's name."""
     (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')")
-    command = [sys.executable, str(ROOT / "bench" / "gpu.py")]
+    command = [sys.executable, str(ROOT / "bench" / "speed.py"), "gpu"]
     done = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and "No module named 'torch'" in done.stderr
 
@@ -232,7 +232,7 @@ def test_the_table_tells_ratios_and_shares():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (vs_trl_arms.trl_folder() / "made").exists(), reason="bench/vs_trl.py has not installed TRL")
+@pytest.mark.skipif(not (vs_trl_arms.trl_folder() / "made").exists(), reason="vs_trl has not installed TRL")
 def test_trl_does_the_same_work(monkeypatch, tmp_path):
     """A ratio to a trainer that writes or scores other tokens says nothing."""
     trl = next(vs_trl_arms.trl_folder().glob("lib/python*/site-packages"))

@@ -13,11 +13,11 @@ from torch.utils.flop_counter import FlopCounterMode
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "bench"))  # scripts, not a package
+sys.path.insert(0, str(ROOT / "bench" / "speed"))  # scripts, not a package
 
 import decode  # noqa: E402
-import scale  # noqa: E402
-import scale_figure  # noqa: E402
+import sizes  # noqa: E402
+import sizes_figure  # noqa: E402
 import speed_rows  # noqa: E402
 import step  # noqa: E402
 import vs_trl  # noqa: E402
@@ -28,7 +28,7 @@ from vlrl.performance.flops import Group, Update, from_config  # noqa: E402
 FAMILY = "qwen2_5_vl"
 
 
-@pytest.mark.parametrize("arm", scale.MODES)
+@pytest.mark.parametrize("arm", sizes.MODES)
 def test_the_cost_model_is_what_torch_counts(arm):
     """Otherwise a step could waste half of its work and still be printed as close to the limit."""
     visual, group, tokens = 64, 4, 12
@@ -40,7 +40,7 @@ def test_the_cost_model_is_what_torch_counts(arm):
         step.step(policy, optimizer, episodes)
     prompt = len(episodes[0].turns[0].decision.inputs.prompt.ids)
     geometry, asked = from_config(policy.model.config.to_dict()), Group(prompt, visual, tokens, group)
-    expected = vlrl_flops.step(geometry, asked, Update(scale.MODES[arm])).all
+    expected = vlrl_flops.step(geometry, asked, Update(sizes.MODES[arm])).all
     counted = counter.get_flop_counts()["Global"]
     linear = sum(flops for name, flops in counted.items() if str(name) in vs_trl.LINEAR)
     assert linear == pytest.approx(expected.linear, rel=0.03)
@@ -91,9 +91,9 @@ def test_the_share_that_stops_early_is_the_share_asked_for():
 
 def test_the_scales_figure_shows_every_panel(tmp_path):
     """A release of matplotlib, or of ours, that breaks the script would leave an old figure unnoticed."""
-    row = scale.measure("tiny/16/2/3", 1)
+    row = sizes.measure("tiny/16/2/3", 1)
     assert row["cpu"]["naive"] > 0 and row["flops"]["naive"] > row["flops"]["shared"]
-    panels = {panel: [row] * len(sizes) for panel, sizes in scale.PANELS.items()}
-    scale_figure.draw(panels, scale.PANELS, scale.rate(), tmp_path / "scale.png")
+    panels = {panel: [row] * len(sizes) for panel, sizes in sizes.PANELS.items()}
+    sizes_figure.draw(panels, sizes.PANELS, sizes.rate(), tmp_path / "scale.png")
     assert (tmp_path / "scale.png").stat().st_size > 10_000
-    assert all(name.count("/") == 3 for panel in scale.PANELS for name in scale.names_of(panel))
+    assert all(name.count("/") == 3 for panel in sizes.PANELS for name in sizes.names_of(panel))

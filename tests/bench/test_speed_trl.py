@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "bench"))  # scripts, not a package
+sys.path.insert(0, str(ROOT / "bench" / "speed"))  # scripts, not a package
 
 import vs_trl  # noqa: E402
 import vs_trl_arms  # noqa: E402
@@ -37,7 +37,7 @@ def test_a_dead_worker_shows_its_log(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (vs_trl_arms.trl_folder() / "made").exists(), reason="bench/vs_trl.py has not installed TRL")
+@pytest.mark.skipif(not (vs_trl_arms.trl_folder() / "made").exists(), reason="vs_trl has not installed TRL")
 def test_both_arms_do_the_same_work():
     """A ratio between different amounts of work says nothing."""
     told = vs_trl.in_turns(vs_trl_arms.Row("tiny", 16, 2, 3, 2), 1)

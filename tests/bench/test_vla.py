@@ -12,7 +12,7 @@ import pytest
 import yaml
 from PIL import Image
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))  # scripts, not a package
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "learn"))  # scripts, not a package
 
 import vla
 import vla_figure

@@ -18,7 +18,7 @@ from tasks.table_to_latex import TableToLatex
 from vlrl.evaluation.score import score_file
 from vlrl.types import Data, Decision, Episode, Frame, Observation, Sample, Step, Turn, UserError
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))  # scripts and helpers, no packages
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "hacks"))  # scripts and helpers, no packages
 sys.path.insert(0, str(Path(__file__).parents[1] / "rewards"))
 
 from hostile_tables import hostile

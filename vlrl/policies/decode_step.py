@@ -21,9 +21,8 @@ from vlrl.policies.prefix_sharing import through
 # A step's operations recorded once and replayed: as CUDA graphs, whose tokens cost the host one call each.
 #
 # Not yet exercised on a GPU: written against torch's documented interface, and tested on a CPU with a recorder that
-# keeps
-# the same rules (bench/gpu_recorder.py). So the first record of a policy is compared with the step itself, and whatever
-# fails, the caller goes on with that, from the state before.
+# keeps the same rules (bench/speed/gpu_recorder.py). So the first record of a policy is compared with the step itself,
+# and whatever fails, the caller goes on with that, from the state before.
 
 TOLERANCE = 0.01  # nats: the same kernels give the same values
 TWICE = range(2)  # a number of the host that was recorded is wrong from the second step on

@@ -125,7 +125,7 @@ def knobs(config: Config, gpus: int, model: Model, visual: float) -> Iterator[Kn
         frozen = [*policy.freeze, "vision"]
         yield Knob(f"policy.freeze=[{', '.join(frozen)}]", _policy(config, freeze=frozen), gpus)
     if policy.lora is None:
-        from vlrl.config import Lora  # pydantic, which bench/gpu.py does without
+        from vlrl.config import Lora  # pydantic, which bench/speed.py gpu does without
 
         lora = Lora()
         yield Knob(f"policy.lora.rank={lora.rank}", _policy(config, lora=lora), gpus)

@@ -32,7 +32,7 @@ def ids(fault):
 
 
 def tell(record_property, fault, did, safe, code, lost="nothing", **more):
-    """A row of the table, for `bench/faults.py`."""
+    """A row of the table, for `bench/faults.py bridge_faults`."""
     row = {"name": fault.name, "kind": fault.kind, "cause": fault.cause, "did": did, "code": code, "lost": lost, **more}
     if safe is not None:
         row |= {"held": safe.held, "still": safe.still, "ms": safe.ms, "why": safe.cause}

@@ -14,7 +14,7 @@ from vlrl.policies import decode_step, generation, logprobs
 from vlrl.policies.loading import load
 from vlrl.policies.logprobs import bare
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "bench"))  # scripts, not a package
+sys.path.insert(0, str(Path(__file__).parents[3] / "bench" / "speed"))  # scripts, not a package
 
 from gpu_graphs import graphs_against_loop
 from gpu_recorder import Taped
