@@ -1,0 +1,51 @@
+"""A step's work on a fake accelerator: what only a GPU would show, on every machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vlrl.policies import tiny_any
+from vlrl.policies.loading import EMBEDDED
+
+PROGRAM = Path(__file__).with_name("fake_device.py")
+A_STEP = 40  # synchronisations of a step on any path, but for those of each token
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "shared", "per_token"), [("embedded", "auto", 0), ("llava", "auto", 1), ("llava", "false", 4)]
+)
+def test_a_step_mixes_no_devices_and_seldom_waits(family, shared, per_token, tmp_path):
+    """A tensor left on the host ends a run on a GPU, and a value read from it at every token makes it slow."""
+    folder = EMBEDDED if family == "embedded" else tmp_path
+    if family != "embedded":
+        for part in tiny_any.build(family):
+            part.save_pretrained(folder)
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), str(folder), shared], capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    counts = json.loads(done.stdout.splitlines()[-1])
+    assert counts["device"] == "fake:0" and counts["operations"] > 1000 and counts["shared"] == (shared == "auto")
+    assert not counts["mismatches"]
+    assert sum(counts["synchronisations"].values()) <= A_STEP + per_token * counts["tokens"], counts["synchronisations"]
+
+
+def test_what_it_is_to_find_is_found():
+    """A watch that sees nothing would pass every step."""
+    code = (
+        "import torch, fake_device as f; kept = f.register()\n"
+        "with f.FakeDevice() as watch:\n"
+        "    x = torch.ones(3, device=f.NAME); watch.reset()\n"
+        "    x + torch.ones(3); x.sum().item(); x[x > 0]; x.cpu()\n"
+        "print(sum(watch.mismatches.values()), sum(watch.synchronisations.values()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=PROGRAM.parent
+    )  # fmt: skip
+    assert done.stdout.split() == ["1", "3"], done.stderr[-2000:]
