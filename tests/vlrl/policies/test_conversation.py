@@ -157,9 +157,12 @@ def search_tree(policy) -> list[Episode]:
     return episodes
 
 
-def test_episodes_that_branch_late_share_what_they_have(make):
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_episodes_that_branch_late_share_what_they_have(make, checkpointing):
     """Tree searches and snapshots go on from the middle of another's conversation."""
     shared, plain = make(temperature=0.8), make(temperature=0.8, shared_prefix=False)
+    if checkpointing:
+        shared.model.activation_checkpointing_enable()
     episodes = search_tree(shared)
     assert episodes[4].turns[2].decision.inputs.prompt.parent is episodes[0].turns[1].decision.inputs.prompt
     distinct = list(dict.fromkeys(id(d) for d in decisions_of(episodes)))
@@ -186,6 +189,21 @@ def test_episodes_that_branch_late_share_what_they_have(make):
         expected = by_hand(shared, decision).detach()
         torch.testing.assert_close(values[row][now.mask[row]], expected, rtol=0, atol=1e-5)
         torch.testing.assert_close(decision.logprobs, expected, rtol=0, atol=1e-5)
+
+
+def test_micro_batches_have_the_gradients_of_the_whole(make):
+    """A step that does not fit is cut into groups; it must stay the same step."""
+    policy = make(temperature=0.8)
+    episodes, gradients = play(policy, conversations()), []
+    for parts in ([episodes], [episodes[:2], episodes[2:]]):
+        policy.model.zero_grad()
+        for part in parts:
+            now = policy.evaluate(decisions_of(part))
+            (now.logprobs.square() + now.entropy)[now.mask].sum().backward()
+        gradients.append([p.grad.clone() for p in policy.model.parameters() if p.grad is not None])
+    size = max(float(each.norm()) for each in gradients[0])
+    for whole, parts in zip(*gradients, strict=True):
+        torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-5 * size)
 
 
 def test_lanes_forward_a_root_once(make):
