@@ -33,7 +33,7 @@ os.environ[leftovers.OWNER] = str(os.getpid())
 
 
 def pytest_addoption(parser):
-    check = {"action": argparse.BooleanOptionalAction, "default": False}
+    check = {"action": argparse.BooleanOptionalAction, "default": True}
     parser.addoption("--leftovers", **check, help="a test file that leaves a process, a thread or a port behind fails")
 
 

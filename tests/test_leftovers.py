@@ -40,7 +40,6 @@ def test_leftovers_are_named(tmp_path):
         "pytest",
         "-p",
         "no:cacheprovider",
-        "--leftovers",
         "-W",
         "ignore",
         "-q",
