@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vlrl.performance.flops import Group, Update, factors, from_config, step
 from vlrl.performance.profiling import StepProfiler
-from vlrl.policies import attention, fused_modules, generation_batch
+from vlrl.policies import attention, fused_modules, generation
 from vlrl.policies.conversation import (
     ConversationBranch,
     Histories,
@@ -213,7 +213,7 @@ class VLM:
         """UserError where the sample's prompt is longer than the model takes, or the engine cannot write for it."""
         prompt = self.prompt(sample.prompt, sample.id)
         if self.engine is not None:
-            generation_batch.check(self, sample.prompt, prompt)
+            generation.check(self, sample.prompt, prompt)
 
     def act(
         self, episodes: Sequence[Episode], observations: Sequence[Observation], greedy: bool = False,
@@ -242,8 +242,8 @@ class VLM:
         else:
             shown = [join_prompt(episodes[first].turns, observations[first]) for first, *_ in members]
             with self.work.timed("decode"):
-                wanted = generation_batch.GenerationBatch(shown, prompts, before, counts)
-                texts = generation_batch.ask(self.engine, wanted, sampling, self.stop, drawn)
+                wanted = generation.GenerationBatch(shown, prompts, before, counts)
+                texts = generation.ask(self.engine, wanted, sampling, self.stop, drawn)
         order = [(i, *each) for *each, m in zip(prompts, before, members, strict=True) for i in m]
         decisions = {
             i: self._make_decision(prompt, first, *text)
@@ -253,7 +253,7 @@ class VLM:
         }
         made = [decisions[i] for i in range(len(episodes))]
         if self.engine is not None:
-            return generation_batch.scored(self, made, greedy)
+            return generation.scored(self, made, greedy)
         if self.shared_prefix and not greedy and begun is None and "sampling" not in self._verified:
             self._verified.add("sampling")
             self._verify(made, sampled=True)
