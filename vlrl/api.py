@@ -18,7 +18,7 @@ from vlrl.types import UserError
 
 if TYPE_CHECKING:
     from vlrl.config import Change, Config
-    from vlrl.evaluate import Result
+    from vlrl.runner import Result
     from vlrl.types import Policy
 
 
@@ -146,7 +146,7 @@ def evaluated(config: Config) -> tuple[Result, Policy, Any]:
 
     check_paths(config)
     from vlrl import registry
-    from vlrl.evaluate import evaluate
+    from vlrl.runner import evaluate
 
     with oom.report_oom():
         task, policy = load_task(config), load_policy(config)

@@ -58,7 +58,7 @@ OPTION_KINDS = {
 }  # fmt: skip
 
 # tasks made of others
-MIXTURES = {MIXTURE: "vlrl.mixture:Mixture"}
+MIXTURES = {MIXTURE: "vlrl.algorithms.mixture:Mixture"}
 
 
 def names(kind: str) -> dict[str, Any]:

@@ -19,14 +19,13 @@ from vlrl.config import Config, PolicySection
 from vlrl.distributed.episodes import columns_of, mine
 from vlrl.engines import load_policy
 from vlrl.engines.base import PREFIX_CACHE
-from vlrl.evaluate import Result
 from vlrl.logging import StoppedError
 from vlrl.metrics import describe, turn_advantages
 from vlrl.optim import rate, updater
 from vlrl.performance.profiling import mfu
 from vlrl.policies.loading import bundled, described, newest_checkpoint
 from vlrl.rollout import RolloutScheduler, RolloutWorker, SamplePool, collect
-from vlrl.runner import Learner, Runner, StepMetrics, stop_not_finite
+from vlrl.runner import Learner, Result, Runner, StepMetrics, stop_not_finite
 from vlrl.types import Decision, Episode, Rollouts, Turn, UserError
 from vlrl.update import UpdateStats
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from vlrl import registry
 from vlrl.config import Config
-from vlrl.evaluate import evaluate
+from vlrl.runner import evaluate
 from vlrl.types import Decision, Frame, wilson
 
 Z = 1.959964

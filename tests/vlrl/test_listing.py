@@ -10,7 +10,7 @@ import pytest
 
 from vlrl import registry
 from vlrl.config import described
-from vlrl.policies import FAMILIES, arsq, corrected, discrete, flow, lerobot, residual, robot_common
+from vlrl.policies import FAMILIES, arsq, discrete, flow, lerobot, residual, robot_common
 from vlrl.policies.flow import STEERED_FAMILY
 from vlrl.policies.processor import CODECS
 from vlrl.tools.listing import KINDS, listing
@@ -70,7 +70,7 @@ def test_listed_families_are_those_that_can_be_loaded():
         discrete.FAMILY,
         robot_common.FAMILY,
         arsq.FAMILY,
-        corrected.FAMILY,
+        residual.FAMILY,
         flow.FAMILY,
         residual.FAMILY,
         STEERED_FAMILY,

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tasks.gui_grounding import GuiGrounding
 from vlrl import api, recipe_checks, registry
+from vlrl.algorithms.mixture import Mixed
 from vlrl.algorithms.samplers import Sec
 from vlrl.config import Config
-from vlrl.mixture import Mixed
 from vlrl.recipe_checks import load_config, takes_turns
 from vlrl.runner import Runner
 from vlrl.types import Decision, Episode, Frame, Observation, Sample, Step, Turn, UserError

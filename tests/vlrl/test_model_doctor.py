@@ -9,8 +9,8 @@ import torch
 
 from tasks.gui_grounding import GuiGrounding
 from vlrl.cli import main
-from vlrl.policies import tiny_any
-from vlrl.policies.frames import CONVENTIONS
+from vlrl.policies import tiny
+from vlrl.policies.processor import CONVENTIONS
 from vlrl.tools.model_doctor import suggest_frame
 from vlrl.tools.model_table import EXACT, table, try_type
 from vlrl.types import Decision, Episode, Frame, Step, Turn
@@ -93,4 +93,4 @@ def test_a_type_that_cannot_be_trained_has_its_reason():
 
 def test_conventions_are_of_types_that_exist():
     """A misspelt type would silently fall back to the default frame."""
-    assert set(CONVENTIONS) <= set(tiny_any.types())
+    assert set(CONVENTIONS) <= set(tiny.types())

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from vlrl.algorithms.mixture import Mixed, find_position
 from vlrl.config import Count, Rate
 from vlrl.episode_store import EpisodeBuffer
 from vlrl.methods import Recipe, RecipePart, method
-from vlrl.mixture import Mixed, find_position
 from vlrl.types import Decision, Episode, Policy, Sample, TrainingEpisode, Turn, UserError
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from torch import Tensor
 from vlrl import registry
 from vlrl.config import Count, DataSection, EvalSection, FitConfig, Plugin, PolicySection, Rate, Section
 from vlrl.decoders import load_json
-from vlrl.evaluate import EvalResult
 from vlrl.imitation.datasets import DatasetEpisode, DatasetInfo, episodes, read_info
 from vlrl.imitation.examples import (
     Example,
@@ -31,6 +30,7 @@ from vlrl.policies.discrete import ControlPolicy, DiscreteShape, Network
 from vlrl.policies.flow import FlowPolicy, load_flow, make_flow_policy
 from vlrl.policies.loading import load
 from vlrl.policies.robot_common import ActorShape
+from vlrl.runner import EvalResult
 from vlrl.supervised import SupervisedLearner, evaluate_export
 from vlrl.types import Observation, UserError
 

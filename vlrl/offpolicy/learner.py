@@ -17,14 +17,13 @@ import torch
 from vlrl import registry
 from vlrl.config import Component
 from vlrl.decoders import load_json
-from vlrl.evaluate import evaluate
 from vlrl.metrics import write_text
 from vlrl.offpolicy.base import AgentSpec
 from vlrl.offpolicy.config import OffPolicyConfig, RewardSection
 from vlrl.offpolicy.replay_buffer import ReplayBuffer, Transitions, concat
 from vlrl.policies.loading import newest_checkpoint
 from vlrl.rollout import collect
-from vlrl.runner import Learner, Runner, StepMetrics, stop_not_finite
+from vlrl.runner import Learner, Runner, StepMetrics, evaluate, stop_not_finite
 from vlrl.types import Decision, Episode, Observation, Sample, Turn, UserError, wilson
 
 # Episodes of a robot's task, and the transitions that they are for an off-policy agent.

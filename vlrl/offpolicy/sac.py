@@ -16,8 +16,8 @@ from vlrl.offpolicy import networks
 from vlrl.offpolicy.base import AgentSpec
 from vlrl.offpolicy.networks import Critics, Scale, check_start, climb, follow, make_actor, shape_of
 from vlrl.offpolicy.replay_buffer import Transitions, concat
-from vlrl.policies.corrected import CorrectedPolicy
 from vlrl.policies.loading import load_base
+from vlrl.policies.residual import CorrectedPolicy
 from vlrl.policies.robot_common import ActorPolicy
 from vlrl.types import UserError
 
@@ -42,7 +42,7 @@ class RlpdSettings:
 
 
 class Law(Protocol):
-    """A policy that can be learned: an actor, or one that builds on something frozen (`vlrl.policies.corrected`)."""
+    """A policy that can be learned: an actor, or one that builds on something frozen (`vlrl.policies.residual`)."""
 
     model: nn.Module  # all that is learned of it
     generator: torch.Generator  # of what it plays

@@ -14,7 +14,7 @@ from torch import nn
 
 from vlrl.decoders import load_json
 from vlrl.io import holds_final_model
-from vlrl.policies import arsq, corrected, discrete, flow, residual, robot_common
+from vlrl.policies import arsq, discrete, flow, residual, robot_common
 from vlrl.policies.flow import STEERED_FAMILY, load_steered
 from vlrl.policies.lerobot import checkpoint
 from vlrl.policies.logprobs import Nucleus, bare
@@ -62,9 +62,9 @@ def load(
         given = {"temperature": section.temperature, "level": section.logprob_level, "seed": seed, "device": device}
         small = discrete.load_control if about["model_type"] == discrete.FAMILY else residual.load_residual
         return small(Path(source), **given)
-    if about.get("model_type") == corrected.FAMILY:
-        base = load_base(str(Path(source) / corrected.BASE), device, "policy.model")
-        return corrected.load_corrected(Path(source), base, seed=seed, device=device)
+    if about.get("model_type") == residual.CORRECTED_FAMILY:
+        base = load_base(str(Path(source) / residual.BASE), device, "policy.model")
+        return residual.load_corrected(Path(source), base, seed=seed, device=device)
     if about.get("model_type") in ACTING:
         return ACTING[about["model_type"]](Path(source), seed=seed, device=device)
     if "type" in about and "model_type" not in about:

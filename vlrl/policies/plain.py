@@ -2,7 +2,7 @@
 
 What is asked of a model is what `missing` looks for. Rows that are forwarded together have inputs of equal shapes;
 texts are padded on the right, where no earlier token sees it. Where a model's cache can be forked exactly, which is
-tried on the first prompt, prompts are forwarded once for all their completions (`vlrl.policies.forking`); else each
+tried on the first prompt, prompts are forwarded once for all their completions (`vlrl.policies.plain`); else each
 completion is forwarded with its prompt.
 """
 
@@ -28,9 +28,9 @@ from transformers import (
     StoppingCriteria,
     StoppingCriteriaList,
 )
+from transformers.cache_utils import Cache, LinearAttentionCacheLayerMixin
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from vlrl.policies import forking
 from vlrl.policies.conversation import ConversationBranch, find_branches
 from vlrl.policies.generation import Sampled, Sampling, Writer
 from vlrl.policies.logprobs import bare, entropy_of, law
@@ -117,8 +117,8 @@ class PlainScorer(nn.Module):
         if isinstance(rows, Forked):
             known = parameters(bare(self.model))
             kept = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
-            cache = forking.forked(self.model, rows.prompts, rows.copies, kept)
-            return forking.follow(self.model, rows.ids, cache)[rows.row, rows.source]
+            cache = forked(self.model, rows.prompts, rows.copies, kept)
+            return follow(self.model, rows.ids, cache)[rows.row, rows.source]
         length = rows.inputs["input_ids"].shape[1]
         kept = length - int(rows.source.min())
         options = {"use_cache": False, "logits_to_keep": kept}
@@ -290,10 +290,10 @@ class PlainVLM(VLM):
     def _forked(self, texts: Sequence[Text]) -> Forked:
         """Texts prompt by prompt, as many of each, whose prompts have one length."""
         prompts = list(dict.fromkeys(prompt for prompt, _ in texts))
-        whole = [(forking.without_last(prompt), ()) for prompt in prompts]
+        whole = [(without_last(prompt), ()) for prompt in prompts]
         inputs = stacked(whole, self.codec.pad_id, self.device).inputs
         inputs.pop("attention_mask")  # nothing is padded
-        rows = forking.as_rows(texts, self.codec.pad_id, self.device)
+        rows = as_rows(texts, self.codec.pad_id, self.device)
         return Forked(inputs, len(texts) // len(prompts), *rows)
 
     @torch.no_grad()
@@ -338,8 +338,8 @@ class PlainVLM(VLM):
             return sum(len(prompt.ids) for prompt, _ in texts)
         rows = self._forked([(prompt, (0,)) for prompt, _ in texts])
         kept = {"logits_to_keep": 1} if "logits_to_keep" in parameters(model) else {}
-        cache = forking.forked(model, rows.prompts, rows.copies, kept)
-        forking.forked_write(model, rows.ids[:, 0], cache, who, writer)
+        cache = forked(model, rows.prompts, rows.copies, kept)
+        forked_write(model, rows.ids[:, 0], cache, who, writer)
         return rows.prompts["input_ids"].numel()
 
     def _split(self, numbers: list[int], texts: Sequence[Text], slots: int | None) -> Sequence[Tensor]:
@@ -520,3 +520,86 @@ def shows_images(processor: Any) -> bool:
     turns = [[{"role": "user", "content": content}] for content in ([image, said], [said])]
     one, other = (processor.apply_chat_template(t, add_generation_prompt=True, tokenize=False) for t in turns)
     return one != other
+
+
+# A prompt forwarded once for all its completions, by a model's own forward pass and cache.
+#
+# The cache of the prompt, whatever its layers keep (keys and values, a sliding window of them, states of linear
+# attention
+# or of short convolutions), is forked: one copy of its rows for each completion. Prompts that are forwarded together
+# have
+# the same length and equally many completions, so that nothing is padded before a completion and no mask is needed.
+
+
+def without_last(prompt: Prompt) -> Prompt:
+    """The prompt but for its last token, which is forwarded with each completion."""
+    length = len(prompt.ids)
+    inputs = {n: v[:, :-1] if is_per_token(n, v, length) else v for n, v in prompt.inputs.items()}
+    return replace(
+        prompt, ids=prompt.ids[:-1], types=prompt.types[:-1], positions=prompt.positions[:, :-1], inputs=inputs
+    )
+
+
+def forked(model: nn.Module, inputs: dict[str, Tensor], copies: int, kept: dict[str, int]) -> Cache:
+    """The cache of R prompts of one length, `copies` rows of each, prompt by prompt; with a graph where one is kept.
+
+    Args:
+        kept: the option that keeps the logits of one token, where the model's forward knows one.
+
+    Raises:
+        TypeError: the model's cache is none of transformers'.
+    """
+    cache = model(**inputs, use_cache=True, **kept).past_key_values
+    if not isinstance(cache, Cache):
+        raise TypeError(f"its cache is a {type(cache).__name__}")
+    rows = torch.arange(len(inputs["input_ids"]), device=inputs["input_ids"].device).repeat_interleave(copies)
+    cache.reorder_cache(rows)
+    return cache
+
+
+def follow(model: nn.Module, ids: Tensor, cache: Cache) -> Tensor:
+    """Logits [n, T, V] of tokens [n, T], right-padded, behind a cache of n rows, which serves this once.
+
+    A state of linear attention is written over in place, where a backward pass still needs it: here it is left.
+    """
+    for layer in cache.layers:
+        if isinstance(layer, LinearAttentionCacheLayerMixin):
+            _leave(layer)
+    return model(input_ids=ids, past_key_values=cache, use_cache=True).logits
+
+
+def _leave(layer: Any) -> None:
+    """Lets a layer's states be read and not written."""
+
+    def conv(new: Tensor, state_idx: int = 0, **options) -> Tensor:
+        return torch.cat([layer.conv_states[state_idx], new], -1)
+
+    layer.update_conv_state = conv
+    layer.update_recurrent_state = lambda new, state_idx=0, **options: new
+    layer.record_past = True  # one token, too, goes the way of many, which calls the above
+
+
+@torch.no_grad()
+def forked_write(model: nn.Module, last: Tensor, cache: Cache, who: Tensor, writer: Writer) -> None:
+    """Completions `who` [n] behind a cache of n rows, token by token.
+
+    Args:
+        last: int64 [n], the last tokens of the prompts.
+    """
+    token = last
+    while bool(writer.look()[who].any()):
+        logits = model(input_ids=token[:, None], past_key_values=cache, use_cache=True).logits
+        token = writer.write(who, logits[:, -1])
+
+
+def as_rows(texts: Sequence[tuple[Prompt, Sequence[int]]], pad_id: int, device: torch.device) -> tuple[Tensor, ...]:
+    """What follows the prompts without their last tokens: ids [n, T], and row, place and id of each target [m]."""
+    longest = max(len(tokens) for _, tokens in texts)
+    ids = torch.full((len(texts), longest), pad_id)
+    row, place, target = [], [], []
+    for r, (prompt, tokens) in enumerate(texts):
+        ids[r, : len(tokens)] = torch.as_tensor([int(prompt.ids[-1]), *tokens[:-1]])
+        row += [r] * len(tokens)
+        place += range(len(tokens))
+        target += tokens
+    return tuple(part.to(device) for part in (ids, *map(torch.tensor, (row, place, target))))

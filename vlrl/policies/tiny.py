@@ -8,14 +8,29 @@ does not start within hundreds of steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import importlib
+import inspect
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+import transformers
+from PIL import Image
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 from transformers import (
+    CONFIG_MAPPING,
+    FEATURE_EXTRACTOR_MAPPING,
+    IMAGE_PROCESSOR_MAPPING,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+    PROCESSOR_MAPPING,
+    VIDEO_PROCESSOR_MAPPING,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
     Qwen2_5_VLProcessor,
@@ -27,6 +42,8 @@ from transformers import (
     Qwen3VLProcessor,
     Qwen3VLVideoProcessor,
 )
+
+from vlrl.types import UserError
 
 FOLDER = Path(__file__).parents[1] / "assets" / "tiny"
 Family = Literal["qwen3_vl", "qwen2_5_vl"]
@@ -142,3 +159,434 @@ def _widen_vision(model) -> None:
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=0.06)
     nn.init.normal_(model.model.visual.pos_embed.weight, std=0.3)
+
+
+# Tiny random models of any type that transformers maps to image-text-to-text, from its own classes and defaults.
+#
+# Every size of the default configuration is shrunk by its name, the tokenizer is trained here, special tokens are
+# those
+# that the processor's own code spells, and images are small. For tests and for `vlrl doctor --models`: such a model
+# knows
+# nothing, but its code is all there.
+
+
+IMAGE, PATCH, HIDDEN, LAYERS = 32, 8, 64, 2
+PINPOINTS = [[IMAGE, 2 * IMAGE], [2 * IMAGE, IMAGE]]
+TEXTS = (
+    "Click the red square button. What is at [12, 7]? <answer>[3, 4]</answer> A user asks for 0 1 2 3 4 5 6 7 8 9.",
+)
+# a setting's name -> its tiny value; the first that matches counts
+SIZES: tuple[tuple[str, int], ...] = (
+    (r"num_experts_per_tok|moe_topk|moe_k|num_experts_per_token", 2),
+    (r"n_group|topk_group|num_expert_group|n_shared_experts|moe_num_shared_experts", 1),
+    (r"(num|n)_\w*experts|moe_num_experts", 4),
+    (r"\w*(key_value|kv)_heads", 2),
+    (r"\w*num_\w*heads|n_heads?|\w*attention_heads|num_heads", 4),
+    (r"num_(hidden_|global_|encoder_|decoder_)?layers|depth|n_layers?|(encoder|decoder)_layers", LAYERS),
+    (r"\w*head_dim|d_kv", 16),
+    (r"\w*intermediate_\w*size|share_expert_dim|\w*ffn_dim|mlp_dim|d_ff|ffn_hidden_size", 96),
+    (r"\w*hidden_size(_per_layer_input)?|embed_dim|d_model|dim|hidden_dim|proj\w*_(dim|size)|output_dim", HIDDEN),
+    (r"(vision_)?image_size|img_size|max_image_size", IMAGE),
+    (r"patch_size|spatial_patch_size", PATCH),
+    (r"max_position_embeddings", 4096),
+    (r"sliding_window|sliding_window_size|attention_chunk_size", 16),
+    (r"num_position_embeddings", (IMAGE // PATCH) ** 2),
+    (r"mm_tokens_per_image|image_seq_length", 4),
+    (r"q_lora_rank|kv_lora_rank|lora_rank", 16),
+)
+ASKED = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}
+TEMPLATE = (
+    "{{% if tools %}}<|im_start|>system\n{{{{ tools | tojson }}}}<|im_end|>\n{{% endif %}}"
+    "{{% for m in messages %}}<|im_start|>{{{{ m.role }}}}\n"
+    "{{% if m.content is string %}}{{{{ m.content }}}}{{% else %}}{{% for p in m.content %}}"
+    "{{% if p.type == 'image' %}}{image}{{% elif p.type == 'video' %}}{video}"
+    "{{% else %}}{{{{ p.text }}}}{{% endif %}}{{% endfor %}}{{% endif %}}<|im_end|>\n{{% endfor %}}"
+    "{{% if add_generation_prompt %}}<|im_start|>assistant\n{{% endif %}}"
+)
+
+
+# of a processor: what it cannot know of a tiny tower
+PROCESSOR: dict[str, Any] = {
+    "patch_size": PATCH, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1,
+    "image_seq_length": 4, "image_seq_len": 4, "num_image_tokens": (IMAGE // PATCH) ** 2, "img_size": IMAGE,
+}  # fmt: skip
+
+# of a processor class or a type
+READS: dict[str, dict[str, Any]] = {
+    "fast_vlm": {"patch_size": 64},
+    "perception_lm": {"pooling_ratio": 1},
+    "AriaProcessor": {"size_conversion": {980: 4}},
+    "PixtralProcessor": {"spatial_merge_size": 2},
+    "Idefics2Processor": {"image_seq_len": 64},
+    "Ovis2Processor": {"image_seq_length": 16},
+    "AyaVisionProcessor": {"patch_size": 2 * PATCH},
+    "Granite4VisionProcessor": {"downsample_rate": "1/2"},
+    "GraniteDoclingProcessor": {"image_seq_len": 1, "image_token": "<image>"},
+    "Gemma3nProcessor": {"image_seq_length": 256},
+    "LlavaOnevisionProcessor": {"vision_feature_select_strategy": "full"},
+}
+
+# what stands for an image in a chat template, where that is not the processor's `image_token`
+SHOWN = {
+    "PPChart2TableProcessor": "<image_token>",
+    "QianfanOCRProcessor": "<image>",
+    "Gemma3Processor": "<boi_token>",
+    "HunYuanVLProcessor": "<image_start_token><image_token><image_end_token>",
+}
+
+# what stands for a video, likewise
+FILMED = dict.fromkeys(("Glm4vProcessor", "Glm46VProcessor"), "<|begin_of_video|><video_token><|end_of_video|>")
+
+# of image and video processors: sizes that are called otherwise, or that may not be those of `_small`
+SHOWS: dict[str, dict[str, Any]] = {
+    "aria": {"max_image_size": 980},
+    "ernie4_5_vl_moe": {"draw_on_frames": False},
+    "paligemma": {"image_seq_length": (IMAGE // PATCH) ** 2},
+    "fast_vlm": {"size": {"shortest_edge": 8 * IMAGE}, "crop_size": {"height": 8 * IMAGE, "width": 8 * IMAGE}},
+    "emu3": {"min_pixels": IMAGE**2, "max_pixels": 4 * IMAGE**2},
+    "dots3_note": {"temporal_patch_size": 1},
+    "deepseek_ocr2": {"size": {"height": 48 * PATCH, "width": 48 * PATCH}, "tile_size": 48 * PATCH},
+    "nemotron_h_omni": {"max_num_patches": 64, "min_num_patches": 4},
+    "cohere2_vision": {"patch_size": IMAGE // PATCH // 2},
+    "deepseek_vl_hybrid": {"high_res_size": {"height": IMAGE, "width": IMAGE}},
+    "inkling_mm_model": {"size": {"height": PATCH, "width": PATCH}},
+    "inkling2": {"size": {"height": 2 * PATCH, "width": 2 * PATCH}},
+    "step3p7": {"patch_size": IMAGE, "vision_patch_size": PATCH, "max_image_size": 2 * IMAGE},
+}
+
+# processors of types that transformers maps to none, as published models of the type name them
+PROCESSORS = {
+    "cosmos3_omni": "Qwen3VLProcessor", "fast_vlm": "LlavaProcessor", "glm_ocr": "Glm46VProcessor",
+    "glmga": "Glm46VProcessor", "kosmos-2": "Kosmos2Processor", "kosmos-2.5": "Kosmos2_5Processor",
+    "qwen2_5_omni_thinker": "Qwen2_5OmniProcessor", "qwen3_omni_moe_thinker": "Qwen3OmniMoeProcessor",
+}  # fmt: skip
+
+TURNED = {"glm46v", "glmga"}  # types whose language model, of another type, has rotary positions in three dimensions
+
+# a type's name for a token -> the processor's name for it
+TOKENS = {
+    "qwen2_5_omni_thinker": {"vision_start_token_id": "vision_bos_token", "audio_start_token_id": "audio_bos_token"},
+    "qwen3_omni_moe_thinker": {"vision_start_token_id": "vision_bos_token", "audio_start_token_id": "audio_bos_token"},
+}
+
+# types whose images are tokens of the vocabulary: how those are spelled
+CODES = 16
+PICTURES = {
+    "emu3": ["<|extra_200|>", *(f"<|visual token {i:06d}|>" for i in range(CODES))],
+}
+
+# what the names do not say: sizes that a type's default leaves open, or that depend on each other
+OWN: dict[str, dict[str, Any]] = {
+    "emu3": {"vq_config": {"codebook_size": CODES, "base_channels": 32, "hidden_size": 128}},
+    "aria": {
+        "projector_patch_to_query_dict": {49: 4},
+        "vision_config": {"image_size": 980, "patch_size": 140},
+        "text_config": {"moe_topk": 2},
+    },
+    "vipllava": {"vision_feature_layers": [-1, -2]},
+    "granite4_vision": {"downsample_rate": "1/2", "deepstack_layer_map": [[-1, 0]], "spatial_target_layers": [1]},
+    "muse_glimmer": {"out_hidden_size": 4 * HIDDEN},
+    "muse_spark": {"out_hidden_size": 4 * HIDDEN},
+    "qwen4_exp": {
+        "text_config": {
+            "indexer_compress_ratio": 4,
+            "indexer_budget": 16,
+            "indexer_n_heads": 4,
+            "indexer_kv_heads": 1,
+            "indexer_head_dim": 16,
+        }
+    },
+    "llama4": {"vision_config": {"intermediate_size": 4 * HIDDEN, "vision_output_dim": HIDDEN}},
+    "step3p7": {"text_config": {"sliding_window": 16}},
+    "hunyuan_vl": {"text_config": {"head_dim": 16}},
+    "molmo2": {"adapter_config": {"vision_feature_layer": [1, 0]}},
+    "ernie4_5_vl_moe": {"text_config": {"rope_parameters": {"mrope_section": [2, 2, 4]}}},
+    "kimi_k25": {"text_config": {"num_key_value_heads": 4}},
+    "mistral_large4": {"text_config": {"num_key_value_heads": 4}},
+    "mllama": {"vision_config": {"vision_output_dim": 2 * HIDDEN}},
+    "glm5_next": {"text_config": {"num_key_value_heads": 4}},
+    "gemma3n": {
+        "text_config": {"num_kv_shared_layers": 0},
+        "vision_config": {"hidden_size": 2048, "model_args": {"channel_multiplier": 0.1}},
+    },
+    "perception_lm": {
+        "vision_config": {
+            "architecture": "vit_pe_lang_large_patch14_448",
+            "model_args": {
+                "depth": LAYERS,
+                "embed_dim": HIDDEN,
+                "num_heads": 4,
+                "img_size": IMAGE,
+                "patch_size": PATCH,
+                "global_pool": "",
+                "use_post_transformer_norm": False,
+                "init_values": 0.1,
+                "ref_feat_shape": [4, 4],
+            },
+        }
+    },
+    "fast_vlm": {
+        "vision_config": {
+            "hidden_size": 4 * HIDDEN,
+            "model_args": {"layers": [1] * 5, "embed_dims": [16, 16, 32, 64, 2 * HIDDEN]},
+        }
+    },
+    "deepseek_ocr2": {
+        "text_config": {"mlp_layer_types": ["dense", "sparse"], "num_experts_per_tok": 2},
+        "vision_config": {"sam_config": {"downsample_channels": [32, HIDDEN], "image_size": 48 * PATCH}},
+    },
+    "unlimited_ocr": {"vision_config": {"sam_config": {"downsample_channels": [32, HIDDEN]}}},
+    "nemotron_h_omni": {"text_config": {"n_groups": 2}},
+    "diffusion_gemma": {"text_config": {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32}},
+    "cohere_compass": {
+        "text_config": {
+            "rope_parameters": {
+                kind: {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
+                for kind in ("full_attention", "sliding_attention")
+            }
+        }
+    },
+    "dots3_note": {
+        "text_config": {"num_key_value_heads": 4, "layer_types": ["indexed_attention"] * LAYERS, "index_topk": 16},
+        "vision_config": {"adapter_in_dim": HIDDEN, "adapter_out_dim": HIDDEN},
+        "audio_config": {"adapter_input_size": HIDDEN, "adapter_out_dim": HIDDEN},
+    },
+}
+
+
+def types() -> list[str]:
+    """The model types that transformers maps to image-text-to-text."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+    return sorted(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
+
+
+def build_family(family: str, seed: int = 0, **settings: Any) -> tuple[PreTrainedModel, Any]:
+    """A tiny random model of a type, float32, and its processor with a chat template.
+
+    Args:
+        settings: of the configuration, put in place of the shrunk ones; a mapping for a part of it.
+
+    Raises:
+        UserError: transformers has no processor for the type.
+    """
+    config_class = CONFIG_MAPPING[family]
+    processor_class = _processor_class(family, config_class)
+    tokenizer = tokenizer_of(processor_class, PICTURES.get(family, ()))
+    settings = _merged(dict(OWN.get(family, {})), settings)
+    model_class = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[config_class]
+    found = shrunk(_default_config(config_class), tokenizer)
+    if (
+        family != "cohere_compass" and "mrope_section" in inspect.getsource(inspect.getmodule(model_class))
+    ) or family in TURNED:
+        _turn(found.get("text_config", found))
+    if family in PICTURES:
+        names = ["<image>", *PICTURES[family]]
+        found["vocabulary_map"] = dict(zip(names, tokenizer.convert_tokens_to_ids(names), strict=True))
+        found["vocabulary_map"]["<image>"] = tokenizer.image_token_id
+    config = config_class.from_dict(_merged(found, settings))
+    processor = processor_of(config_class, processor_class, tokenizer)
+    _agree(config, processor)
+    for name, token in TOKENS.get(family, {}).items():
+        setattr(config, name, tokenizer.convert_tokens_to_ids(getattr(processor, token)))
+    torch.manual_seed(seed)
+    model = model_class(config).float().eval()
+    if model.can_generate():
+        model.generation_config.eos_token_id = tokenizer.eos_token_id
+        model.generation_config.pad_token_id = tokenizer.pad_token_id
+    return model, processor
+
+
+def _processor_class(family: str, config_class: type[PreTrainedConfig]) -> type:
+    if family in PROCESSORS:
+        return getattr(transformers, PROCESSORS[family])
+    if config_class not in PROCESSOR_MAPPING or PROCESSOR_MAPPING[config_class] is None:
+        raise UserError(f"transformers has no processor for models of type {family!r}")
+    return PROCESSOR_MAPPING[config_class]
+
+
+def _default_config(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
+    """A type's default configuration; with a tower where the default has none, as published models have."""
+    config = config_class().to_dict()
+    tower = config_class.sub_configs.get("vision_config")
+    if tower is not None and config.get("vision_config") is None:
+        config["vision_config"] = tower().to_dict()
+    return config
+
+
+def shrunk(config: Mapping[str, Any], tokenizer: Any) -> dict[str, Any]:
+    """A configuration with every size that is known by its name made tiny, and the tokenizer's ids."""
+    layers = next((config[n] for n in ("num_hidden_layers", "depth", "num_layers", "encoder_layers") if n in config), 0)
+    made: dict[str, Any] = {}
+    for name, value in config.items():
+        if name in ("id2label", "label2id", "transformers_version", "per_layer_config"):
+            continue
+        if isinstance(value, Mapping):
+            made[name] = shrunk(value, tokenizer) if all(isinstance(key, str) for key in value) else value
+        elif name == "image_grid_pinpoints":
+            made[name] = PINPOINTS
+        elif isinstance(value, list | tuple) and name in ("image_size", "patch_size"):
+            made[name] = [IMAGE if name == "image_size" else PATCH] * len(value)
+        elif name == "vocab_size":
+            made[name] = -(-len(tokenizer) // 64) * 64
+        elif re.search(r"[a-z]_token_(id|index)$", name) and (isinstance(value, int) or value is None):
+            made[name] = _token(name, tokenizer, value)
+        elif isinstance(value, list) and layers > LAYERS and len(value) == layers:
+            made[name] = _kinds(value)
+        elif isinstance(value, list | tuple) and name.endswith(("indexes", "indices", "feature_layers")):
+            made[name] = [0]
+        else:
+            size = next((size for names, size in SIZES if re.fullmatch(names, name)), None)
+            made[name] = min(value, size) if isinstance(value, int) and not isinstance(value, bool) and size else value
+    return made
+
+
+def _agree(config: Any, processor: Any) -> None:
+    """The placeholders that the configuration names are those that the processor writes for an image."""
+    try:
+        prompt = processor.apply_chat_template([ASKED], add_generation_prompt=True, tokenize=False)
+        shown = processor(text=[prompt], images=[[Image.new("RGB", (96, 64))]], return_tensors="pt")["input_ids"]
+    except Exception:  # what the processor cannot do shows where it is used
+        return
+    written = Counter(shown[0].tolist()) - Counter(processor.tokenizer(prompt)["input_ids"])
+    special = Counter({token: n for token, n in written.items() if token in processor.tokenizer.added_tokens_decoder})
+    own = getattr(processor, "image_token_id", None)
+    image = own if own in special or not special else special.most_common(1)[0][0]
+    # one name may stand for both: the image's counts
+    for kind, token in (("video", getattr(processor, "video_token_id", None)), ("image", image)):
+        for name in (f"{kind}_token_id", f"{kind}_token_index"):
+            if token is not None and hasattr(config, name):
+                setattr(config, name, token)
+
+
+def _token(name: str, tokenizer: Any, value: int | None) -> int | None:
+    """The id of a token that a configuration names: end, padding, or the one of its name that was made for it."""
+    role = re.sub(r"_(id|index)$", "", name)
+    if role in ("eos_token", "pad_token", "bos_token"):
+        return getattr(tokenizer, f"{role}_id")
+    ids = tokenizer.convert_tokens_to_ids(f"<{role}>")
+    return ids if ids is not None else value and min(value, len(tokenizer) - 1)
+
+
+SPELLED = r"[\"'](<[^<>\"'\s]{1,40}>|\[[A-Z_]{2,20}\]|\|[A-Z]+\||\]<\][^\"{}]+\[>\[)[\"']"
+ENDS = {"eos_token", "pad_token", "bos_token", "unk_token", "add_bos_token", "add_eos_token"}
+
+
+def _kinds(values: list[Any]) -> list[Any]:
+    """As many as there are layers, of two kinds where there are two."""
+    other = next((value for value in values if value != values[0]), values[0])
+    return [values[0], other][:LAYERS]
+
+
+def _turn(text: dict[str, Any]) -> None:
+    """Rotary frequencies for time, height and width that make a tiny head."""
+    rope = dict(text.get("rope_parameters") or {"rope_type": "default", "rope_theta": 10000.0})
+    half = int(16 * rope.get("partial_rotary_factor", 1.0)) // 2
+    side = (half - half // 4) // 2
+    text["rope_parameters"] = rope | {"mrope_section": [half - 2 * side, side, side]}
+
+
+def _merged(config: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    for name, value in settings.items():
+        config[name] = _merged(dict(config.get(name) or {}), value) if isinstance(value, Mapping) else value
+    return config
+
+
+def tokenizer_of(processor_class: type, others: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer with every special token that a processor's code spells or asks its tokenizer for.
+
+    others: further special tokens.
+    """
+    source = inspect.getsource(inspect.getmodule(processor_class))
+    spelled = set(re.findall(SPELLED, source))
+    roles = set(re.findall(r"tokenizer(?:,\s*\"|\.)(\w+_token)\b(?!\",\s*\"<)", source)) - ENDS
+    if 'self.image_token = "' not in source:
+        roles.add("image_token")
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    special = [
+        "<|endoftext|>",
+        "<|im_start|>",
+        "<|im_end|>",
+        "<s>",
+        *sorted(spelled),
+        *others,
+        *(f"<{r}>" for r in sorted(roles)),
+    ]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    core.train_from_iterator(TEXTS, trainers.BpeTrainer(
+        vocab_size=512, special_tokens=list(dict.fromkeys(special)), initial_alphabet=alphabet, show_progress=False,
+    ))  # fmt: skip
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core, eos_token="<|im_end|>", pad_token="<|endoftext|>", bos_token="<s>",
+        extra_special_tokens={role: f"<{role}>" for role in sorted(roles)},
+    )  # fmt: skip
+
+
+def processor_of(config_class: type, processor_class: type, tokenizer: Any) -> Any:
+    """A type's processor for small images."""
+    parts: dict[str, Any] = {"tokenizer": tokenizer}
+    if "feature_extractor" in processor_class.get_attributes():
+        parts["feature_extractor"] = _listener(config_class, processor_class)
+    for name, mapping in (("image_processor", IMAGE_PROCESSOR_MAPPING), ("video_processor", VIDEO_PROCESSOR_MAPPING)):
+        if name in processor_class.get_attributes():
+            found = _mapped(mapping, config_class, processor_class)
+            if found is None:
+                raise UserError(f"transformers maps {config_class.__name__} to no {name}")
+            kind = next(iter(found.values())) if isinstance(found, dict) else found
+            parts[name] = _small(kind, SHOWS.get(config_class.model_type, {}))
+    known = inspect.signature(processor_class.__init__).parameters
+    settings = PROCESSOR | READS.get(processor_class.__name__, {}) | READS.get(config_class.model_type, {})
+    if "qformer_tokenizer" in known:
+        parts["qformer_tokenizer"] = tokenizer
+    parts |= {name: value for name, value in settings.items() if name in known and name not in parts}
+    takes = any(kind.kind is inspect.Parameter.VAR_KEYWORD for kind in known.values())
+    if "chat_template" not in known and not takes:
+        raise UserError(f"{processor_class.__name__} takes no chat template")
+    processor = processor_class(**parts)
+    names = {kind: getattr(processor, f"{kind}_token", None) or f"<{kind}>" for kind in ("image", "video")}
+    names["image"] = SHOWN.get(processor_class.__name__, names["image"])
+    names["video"] = FILMED.get(processor_class.__name__, names["video"])
+    processor.chat_template = TEMPLATE.format(**names)
+    return processor
+
+
+def _listener(config_class: type, processor_class: type) -> Any:
+    """A type's reader of sound: mapped, or beside its processor, or Whisper's."""
+    if FEATURE_EXTRACTOR_MAPPING.get(config_class, None):
+        return FEATURE_EXTRACTOR_MAPPING[config_class]()
+    package = processor_class.__module__.rpartition(".")[0]
+    try:
+        module = importlib.import_module(f"{package}.feature_extraction_{package.rpartition('.')[2]}")
+    except ModuleNotFoundError:
+        return transformers.WhisperFeatureExtractor()
+    kinds = (kind for name, kind in vars(module).items() if name.endswith("FeatureExtractor"))
+    return next(kind for kind in kinds if kind.__module__ == module.__name__)()
+
+
+def _mapped(mapping: Any, config_class: type, processor_class: type) -> Any:
+    """What a mapping has for a configuration, or for another one with the same processor; None: nothing."""
+    if config_class in mapping:
+        return mapping[config_class]
+    others = (other for other in mapping if other in PROCESSOR_MAPPING and PROCESSOR_MAPPING[other] is processor_class)
+    return mapping[other] if (other := next(others, None)) else None
+
+
+def _small(kind: type, own: Mapping[str, Any]) -> Any:
+    """An image or video processor whose sizes are a tiny model's."""
+    made = kind()
+    size = dict(made.size or {})
+    if "shortest_edge" in size and "longest_edge" in size:
+        pixels = size["longest_edge"] > 10000
+        size = {"shortest_edge": IMAGE**2, "longest_edge": 4 * IMAGE**2} if pixels else dict.fromkeys(size, IMAGE)
+    else:
+        size = dict.fromkeys(size, IMAGE)
+    square = {"height": IMAGE, "width": IMAGE}
+    settings = {"size": size, "crop_size": square, "patch_size": PATCH, "encoder_patch_size": PATCH, "tile_size": IMAGE,
+                "overlap_margins": [0, 0], "min_image_tokens": 1, "max_image_tokens": 16,
+                "max_image_size": {"longest_edge": IMAGE}, "image_grid_pinpoints": PINPOINTS}  # fmt: skip
+    known = {name: value for name, value in settings.items() if getattr(made, name, None)}
+    if isinstance(getattr(made, "max_image_size", None), int):
+        known["max_image_size"] = IMAGE
+    return kind(**known | own)

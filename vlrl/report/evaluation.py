@@ -12,7 +12,6 @@ from typing import Any
 from vlrl.config import Config, dump
 from vlrl.distributed.episodes import to_show
 from vlrl.distributed.world import get_world
-from vlrl.evaluate import Result
 from vlrl.metrics import save_rollouts
 from vlrl.report.html import (
     CARDS,
@@ -27,6 +26,7 @@ from vlrl.report.html import (
     write_page,
 )
 from vlrl.report.run_reader import MAX_ROLLOUTS, choose, read_lines, rollout_files, table
+from vlrl.runner import Result
 from vlrl.types import Episode, UserError
 
 NAME = "evaluation.html"

@@ -23,12 +23,11 @@ from vlrl.config import Config, PolicySection, is_training_config
 from vlrl.engines import load_policy
 from vlrl.imitation import reward_classifier
 from vlrl.policies.arsq import ArsqPolicy
-from vlrl.policies.corrected import CorrectedPolicy
 from vlrl.policies.discrete import ControlPolicy
 from vlrl.policies.flow import FlowPolicy, SteeredPolicy
 from vlrl.policies.lerobot import LerobotPolicy
 from vlrl.policies.loading import bundled, described, newest_checkpoint
-from vlrl.policies.residual import ResidualPolicy
+from vlrl.policies.residual import CorrectedPolicy, ResidualPolicy
 from vlrl.policies.robot_common import ActorPolicy
 from vlrl.recipe_checks import load_config
 from vlrl.serving.protocol import Feature, Keys, Picture, PolicyRequest, PolicySpec, Servable

@@ -144,9 +144,8 @@ def reader(model: str | None) -> Reader:
         return lambda shown: tuple(Frame("original_px", image.size, image.size) for image in shown.images)
     from transformers import AutoConfig, AutoProcessor
 
-    from vlrl.policies.frames import frame_of
     from vlrl.policies.loading import bundled, check_architecture, newest_checkpoint
-    from vlrl.policies.processor import CODECS, resized
+    from vlrl.policies.processor import CODECS, frame_of, resized
 
     folder = newest_checkpoint(bundled(model))
     check_architecture(folder)

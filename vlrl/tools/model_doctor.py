@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from vlrl import registry
 from vlrl.config import Config, explain
 from vlrl.engines import load_policy
-from vlrl.evaluate import evaluate
-from vlrl.policies.frames import convention
 from vlrl.policies.logprobs import bare
+from vlrl.policies.processor import convention
 from vlrl.policies.vlm import VLM
+from vlrl.runner import evaluate
 from vlrl.tools.doctor import GIB, Finding, table
 from vlrl.types import Episode, UserError
 

@@ -19,11 +19,10 @@ from PIL import Image
 from torch import nn
 
 from vlrl.config import PolicySection
-from vlrl.policies import tiny_any
-from vlrl.policies.frames import convention
+from vlrl.policies import tiny
 from vlrl.policies.loading import load
 from vlrl.policies.plain import missing
-from vlrl.policies.processor import ChatProcessor
+from vlrl.policies.processor import ChatProcessor, convention
 from vlrl.policies.vlm import VLM
 from vlrl.types import Episode, Observation, Sample, UserError, Video
 
@@ -85,7 +84,7 @@ def _built(family: str) -> tuple[Any, Any]:
         UserError: none could be made, or its parts do not fit: it says nothing of the type's real models.
     """
     try:
-        model, processor = tiny_any.build(family)
+        model, processor = tiny.build_family(family)
         _enlarge(model)
         if missing(model, processor) is None:
             prompt = ChatProcessor(processor, model).encode(_samples()[0].prompt)
@@ -215,7 +214,7 @@ def _row(trial: ModelTrial) -> list[str]:
 def main(families: Sequence[str] = (), speed: bool = False) -> int:
     """Print the table for some types, or for all; 0."""
     trials = []
-    for family in families or tiny_any.types():
+    for family in families or tiny.types():
         trials.append(try_type(family, speed))
         print(f"{family}: {trials[-1].reason or 'works'}", file=sys.stderr)
     print(table(trials))

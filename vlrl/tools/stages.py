@@ -174,7 +174,7 @@ def main(arguments: Sequence[str]) -> int:
 
     quiet()
     from vlrl.engines import load_policy
-    from vlrl.evaluate import evaluate
+    from vlrl.runner import evaluate
 
     config_file, *pairs = arguments
     config = load_config(config_file)

@@ -18,10 +18,10 @@ from vlrl.offpolicy.agents import residual
 from vlrl.offpolicy.base import AgentSpec
 from vlrl.offpolicy.replay_buffer import Transitions
 from vlrl.offpolicy.sac import ResidualSac, RlpdSettings
-from vlrl.policies.corrected import CorrectedPolicy
 from vlrl.policies.discrete import ControlPolicy, DiscreteShape, Network
 from vlrl.policies.flow import make_flow_policy
 from vlrl.policies.loading import load
+from vlrl.policies.residual import CorrectedPolicy
 from vlrl.policies.robot_common import ActorShape
 from vlrl.serving.policies import servable
 from vlrl.types import Episode, Observation, Sample, UserError

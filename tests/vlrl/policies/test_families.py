@@ -11,7 +11,7 @@ import pytest
 
 from vlrl.cli import main
 from vlrl.config import Lora, PolicySection
-from vlrl.policies import tiny_any
+from vlrl.policies import tiny
 from vlrl.policies.loading import load
 from vlrl.types import UserError
 
@@ -24,7 +24,7 @@ launch, rows = processes.launch, processes.rows
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("gemma3")
-    for part in tiny_any.build("gemma3"):
+    for part in tiny.build_family("gemma3"):
         part.save_pretrained(path)
     return path
 
@@ -79,7 +79,7 @@ def test_what_is_for_the_packed_families_is_refused_in_one_line(model, workplace
 
 def test_adapters_of_experts_are_refused_in_one_line(tmp_path):
     """Experts' matrices lie in one three-dimensional parameter, which no adapter of peft's linear layers fits."""
-    for part in tiny_any.build("qwen3_vl_moe"):
+    for part in tiny.build_family("qwen3_vl_moe"):
         part.save_pretrained(tmp_path)
     for targets, reason in (
         ("experts", "not found"), (["experts"], "Experts is no layer that peft can adapt"),

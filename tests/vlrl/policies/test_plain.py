@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.functional import log_softmax
 
 from vlrl.config import Config, Lora, PolicySection
-from vlrl.policies import tiny_any
+from vlrl.policies import tiny
 from vlrl.policies.loading import load
 from vlrl.policies.plain import PlainVLM, missing
 from vlrl.runner import Runner
@@ -48,7 +48,7 @@ def noise(width: int, height: int, seed: int = 0) -> Image.Image:
 
 
 def built(family: str, **settings) -> tuple[nn.Module, object]:
-    model, processor = tiny_any.build(family, **settings)
+    model, processor = tiny.build_family(family, **settings)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim > 1:
@@ -365,7 +365,7 @@ def boat(tmp_path_factory) -> Path:
     (path / "boat.py").write_text(CODE)
     space: dict = {"__name__": "boat"}
     exec(compile(CODE, "boat.py", "exec"), space)
-    _, processor = tiny_any.build("llava")
+    _, processor = tiny.build_family("llava")
     torch.manual_seed(0)
     config = space["BoatConfig"](image_token_id=processor.image_token_id, eos_token_id=processor.tokenizer.eos_token_id)
     space["Boat"](config).save_pretrained(path)
@@ -461,7 +461,7 @@ class Letters(GuiGrounding):
 @pytest.mark.parametrize("family", ["llava", "qwen3_5", "lfm2_vl"])
 def test_a_run_of_another_family_rises_and_resumes_exactly(family, tmp_path, monkeypatch):
     """Exact numbers are worth nothing if nothing is learned."""
-    for part in tiny_any.build(family):
+    for part in tiny.build_family(family):
         part.save_pretrained(tmp_path / "model")
     (tmp_path / "letters.py").write_text(LETTERS)
     monkeypatch.syspath_prepend(str(tmp_path))

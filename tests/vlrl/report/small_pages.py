@@ -15,10 +15,10 @@ from robot.trial.plan import Desk, Trial, TrialArm
 from robot.trial.run import begin, by_hand, run
 from tasks.temporal_grounding import TemporalGrounding
 from vlrl.config import Component, Config, PolicySection
-from vlrl.evaluate import summarise
 from vlrl.evaluation import compare_report as compare
 from vlrl.evaluation import simulate as simulation
 from vlrl.report.evaluation import write_evaluation
+from vlrl.runner import summarise
 from vlrl.types import Annotation, Decision, Episode, Observation, Sample, Score, Step, Turn
 
 HOSTILE = "<script>window.hacked = 1</script>"

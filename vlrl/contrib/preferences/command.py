@@ -35,13 +35,12 @@ from vlrl.contrib.preferences.reward_model import (
     measured,
 )
 from vlrl.decoders import parse_log_row
-from vlrl.evaluate import EvalResult
 from vlrl.logging import StoppedError
 from vlrl.metrics import append_row, write_text
 from vlrl.offpolicy.config import passive_read
 from vlrl.offpolicy.learner import check_task
 from vlrl.optim import linear_schedule
-from vlrl.runner import Runner
+from vlrl.runner import EvalResult, Runner
 from vlrl.supervised import SupervisedLearner
 from vlrl.types import Estimate, UserError, suggest
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from tasks.gui_grounding import GuiGrounding
+from vlrl.algorithms.mixture import Mixture
 from vlrl.batch import columns, decisions_of
 from vlrl.config import MixturePart
 from vlrl.contrib.replay_mixing import Demonstrate, Relift, Sasr, find_samples, gradient_norm, make_demonstrations
-from vlrl.mixture import Mixture
 from vlrl.types import Observation, Sample, Score, UserError
 
 
