@@ -32,7 +32,7 @@ from tasks.robot_helpers import (
     jobs_of,
     read_speech,
 )
-from vlrl.types import Environment, Episode, Frame, Observation, Sample, Score, Split, UserError
+from vlrl.types import Environment, Episode, Frame, Observation, Sample, Score, Split, UserError, writes_text
 
 WEIGHTS = {"success": 1.0, "speed": 0.0, "shaped": 0.0, "format": 0.0}
 
@@ -126,7 +126,7 @@ class Manipulation(Task):
     def fits(self, policy: Any) -> None:
         """UserError where a policy could not drive the robot."""
         shape = getattr(policy, "shape", None)
-        if shape is None and self.speech is None and hasattr(policy, "codec"):
+        if shape is None and self.speech is None and writes_text(policy):
             raise UserError(
                 "task.speech: a language model needs words for its actions, for example task.speech.words=bins"
             )

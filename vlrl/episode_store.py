@@ -283,7 +283,7 @@ def recorded_read(folder: str | Path) -> RecordedEpisodes:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = (isinstance(error, OSError) and error.strerror) or error
         raise UserError(f"cannot read {path}: {reason}; record episodes with `vlrl record`") from None
     if not lines:
         raise UserError(f"{path} holds no episodes")

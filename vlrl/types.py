@@ -474,6 +474,11 @@ class Rollouts:
         return self.correctness > CORRECT_ABOVE
 
 
+def writes_text(policy: Any) -> bool:
+    """Whether a policy writes completions, as `vlrl.policies.vlm.VLM`; others act in numbers."""
+    return hasattr(policy, "codec")
+
+
 @dataclass(frozen=True)
 class TrainingEpisode:
     """An episode and what is to be learned from it: what the parts under `replay` take and give."""

@@ -100,7 +100,9 @@ def _token(key: str, file: str | None) -> str | None:
     try:
         return Path(file).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{key}.token_file: {file}: {getattr(error, 'strerror', None) or error}") from None
+        raise UserError(
+            f"{key}.token_file: {file}: {(isinstance(error, OSError) and error.strerror) or error}"
+        ) from None
 
 
 # The emulator's own truth as the scene.

@@ -182,7 +182,7 @@ def _opened(file: str | Path) -> Iterator[tuple[av.container.InputContainer, av.
     except MediaError as error:
         raise BadVideoError(str(error)) from None
     except (OSError, av.FFmpegError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = (isinstance(error, OSError) and error.strerror) or error
         raise BadVideoError(f"video {file} is broken or cut short ({reason})") from None
 
 

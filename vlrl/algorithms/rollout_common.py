@@ -27,6 +27,7 @@ from vlrl.types import (
     Turn,
     UserError,
     Video,
+    writes_text,
 )
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ def golds(policy: Any, task: Any, samples: Sequence[Sample], strategy: str) -> l
 
 def check_words(policy: Any, strategy: str) -> None:
     """UserError where the policy does not write text."""
-    if not hasattr(policy, "codec"):
+    if not writes_text(policy):
         raise UserError(f"rollout_strategy: {strategy} is for policies that write text: use plain for this one")
 
 

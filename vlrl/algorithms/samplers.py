@@ -171,7 +171,7 @@ def selection_read(file: str | Path) -> list[Row]:
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = (isinstance(error, OSError) and error.strerror) or error
         raise UserError(f"cannot read {file}: {reason}; make it with `vlrl select`") from None
     return [_row(file, number, text) for number, text in enumerate(lines, start=1)]
 

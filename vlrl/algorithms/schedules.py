@@ -231,7 +231,9 @@ class SoftSync:
         self, policy: Any, task: Any, updater: Any, seed: int, *,
         mix: Annotated[float, Field(gt=0, le=1)] = 0.6, every: Count = 512,
     ):  # fmt: skip
-        if hasattr(policy.model, "disable_adapter"):
+        from vlrl.policies.weights import has_adapter
+
+        if has_adapter(policy.model):
             raise UserError("callbacks: soft_sync mixes weights that train whole: use reference_reset for policy.lora")
         self.mix, self.every, self.reference, self.syncs = mix, every, Reference(policy), 0
         self.start = present(policy)  # made before a checkpoint is read: the reference until the first time

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from vlrl.distributed.gradients import Replicated, chunks
 from vlrl.distributed.world import World, on_cpu
-from vlrl.policies.weights import nothing, split
+from vlrl.policies.weights import has_adapter, nothing, split
 
 # Whole weights and gradients in every process, the optimizer in parts: DeepSpeed's ZeRO of stage 1 (arXiv 1910.02054).
 #
@@ -218,7 +218,7 @@ class Sharded:
         """The model's weights as one process has them, on the CPU; None where this process does not write them."""
         self.part()
         held = self.policy.model.state_dict(keep_vars=True)
-        if hasattr(self.policy.model, "disable_adapter"):
+        if has_adapter(self.policy.model):
             held = {name: value for name, value in held.items() if "lora_" in name}
         whole = {value: gathered(value.detach(), self.world.is_rank_zero) for value in held.values()}  # tied ones once
         found = {name: whole[value] for name, value in held.items()}

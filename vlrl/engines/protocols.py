@@ -198,7 +198,7 @@ def _cut(connection: socket.socket, late: threading.Event) -> None:
 
 
 def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or type(error).__name__
+    return (isinstance(error, OSError) and error.strerror) or type(error).__name__
 
 
 # How servers are asked and how their answers are read: vlrl's own, vLLM's and SGLang's.

@@ -19,7 +19,7 @@ from vlrl.episode_store import recorded_write
 from vlrl.io import check_free
 from vlrl.logging import Progress
 from vlrl.rollout import collect
-from vlrl.types import Decision, Environment, Episode, Observation, Policy, Sample, Split, Turn, UserError
+from vlrl.types import Decision, Environment, Episode, Observation, Policy, Sample, Split, Turn, UserError, writes_text
 
 BATCH = 16  # episodes that the policy plays at a time
 
@@ -62,7 +62,7 @@ def record(
     check_free(Path(out))
     task = registry.make_task(config)
     policy = load_policy(config.policy, shared_prefix=config.train.shared_prefix, seed=config.seed)
-    if not hasattr(policy, "codec"):
+    if not writes_text(policy):
         raise UserError("policy.model: `vlrl record` keeps what language models write; `vlrl demos` records robots")
     pool, tally = task.samples(split), RecordingStats()
     samples = [pool[i] for i in Shuffled(len(pool), config.seed).draw(episodes)]

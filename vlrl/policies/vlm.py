@@ -53,7 +53,7 @@ from vlrl.policies.prefix_sharing import (
 )
 from vlrl.policies.processor import Prompt, codec_for, going_on
 from vlrl.policies.rng import uniforms
-from vlrl.policies.weights import acts, learned, swapped
+from vlrl.policies.weights import acts, has_adapter, learned, swapped
 from vlrl.types import Decision, Episode, Evaluation, Observation, OverlongError, Sample, Turn, UserError
 
 # What a language model would rather have written at each place of what it wrote.
@@ -511,7 +511,7 @@ class VLM:
     def reference(self, decisions: Sequence[Decision]) -> Tensor:
         """Log-probabilities [B, T] under the reference: the adapter off or as it was, or a copy of the weights."""
         with self.work.timed("logprob"):
-            if hasattr(self.model, "disable_adapter"):
+            if has_adapter(self.model):
                 off = self._adapter is None
                 with self.model.disable_adapter() if off else swapped(self.model, self._adapter):
                     return self._evaluate(self.scorer, decisions, self._seen).logprobs
@@ -524,7 +524,7 @@ class VLM:
 
         Of an adapter alone that is the adapter, which is switched off instead while it does nothing.
         """
-        if hasattr(self.model, "disable_adapter"):
+        if has_adapter(self.model):
             self._adapter = learned(self.model) if acts(self.model) else None
             return
         self._frozen = copy.deepcopy(self._scorer).requires_grad_(False).eval()
@@ -595,7 +595,7 @@ class VLM:
         Raises:
             UserError: the folder's weights are not this model's.
         """
-        if hasattr(self.model, "disable_adapter"):
+        if has_adapter(self.model):
             from peft import load_peft_weights, set_peft_model_state_dict
 
             set_peft_model_state_dict(self.model, load_peft_weights(str(folder), device=str(self.device)))
@@ -637,7 +637,7 @@ def count_flops(
         kept: whether the rollout's pass over the prompts may serve the update.
     """
     geometry, size = from_config(bare(model).config.to_dict()), bare(model).model.visual.spatial_merge_size ** 2
-    back = factors(_learning(model), lora=hasattr(model, "disable_adapter"))
+    back = factors(_learning(model), lora=has_adapter(model))
     update = Update("kept" if kept else "shared", passes=passes, epochs=epochs, **back)
     groups: dict[Prompt, list[int]] = {}
     for prompt, tokens in replies:

@@ -196,7 +196,9 @@ class Viewer:
         try:
             self._server = HttpServer("127.0.0.1", port, _handler(self))
         except (OSError, OverflowError) as error:
-            raise UserError(f"--port {port}: {getattr(error, 'strerror', error)}; another number, or 0") from None
+            raise UserError(
+                f"--port {port}: {(isinstance(error, OSError) and error.strerror) or error}; another number, or 0"
+            ) from None
         self.port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}/"
 

@@ -88,7 +88,9 @@ def token_in(file: Path) -> str:
     try:
         others, text = file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO), file.read_text("ascii").strip()
     except (OSError, ValueError) as error:
-        raise UserError(f"--token-file {file}: {getattr(error, 'strerror', None) or 'is no text'}") from None
+        raise UserError(
+            f"--token-file {file}: {(isinstance(error, OSError) and error.strerror) or 'is no text'}"
+        ) from None
     if others:
         raise UserError(f"--token-file {file}: others may read it: chmod 600 {file}")
     if len(text) < TOKEN or not text.isprintable() or " " in text:

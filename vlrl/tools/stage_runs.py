@@ -30,7 +30,7 @@ from vlrl.logging import Progress
 from vlrl.metrics import commit, write_text
 from vlrl.rollout import collect
 from vlrl.tools.stages import LIST, MEASURED, STATE, StagePlan, StageStep, command
-from vlrl.types import Episode, UserError, __version__, suggest
+from vlrl.types import Episode, UserError, __version__, suggest, writes_text
 
 # `vlrl best-of`: a model answers training samples several times; right answers become demonstrations.
 #
@@ -98,7 +98,7 @@ def _fill(config: Config, part: Path, samples: int | None, tries: int, keep: Kee
         part, {"config": config.model_dump(mode="json"), "tries": tries, "keep": keep, "samples": samples}
     )
     policy = load_policy(config.policy, shared_prefix=config.train.shared_prefix, seed=config.seed)
-    if not hasattr(policy, "codec"):
+    if not writes_text(policy):
         raise UserError("policy.model: `vlrl best-of` keeps what language models write; `vlrl demos` records robots")
     size = max(1, config.eval.batch_size // tries)
     with Progress(len(positions)) as progress:

@@ -17,7 +17,7 @@ from vlrl.config import Count, DataSection, FitConfig, Plugin, Rate, Section, lo
 from vlrl.methods import method
 from vlrl.offpolicy.config import passive_check
 from vlrl.offpolicy.replay_buffer import Transitions
-from vlrl.types import Episode, Frame, Observation, Sample, Step, UserError, suggest, wilson
+from vlrl.types import Episode, Frame, Observation, Sample, Step, UserError, suggest, wilson, writes_text
 
 # Pictures beside states: off-policy transitions hold numbers alone, a judge looks.
 
@@ -381,7 +381,7 @@ class VLMJudge:
         section = PolicySection(model=model, max_tokens=max_tokens, dtype=dtype, max_pixels=max_pixels)
         self._policy: Any = load_policy(section, seed=seed)
         self._image = image
-        if not hasattr(self._policy, "codec"):
+        if not writes_text(self._policy):
             raise UserError(f"judge.model: {model} is no vision-language model")
         self.said: list[str] = []
 

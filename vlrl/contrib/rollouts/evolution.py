@@ -189,7 +189,9 @@ def essa_load(policy: Any, folder: Path) -> None:
     Raises:
         UserError: the folder holds none, or one of another shape.
     """
-    if not hasattr(policy.model, "disable_adapter"):
+    from vlrl.policies.weights import has_adapter
+
+    if not has_adapter(policy.model):
         raise UserError("rollout_strategy: essa: adapter needs policy.lora, with the settings that it was trained with")
     if not (folder / "adapter_config.json").is_file():
         raise UserError(
