@@ -73,7 +73,7 @@ def folder(tmp_path_factory) -> Path:
     steps = (
         ("record", CONFIG, *SMALL, "policy.model=embedded", "task.turns=8", "--by", "gold", "--episodes", "6",
          "--out", "demos"),
-        ("warmstart", start, "lessons=[{episodes: demos}]", "out=start", "steps=40", "images=4"),
+        ("warmstart", start, "lessons=[{episodes: demos}]", "out=start", "steps=80", "images=4"),
         ("train", CONFIG, *SMALL, *TRAIN, "out=run"),
     )  # fmt: skip
     for step in steps:
