@@ -29,6 +29,7 @@ SIZES: dict[str, tuple[str, ...]] = {  # what is put behind a command: two steps
 }  # fmt: skip
 # what cannot run without files that an earlier command makes: in the command -> what its one line says
 REFUSED = {
+    "gui_history_start": "record episodes with `vlrl record`",
     "gui_agent_start": "record episodes with `vlrl record`",
     "visual_search_start": "record episodes with `vlrl record`",
     "embedded_pages": "check data.train",
@@ -48,7 +49,7 @@ REFUSED = {
     "deploy/lekiwi": "cannot connect to lekiwi",
 }
 # browsers, which have tests of their own; thousands of episodes played before the first step; words after a command
-ELSEWHERE = ("gui_agent_demos", "embedded_touch", "embedded_three", "FILE with")
+ELSEWHERE = ("gui_agent_demos", "embedded_touch", "embedded_three", "FILE with", "$C")
 
 
 def find_commands() -> dict[str, list[str]]:
