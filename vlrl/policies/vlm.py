@@ -600,7 +600,8 @@ class VLM:
 
             set_peft_model_state_dict(self.model, load_peft_weights(str(folder), device=str(self.device)))
             return
-        saved = type(bare(self.model)).from_pretrained(folder, dtype=torch.float32, use_safetensors=True).state_dict()
+        family: Any = type(bare(self.model))
+        saved = family.from_pretrained(folder, dtype=torch.float32, use_safetensors=True).state_dict()
         own = self.model.state_dict()
         different = [name for name in own if name not in saved or saved[name].shape != own[name].shape]
         if different or len(saved) != len(own):
