@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -600,7 +601,7 @@ class VLM:
 
             set_peft_model_state_dict(self.model, load_peft_weights(str(folder), device=str(self.device)))
             return
-        family: Any = type(bare(self.model))
+        family = cast(Any, type(bare(self.model)))
         saved = family.from_pretrained(folder, dtype=torch.float32, use_safetensors=True).state_dict()
         own = self.model.state_dict()
         different = [name for name in own if name not in saved or saved[name].shape != own[name].shape]
