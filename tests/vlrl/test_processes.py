@@ -16,7 +16,7 @@ import torch
 import yaml
 from PIL import Image
 
-from vlrl.distributed import episodes, world
+from vlrl.distributed import episodes, wire
 from vlrl.distributed.episodes import RemoteImage, fingerprint
 from vlrl.distributed.world import World
 from vlrl.policies.rng import normals, uniforms
@@ -185,14 +185,14 @@ def test_what_is_sent_arrives_as_it_was():
         "a": [1, 2.5, None, True, "x"], 3: (float("inf"), [()]), "t": torch.arange(6).view(2, 3),
         "n": np.array(5.0, np.float32), "o": Observation(("hi",), np.ones(3, np.float32)),
     }  # fmt: skip
-    back = world.unpacked(world.packed(value))
+    back = wire.unpacked(wire.packed(value))
     assert back["a"] == value["a"] and back[3] == value[3] and torch.equal(back["t"], value["t"])
     assert back["n"] == 5 and back["n"].dtype == np.float32
     assert back["o"].content == ("hi",) and np.array_equal(back["o"].state, value["o"].state)
     with pytest.raises(UserError, match="holds a set"):
-        world.packed({"x": {1}})
+        wire.packed({"x": {1}})
     with pytest.raises(UserError, match="does not know"):
-        world._class("os", "system")
+        wire._class("os", "system")
 
 
 def test_what_an_engine_sampled_is_told():
@@ -210,7 +210,7 @@ def test_what_an_engine_sampled_is_told():
     reply = Reply(None, (5, 6), sampled)
     made = Decision("hi", torch.zeros(2), torch.zeros(2), False, (), reply)
     played = Episode(sample, 0, [Turn(drawn, made, Step(drawn))], reward=1.0)
-    row = world.unpacked(world.packed(episodes.pack_episode(played, Writes())))
+    row = wire.unpacked(wire.packed(episodes.pack_episode(played, Writes())))
     found = episodes.unpack_episode(row, sample, 0, Writes(), home=1).turns[0].decision
     assert torch.equal(found.inputs.sampled, sampled) and found.inputs.tokens == (5, 6) and found.owner_rank == 1
 

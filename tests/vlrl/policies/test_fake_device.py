@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vlrl.policies import tiny_any
+from vlrl.policies import tiny
 from vlrl.policies.loading import EMBEDDED
 
 PROGRAM = Path(__file__).with_name("fake_device.py")
@@ -24,7 +24,7 @@ def test_a_step_mixes_no_devices_and_seldom_waits(family, shared, per_token, tmp
     """A tensor left on the host ends a run on a GPU, and a value read from it at every token makes it slow."""
     folder = EMBEDDED if family == "embedded" else tmp_path
     if family != "embedded":
-        for part in tiny_any.build(family):
+        for part in tiny.build_family(family):
             part.save_pretrained(folder)
     done = subprocess.run(
         [sys.executable, str(PROGRAM), str(folder), shared], capture_output=True, text=True, check=False

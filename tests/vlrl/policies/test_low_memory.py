@@ -15,7 +15,7 @@ from vlrl import checkpoint
 from vlrl.cli import main
 from vlrl.config import Config, Lora, PolicySection
 from vlrl.optim import MasterWeights, StochasticAdamW, optimizers_build, round_stochastic
-from vlrl.policies import loading, tiny_any
+from vlrl.policies import loading, tiny
 from vlrl.policies.loading import load
 from vlrl.runner import Runner
 from vlrl.trainer import RLTrainer
@@ -127,7 +127,7 @@ def test_a_run_of_bfloat16_weights_trains_and_resumes_exactly(family, master, tm
     model = family
     if family != "embedded":
         model = str(tmp_path / "model")
-        for part in tiny_any.build(family):
+        for part in tiny.build_family(family):
             part.save_pretrained(model)
     settings = {
         "task": {"name": "gui_grounding", "pool": 4, "held_out": 4},
