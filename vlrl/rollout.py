@@ -24,7 +24,6 @@ from vlrl.io import OverdueError, deadline
 from vlrl.performance import oom
 from vlrl.performance.profiling import timed
 from vlrl.policies import rng
-from vlrl.policies.weights import put as weights_put
 from vlrl.types import (
     OVERLONG,
     Environment,
@@ -340,7 +339,9 @@ class RolloutWorker:
 
     def put(self, weights: Mapping[str, Tensor], seed: int) -> None:
         """Weights to play by, and what random numbers are drawn from."""
-        weights_put(self.policy.model, weights)
+        from vlrl.policies.weights import put  # torch: checks of the command line read this module without it
+
+        put(self.policy.model, weights)
         if hasattr(self.policy, "generator"):
             self.policy.generator.manual_seed(seed)
 

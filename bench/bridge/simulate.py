@@ -102,8 +102,8 @@ def pooled(chosen: Simulated, pixels: bool, chunk: int, workers: int, seeds: Seq
 
 def gymnasium_async(chosen: Simulated, pixels: bool, workers: int, seeds: Sequence[int]) -> float:
     """The same robot as a Gymnasium environment in `AsyncVectorEnv` with shared memory."""
-    from bench.simulate_gymnasium import Environment
     from gymnasium.vector import AsyncVectorEnv
+    from simulate_gymnasium import Environment
 
     make = partial(Environment, chosen.name, chosen.chosen(pixels))
     many = AsyncVectorEnv([make] * workers, shared_memory=True, context="forkserver")

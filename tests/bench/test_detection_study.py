@@ -1,9 +1,15 @@
 """The published detection rewards of the study: the faults that the figure shows must be theirs, not ours."""
 
+import sys
+from pathlib import Path
+
 import pytest
-from bench.detection_study import ap, recall_precision
 
 from rewards.boxes import Object, f1
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "learn"))  # scripts, not a package
+
+from detection_study import ap, recall_precision
 
 TRUTH = (Object("cat", (10.0, 10.0, 30.0, 30.0)), Object("cat", (50.0, 40.0, 90.0, 70.0)))
 SURPLUS = (*TRUTH, *(Object("cat", (float(i), 0.0, i + 5.0, 5.0)) for i in range(9)))

@@ -72,7 +72,7 @@ def test_listed_families_are_those_that_can_be_loaded():
         arsq.FAMILY,
         residual.FAMILY,
         flow.FAMILY,
-        residual.FAMILY,
+        residual.CORRECTED_FAMILY,
         STEERED_FAMILY,
     )
     assert set(FAMILIES) == {*CODECS, *own, "lerobot", "any other"}

@@ -37,7 +37,7 @@ class Plain:
             np.stack([*(t.observation.state for t in e.turns), e.turns[-1].step.observation.state]) for e in episodes
         ]
 
-    def whole(self, episodes: Sequence[Episode]) -> np.ndarray:
+    def embed_episodes(self, episodes: Sequence[Episode]) -> np.ndarray:
         return np.stack([e.turns[-1].step.observation.state for e in episodes])
 
 
