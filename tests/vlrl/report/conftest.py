@@ -148,7 +148,7 @@ class Page:
         return [url for url in urls if not url.startswith("data:")]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     program = next((found for name in BROWSERS if (found := shutil.which(name))), None)
     if program is None:
