@@ -66,7 +66,8 @@ def test_the_script_needs_few_packages():
     missing = ("pydantic", "peft", "matplotlib", "datasets")
     code = (
         f"import sys, runpy; sys.modules.update(dict.fromkeys({missing!r})); "
-        f"sys.path[0] = {str(ROOT / 'bench' / 'speed')!r}; sys.argv[1:] = {['--tiny', '--device', 'cpu', '--steps', '1']!r} + "
+        f"sys.path[0] = {str(ROOT / 'bench' / 'speed')!r}; "
+        f"sys.argv[1:] = {['--tiny', '--device', 'cpu', '--steps', '1']!r} + "
         f"['--no-check', '--only', 'lora/shared', 'full/shared/{gpu_jobs.TINY[0].name}']; "
         "runpy.run_path(sys.path[0] + '/gpu.py', run_name='__main__')"
     )
