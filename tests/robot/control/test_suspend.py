@@ -42,7 +42,7 @@ governor.begin(where)
 late = governor.govern(where, due(observed + 1e6).age_s, RobotState(boottime(), where, where), where)
 unread = governor.govern(where, 0.0, RobotState(observed, where, where), where)
 silence = Silence(1.0, 5.0)
-silence._heard = observed  # the last message came before
+silence._last_heard_s = observed  # the last message came before
 print([event.stage for event in late.events], [event.stage for event in unread.events], silence.verdict(boottime())[0])
 """
 

@@ -75,9 +75,9 @@ def take(session, data):
 
 def test_an_observation_comes_through(session, tools):
     """What the policy is shown must be what the robot saw."""
-    asked = session.request(from_client(encode(observation(session, tools)))).asked()
-    assert asked.state.tolist() == [1, 2] and asked.prefix.shape == (3, 2) and asked.delay == 1 and asked.task == "go"
-    assert (asked.images["front"] == 7).all() and asked.images["wrist"].shape == (6, 4, 3)
+    request = session.request(from_client(encode(observation(session, tools)))).decode()
+    assert request.state.tolist() == [1, 2] and request.prefix.shape == (3, 2) and request.delay == 1 and request.task == "go"
+    assert (request.images["front"] == 7).all() and request.images["wrist"].shape == (6, 4, 3)
 
 
 def test_hostile_messages_neither_crash_nor_fill_the_memory(session, tools):
