@@ -31,7 +31,7 @@ from vlrl.imitation.dagger import LearnConfig
 from vlrl.imitation.reward_classifier import RewardConfig
 from vlrl.imitation.sft_config import WarmstartConfig
 from vlrl.offpolicy.config import OffPolicyConfig, PretrainConfig
-from vlrl.tools.explain import field_help, option_help
+from vlrl.tools.option_help import field_help, option_help
 from vlrl.tools.stages import Stages
 
 ROOT = Path(__file__).parents[2]

@@ -20,8 +20,7 @@ from vlrl.imitation.reward_classifier import RewardConfig
 from vlrl.imitation.sft_config import WarmstartConfig
 from vlrl.offpolicy.config import OffPolicyConfig, PretrainConfig
 from vlrl.recipe_checks import load_config
-from vlrl.tools.explain import explain, field_help, option_help
-from vlrl.tools.option_help import FIELDS, OPTIONS
+from vlrl.tools.option_help import FIELDS, OPTIONS, explain, field_help, option_help
 from vlrl.tools.stages import Stages
 
 ROOT = Path(__file__).parents[2]

@@ -370,7 +370,7 @@ def _show(options: argparse.Namespace) -> int:
 
     config = api.load_config(options.config, *options.changes)
     if options.explain:
-        from vlrl.tools.explain import explain
+        from vlrl.tools.option_help import explain
 
         print(explain(config))
     else:
