@@ -13,7 +13,7 @@ import psutil
 
 OWNER = "VLRL_TEST_OWNER"  # in the environment of all that this process starts, orphans too
 PATIENCE = 20.0  # seconds for what was told to end
-SHARED = ("/vlrl/system/watcher.py", "tasks.math_equivalence_worker")  # one for all of a process
+SHARED = ("/vlrl/system/children.py", "tasks.math_equivalence")  # one for all of a process
 shared: set[str] = set()  # keys of what fixtures for several files have started
 REAL_TIME = {os.SCHED_FIFO, os.SCHED_RR}  # Mesa's threads are SCHED_BATCH, which takes no core from others
 

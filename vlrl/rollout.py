@@ -19,7 +19,7 @@ from vlrl.config import Component, Config
 from vlrl.distributed.episodes import assign_policy, gathered
 from vlrl.distributed.world import World, get_world
 from vlrl.engines import load_policy
-from vlrl.engines.base import Shared
+from vlrl.engines.client import Shared
 from vlrl.io import OverdueError, deadline
 from vlrl.performance import oom
 from vlrl.performance.profiling import timed

@@ -18,7 +18,7 @@ from vlrl.batch import columns, decisions_of, estimate, last_features, lessons_o
 from vlrl.config import Config, PolicySection
 from vlrl.distributed.episodes import columns_of, mine
 from vlrl.engines import load_policy
-from vlrl.engines.base import PREFIX_CACHE
+from vlrl.engines.client import PREFIX_CACHE
 from vlrl.logging import StoppedError
 from vlrl.metrics import describe, turn_advantages
 from vlrl.optim import rate, updater

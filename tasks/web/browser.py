@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection
 from threading import Condition
 from typing import TYPE_CHECKING, Protocol
 
-from vlrl.system.children import end_with_owner
-from vlrl.system.watcher import kill_session
+from vlrl.system.children import end_with_owner, kill_session
 from vlrl.types import UserError
 
 if TYPE_CHECKING:

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rewards.tables import latex, read_table
-from tasks import latex_rendering
+from rewards.tables import latex as write_latex
+from rewards.tables import read_table
+from tasks import latex_rendering_worker
 from tasks.data.questions import TableTruth
+from tasks.rendering import latex
 from tasks.rendering.latex import MOST, looks, render_table
 from tasks.table_to_latex import TableToLatex
 from vlrl.evaluation.score import score_file
@@ -126,13 +128,11 @@ def test_pictures_tell_tables_apart():
 
 def test_latex_is_run_without_a_shell_and_in_its_own_folder(tmp_path):
     """A model's text must not read, write or run anything on the user's machine."""
-    assert "-no-shell-escape" in latex_rendering.command("pdflatex") and "--untrusted" in latex_rendering.command(
-        "tectonic"
-    )
-    assert not any("shell-escape" in part and "no" not in part for part in latex_rendering.command("pdflatex"))
-    settings = latex_rendering.environment(tmp_path)
+    assert "-no-shell-escape" in latex.command("pdflatex") and "--untrusted" in latex.command("tectonic")
+    assert not any("shell-escape" in part and "no" not in part for part in latex.command("pdflatex"))
+    settings = latex.environment(tmp_path)
     assert settings["openin_any"] == settings["openout_any"] == "p" and settings["shell_escape"] == "f"
-    assert set(settings) == {"PATH", "HOME", "TMPDIR", *latex_rendering.SAFE}
+    assert set(settings) == {"PATH", "HOME", "TMPDIR", *latex.SAFE}
 
 
 def test_latex_is_given_only_what_is_written_here():
@@ -141,7 +141,7 @@ def test_latex_is_given_only_what_is_written_here():
         read = read_table(hostile(number))
         if read.value is None:
             continue
-        source = latex_rendering.document(read.value).removeprefix(latex_rendering.PREAMBLE)
+        source = latex.document(read.value).removeprefix(latex.PREAMBLE)
         assert read_table(source.removesuffix("\\end{document}\n")).reason is None
         for word in ("\\input", "\\write", "\\openout", "\\csname", "\\def", "\\loop", "\\catcode", "^^", "%%"):
             assert word not in source.replace("\\%", "")
@@ -149,7 +149,7 @@ def test_latex_is_given_only_what_is_written_here():
 
 def test_the_worker_bounds_what_it_becomes(tmp_path):
     """A document that computes for hours, or fills the disk or the memory, ends by itself."""
-    worker = Path(latex_rendering.__file__).with_name("latex_rendering_worker.py")
+    worker = Path(latex_rendering_worker.__file__)
     say = "import resource as r; print([r.getrlimit(k)[0] for k in (r.RLIMIT_CPU, r.RLIMIT_AS, r.RLIMIT_FSIZE)])"
     done = subprocess.run(
         [sys.executable, "-I", str(worker), sys.executable, "-c", say], capture_output=True, text=True
@@ -170,14 +170,14 @@ def test_latex_that_is_not_installed_is_said_at_once(monkeypatch):
 
 
 @pytest.mark.skipif(
-    not (shutil.which("pdftoppm") and any(map(shutil.which, latex_rendering.ENGINES))), reason="no LaTeX is installed"
+    not (shutil.which("pdftoppm") and any(map(shutil.which, latex.ENGINES))), reason="no LaTeX is installed"
 )
 def test_an_installed_latex_typesets_drawn_tables():
     """Of every level; and a table with another text looks different."""
     for level in (1, 2, 3):
         table = TableToLatex(level=level, size=(192, 192)).samples("test")[0].answer.table
-        assert looks(table, table, latex_rendering.typeset) == 1.0
-    assert looks(truth(WHOLE).table, truth(WHOLE.replace("4", "WWW")).table, latex_rendering.typeset) < 1.0
+        assert looks(table, table, latex.typeset) == 1.0
+    assert looks(truth(WHOLE).table, truth(WHOLE.replace("4", "WWW")).table, latex.typeset) < 1.0
 
 
 # ---- options and files
@@ -250,4 +250,4 @@ def test_an_evaluation_reports_the_parts():
     assert task.metrics(episodes) == dict.fromkeys(
         ("content_gain", "structure", "content", "format", "parse_fail"), 0.5
     )
-    assert latex(truth(WHOLE).table) == WHOLE
+    assert write_latex(truth(WHOLE).table) == WHOLE

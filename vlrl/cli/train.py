@@ -359,7 +359,7 @@ def _compare(options: argparse.Namespace) -> int:
     print(planned.text(), flush=True)
     if not options.plan:
         quiet()
-        from vlrl.evaluation.compare_run import compare
+        from vlrl.evaluation.compare_runs import compare
 
         compare(planned)
     return 0

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from vlrl.config import Count
-from vlrl.engines.base import EngineStats
-from vlrl.engines.client import Store
+from vlrl.engines.client import EngineStats, Store
 from vlrl.engines.protocols import collapse_placeholders, same_prompt
 from vlrl.policies.engine import Completion, GenerationRequest, Options
 from vlrl.types import UserError

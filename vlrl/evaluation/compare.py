@@ -286,6 +286,7 @@ METHOD = ("process_rewards", "reward_shaping", "advantages", "replay_mixing", "l
 WHOLE = ("sampler", "rollout_strategy")  # kept where the recipe says that they are its own
 SIZES = ("steps", "prompts_per_step", "group_size", "num_minibatches", "micro_batch_size")  # of `train`, derived
 LOGGED = {"trackers": [], "keep_checkpoints": 1}
+PASS_AT = "pass_at.json"  # of a run folder: answers to each held-out sample
 
 
 @dataclass(frozen=True)
@@ -300,6 +301,15 @@ class RecipeArm:
     @property
     def name(self) -> str:
         return self.recipe.name
+
+
+@dataclass(frozen=True)
+class SeedRun:
+    """One seed of one arm."""
+
+    arm: RecipeArm
+    seed: int
+    folder: Path
 
 
 def arms_of(comparison: Comparison) -> list[RecipeArm]:

@@ -15,8 +15,7 @@ import numpy as np
 import yaml
 
 from vlrl.decoders import load_json, parse_log_row
-from vlrl.evaluation.compare import Comparison, RecipeArm, pass_at, spent, table_rows
-from vlrl.evaluation.compare_runs import PASS_AT, SeedRun
+from vlrl.evaluation.compare import PASS_AT, Comparison, RecipeArm, SeedRun, pass_at, spent, table_rows
 from vlrl.evaluation.stats import AdaStop
 from vlrl.metrics import commit
 from vlrl.report.html import config_section, duration, fact_list, frame, note_lines

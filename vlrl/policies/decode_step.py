@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from vlrl.policies import fused_modules
-from vlrl.policies.attention import one_token
-from vlrl.policies.fused_modules import rotated, signed
+from vlrl.policies.fused_modules import one_token, rotated, signed
 from vlrl.policies.prefix_sharing import through
 
 # A step's operations recorded once and replayed: as CUDA graphs, whose tokens cost the host one call each.

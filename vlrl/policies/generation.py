@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from vlrl.policies.attention import Apart
 from vlrl.policies.decode_step import Graphs, Layers
 from vlrl.policies.engine import Engine, GenerationRequest, Options
+from vlrl.policies.fused_modules import PrefixCache
 from vlrl.policies.logprobs import EVERY, Nucleus, draw, entropy_of, law
 from vlrl.policies.prefix_sharing import Layers as PrefixSharingLayers
 from vlrl.policies.prefix_sharing import Prefill
@@ -76,7 +76,7 @@ class CompletionRows:
         """The next tokens, of hidden states [R, w, H]."""
         self.token[self.places] = choose(self.who[self.places], hidden[self.places])
 
-    def update(self, keys: Tensor, values: Tensor, layer: int) -> tuple[Apart, Apart]:
+    def update(self, keys: Tensor, values: Tensor, layer: int) -> tuple[PrefixCache, PrefixCache]:
         """The new keys and values [R, key heads, w, D] take their places; all that the new tokens may look at."""
         own, seen = self.own[layer], self.room if self.fixed else self.age + 1
         rows = torch.arange(len(self.who), device=keys.device)
@@ -86,7 +86,7 @@ class CompletionRows:
             else:
                 buffer[:, :, :, self.age] = new
         return tuple(
-            Apart(prompt, mine[:, :, :, :seen], self._hidden)
+            PrefixCache(prompt, mine[:, :, :, :seen], self._hidden)
             for prompt, mine in zip(self.prompt[layer], own, strict=True)
         )
 

@@ -301,7 +301,7 @@ def through(
     base: nn.Module, embeds: Tensor, positions: Tensor, mask: Any, cache: Any,
     where: Tensor | None = None, deep: Sequence[Tensor] = (),
 ) -> Tensor:  # fmt: skip
-    """The language model's layers. mask: as `vlrl.policies.attention` takes it; cache: has `update`, or None."""
+    """The language model's layers. mask: as `vlrl.policies.fused_modules` takes it; cache: has `update`, or None."""
     language = base.model.language_model
     rotary, hidden = language.rotary_emb(embeds, positions), embeds
     for i, layer in enumerate(language.layers):

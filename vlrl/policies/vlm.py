@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from vlrl.performance.flops import Group, Update, factors, from_config, step
 from vlrl.performance.profiling import StepProfiler
-from vlrl.policies import attention, fused_modules, generation
+from vlrl.policies import fused_modules, generation
 from vlrl.policies.conversation import (
     ConversationBranch,
     Histories,
@@ -165,7 +165,7 @@ class VLM:
 
     def _make_scorer(self) -> nn.Module:
         """What computes log-probabilities; the model is made ready for it."""
-        attention.use(bare(self.model))
+        fused_modules.use_shared_prefix(bare(self.model))
         if self.shared_prefix:
             fused_modules.use(bare(self.model))
         hidden = hidden_states if self.shared_prefix else plain_states

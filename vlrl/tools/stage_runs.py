@@ -24,7 +24,7 @@ from vlrl.algorithms.samplers import summary as samplers_summary
 from vlrl.config import Config, check_same, dump
 from vlrl.decoders import load_json, parse_log_row
 from vlrl.engines import load_policy
-from vlrl.evaluation.processes import Processes
+from vlrl.evaluation.compare_runs import Processes
 from vlrl.io import hold_folder, make_folder
 from vlrl.logging import Progress
 from vlrl.metrics import commit, write_text

@@ -76,7 +76,12 @@ def take(session, data):
 def test_an_observation_comes_through(session, tools):
     """What the policy is shown must be what the robot saw."""
     request = session.request(from_client(encode(observation(session, tools)))).decode()
-    assert request.state.tolist() == [1, 2] and request.prefix.shape == (3, 2) and request.delay == 1 and request.task == "go"
+    assert (
+        request.state.tolist() == [1, 2]
+        and request.prefix.shape == (3, 2)
+        and request.delay == 1
+        and request.task == "go"
+    )
     assert (request.images["front"] == 7).all() and request.images["wrist"].shape == (6, 4, 3)
 
 
