@@ -38,15 +38,15 @@ MUTANTS = (
     Mutant(
         "losses",
         "vlrl/algorithms/policy_losses.py",
-        ".maximum(-batch.advantage * ratio.clamp(1 - low, 1 + high))",
-        ".minimum(-batch.advantage * ratio.clamp(1 - low, 1 + high))",
+        ".maximum(-batch.advantage * ratio.clamp(1 - low, 1 + high))\n    if dual",
+        ".minimum(-batch.advantage * ratio.clamp(1 - low, 1 + high))\n    if dual",
         LOSSES,
     ),
     Mutant(
         "losses",
         "vlrl/algorithms/policy_losses.py",
-        "ratio.clamp(1 - low, 1 + high))",
-        "ratio.clamp(1 - low, 1 + low))",
+        "ratio.clamp(1 - low, 1 + high))\n    if dual",
+        "ratio.clamp(1 - low, 1 + low))\n    if dual",
         LOSSES,
     ),
     Mutant(
@@ -198,12 +198,12 @@ MUTANTS = (
     Mutant(
         "disk",
         "robot/trial/plan.py",
-        "os.fsync(file.fileno())\n    os.replace",
-        "pass\n    os.replace",
+        "os.fsync(file.fileno())\n\n\ndef read_lines",
+        "pass\n\n\ndef read_lines",
         SYNCED,
     ),
     Mutant("disk", "vlrl/metrics.py", "                os.fsync(file.fileno())\n", "                pass\n", SYNCED),
-    Mutant("disk", "vlrl/metrics.py", "        os.fsync(file.fileno())\n    os.replace", "    os.replace", SYNCED),
+    Mutant("disk", "vlrl/io.py", "        os.fsync(file.fileno())\n    os.replace", "    os.replace", SYNCED),
     # the safety governor
     Mutant(
         "safety",
