@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -112,3 +113,14 @@ def test_json_is_read(page):
     """A reader who copies a row into a file would be told that it is no JSON."""
     for block in of_language(page, "json"):
         assert all(json.loads(line) for line in block.text.splitlines())
+
+
+def test_every_fault_names_tests_that_exist():
+    """A row of the table of faults would promise what nothing holds any more."""
+    page = (ROOT / "docs/reliability.md").read_text().split("## Mutation tests")[0]
+    rows = re.findall(r"^\| (?!fault |---)(.*) \|$", page, re.MULTILINE)
+    tests = "\n".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
+    known = set(re.findall(r"^def (test_\w+)\(", tests, re.MULTILINE))
+    names = [re.findall(r"`(test_\w+)`", row.split(" | ")[-1]) for row in rows]
+    assert len(rows) > 50 and all(names)
+    assert {name for row in names for name in row} - known == set()

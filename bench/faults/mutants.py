@@ -37,6 +37,11 @@ class Result:
     detail: str  # the test that failed; why a survivor is known; what is wrong with a broken entry
 
 
+def one_line(text: str) -> str:
+    """For a cell of the table."""
+    return " ".join(text.split())
+
+
 def copy_tree(target: Path) -> None:
     """Every tracked or new file of the checkout."""
     names = subprocess.run(
@@ -104,7 +109,7 @@ def main() -> None:
         for result in pool.map(try_mutant, mutants):
             results.append(result)
             print(
-                f"| {result.group} | `{result.file}`: `{result.line.strip()}` | `{result.becomes.strip()}` "
+                f"| {result.group} | `{result.file}`: `{one_line(result.line)}` | `{one_line(result.becomes)}` "
                 f"| {result.outcome} | {result.detail} |",
                 flush=True,
             )

@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "bench" / "faults"))  # scripts, not a package
+
+from mutants_table import MUTANTS  # noqa: E402
+
 PROGRAMS = sorted(path.stem for path in (ROOT / "bench").glob("*.py") if path.stem != "programs")
 
 
@@ -27,6 +31,13 @@ def test_six_programs_name_every_subcommand():
 def test_an_unknown_subcommand_lists_the_known_ones():
     done = run("bench/speed.py", "vs_tlr")
     assert done.returncode == 2 and "no subcommand 'vs_tlr'" in done.stderr and "vs_trl" in done.stderr
+
+
+def test_every_mutant_finds_its_line_and_its_tests():
+    """A line that was renamed would no longer be broken, and nobody would know whether a test notices."""
+    for mutant in MUTANTS:
+        assert (ROOT / mutant.file).read_text().count(mutant.line) == 1, (mutant.file, mutant.line)
+        assert all((ROOT / test).is_file() for test in mutant.tests), mutant.tests
 
 
 @pytest.mark.slow

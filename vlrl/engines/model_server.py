@@ -139,6 +139,8 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "tool_choice": ("none", "auto"),
     "frequency_penalty": (0, 0.0), "presence_penalty": (0, 0.0), "repetition_penalty": (1, 1.0),
     "response_format": ({"type": "text"},), "top_logprobs": (0,), "suffix": ("",), "ignore_eos": (False,),
+    "bad_words": ([],), "allowed_token_ids": (), "min_tokens": (0,), "use_beam_search": (False,),
+    "structured_outputs": (), "guided_json": (), "guided_regex": (), "guided_choice": (), "guided_grammar": (),
 }  # fmt: skip
 
 
@@ -681,8 +683,8 @@ class ModelHandler(HttpHandler):
         self.read_body(parts.append, LARGEST)
         try:
             body = parse_json(b"".join(parts))
-        except (ValueError, RecursionError):
-            body = None
+        except ValueError as error:
+            raise RequestError(f"the body is no JSON object: {error}") from None
         if not isinstance(body, dict):
             raise RequestError("the body is no JSON object")
         return body
