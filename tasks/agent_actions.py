@@ -12,7 +12,7 @@ from pydantic import Field
 
 from rewards import parse
 from tasks.base import THINK, answer_markup
-from tasks.conversation import MAX_ERROR, write_call
+from tasks.context import MAX_ERROR, write_call
 from tasks.gui_formats import format_numbers
 from tasks.tools import Point, Tool, Toolbox, ToolError
 from vlrl.types import Frame, Role

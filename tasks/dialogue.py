@@ -17,8 +17,7 @@ from rewards import parse
 from rewards import text as rewards_text
 from rewards.text import TextTruth
 from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
-from tasks.context import FULL, ContextStrategy, with_context
-from tasks.conversation import ConversationEnvironment
+from tasks.context import FULL, ContextStrategy, ConversationEnvironment, with_context
 from tasks.data.dialogues import DIALOGUES
 from tasks.data.questions import read_truth
 from tasks.data.rows import read

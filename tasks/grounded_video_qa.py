@@ -24,8 +24,7 @@ from tasks.base import (
     rows_or_drawn,
 )
 from tasks.data import grounded
-from tasks.data.clip_frames import format_seconds, span_marks, span_text, viewer
-from tasks.data.records import Clip
+from tasks.data.records import Clip, format_seconds, span_marks, span_text, viewer
 from tasks.metrics import (
     accuracy_by,
     best_constant_interval,

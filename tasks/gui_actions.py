@@ -19,7 +19,7 @@ from tasks.gui_formats import SYSTEMS, GuiTruth, ParsedAnswer, System, right_ste
 from tasks.metrics import ScoredStep
 from tasks.metrics import metrics as metrics_metrics
 from tasks.rendering import screens
-from tasks.rendering.screen_questions import question, two_steps
+from tasks.rendering.screens import question, two_steps
 from vlrl.types import Annotation, Data, Episode, Frame, Observation, Sample, Score, Split
 
 Name = Literal[

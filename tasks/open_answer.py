@@ -6,13 +6,13 @@ What is scored here is scored by rules. Judges and embeddings score as well, bes
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from rewards import parse
 from rewards.text import exact_match, rouge_l, squad_f1
-from tasks import facts
 from tasks.base import (
     FORM,
     OWN_DATA,
@@ -30,8 +30,96 @@ from tasks.data.images import BadRowError, open_image
 from tasks.data.rows import checked, read
 from tasks.metrics import parse_failures
 from tasks.rendering import figures, scenes
-from tasks.rendering.scenes import DESCRIBED_COLORS, NUMBERS, SHAPES, content, draw_described
+from tasks.rendering.scenes import DESCRIBED_COLORS, NUMBERS, SHAPES, content, draw_described, plural
 from vlrl.types import Annotation, Data, Episode, Frame, Observation, Sample, Score, Split
+
+# What a description claims of a drawn scene, fact by fact, and how much of it is true. The vocabulary is that of
+# tasks/rendering/scenes.py and a few words that say nothing. A text with any other word is not read: nothing is
+# guessed, and what it may mean (`no red circle`) is not taken for a claim.
+
+MOST = 1_000  # characters
+COUNTS = {**{word: n for n, word in NUMBERS.items()}, "an": 1, "one": 1, **{str(n): n for n in NUMBERS}}
+NAMES = {**{shape: (shape, False) for shape in SHAPES}, **{plural(shape): (shape, True) for shape in SHAPES}}
+RELATIONS = ("left", "right", "above", "below")
+SAYS_NOTHING = frozenset(
+    ("and", "are", "contains", "i", "image", "in", "is", "it", "of", "on", "picture", "see", "shows", "side", "that",
+     "the", "there", "this", "to", "with")
+)  # fmt: skip
+_WORD = re.compile(r"[a-z0-9]+|[^a-z0-9\s.,;]")
+Fact = tuple[str | int, ...]
+Look = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What a text says there is (one fact each for shape, colour and number), and how it lies."""
+
+    objects: tuple[Fact, ...]
+    relations: tuple[Fact, ...]
+
+
+def read_claims(text: str) -> Claims | None:
+    """None where it is no whole description in the vocabulary, or longer than MOST characters."""
+    if len(text) > MOST:
+        return None
+    objects: list[Fact] = []
+    relations: list[Fact] = []
+    before: Look | None = None  # what was named last
+    count: int | None = None
+    color = relation = ""
+    for word in _WORD.findall(text.lower()):
+        if word in COUNTS and count is None and not color:
+            count = COUNTS[word]
+        elif word in DESCRIBED_COLORS and not color:
+            color = word
+        elif word in NAMES:
+            shape, many = NAMES[word]
+            objects += _object(shape, color, count or (None if many else 1))
+            if relation:
+                relations.append(_relation(relation, before, (color, shape)))
+            before, count, color, relation = (color, shape), None, "", ""
+        elif word in RELATIONS and before and not relation and count is None and not color:
+            relation = word
+        elif word not in SAYS_NOTHING:
+            return None
+    whole = objects and count is None and not color and not relation
+    return Claims(tuple(objects), tuple(relations)) if whole else None
+
+
+def _object(shape: str, color: str, count: int | None) -> list[Fact]:
+    found: list[Fact] = [("shape", shape)]
+    if color:
+        found.append(("color", color, shape))
+    if color and count:
+        found.append(("count", count, color, shape))
+    return found
+
+
+def _relation(word: str, one: Look, other: Look) -> Fact:
+    """The same for `A right of B` and `B left of A`."""
+    if word in ("right", "below"):
+        word, one, other = {"right": "left", "below": "above"}[word], other, one
+    return (word, *one, *other)
+
+
+def facts_f1(predicted: str, rights: Sequence[str]) -> float:
+    """F1 of the facts that a text claims, in [0, 1]; 0 where it is not read. Never raises; linear in the text.
+
+    What is claimed twice is surplus the second time. Of how things lie one true fact is enough, and every false one
+    is surplus.
+
+    Args:
+        rights: sentences that each describe the same things, and together all the ways in which they lie.
+    """
+    said, whole = read_claims(predicted), [claims for text in rights if (claims := read_claims(text))]
+    if said is None or not whole:
+        return 0.0
+    things, lie = Counter(whole[0].objects), {fact for claims in whole for fact in claims.relations}
+    found, placed = (Counter(said.objects) & things).total(), len(lie & set(said.relations))
+    precision = (found + placed) / (len(said.objects) + len(said.relations))
+    recall = (found + min(1, placed)) / (things.total() + min(1, len(lie)))
+    return 2 * precision * recall / (precision + recall) if found + placed else 0.0
+
 
 ASKS = "Describe the picture."
 VOCABULARY = (
@@ -52,7 +140,7 @@ class OpenTruth:
 
     answers: tuple[str, ...]
     modality: str = ""  # of the image, '' where nobody is asked for it
-    facts: bool = False  # the answers are descriptions in the vocabulary of tasks/facts.py
+    facts: bool = False  # the answers are descriptions in the vocabulary of `read_claims`
 
 
 class OpenAnswer(Task):
@@ -63,7 +151,7 @@ class OpenAnswer(Task):
     them lie on photographs. What a test scene of level 2 shows is in no training scene; at level 1 there is too little
     to show. Files: tasks/data/questions.py.
 
-    Parts by rules, each in [0, 1]: `facts`, F1 of what is claimed of a drawn scene (tasks/facts.py); `token_f1` and
+    Parts by rules, each in [0, 1]: `facts`, F1 of what is claimed of a drawn scene (`facts_f1`); `token_f1` and
     `rouge_l`, with the right text that fits best; `format`, the tags are right and hold something. With `modality`
     (MediX-R1) the kind of image is named first, as a tag, `<STRIPES>`; part `modality`. Of drawn scenes it is the
     pattern of the things. Correct: all facts and none but these; of files, one of the right texts.
@@ -137,7 +225,7 @@ class OpenAnswer(Task):
             made = OpenTruth(**{**fields, "answers": questions.answers(fields.get("answers"), "answers")})
         except BadRowError as problem:
             raise ValueError(str(problem)) from None
-        if made.facts and facts.f1(made.answers[0], made.answers) < 1:
+        if made.facts and facts_f1(made.answers[0], made.answers) < 1:
             raise ValueError("its answers describe no drawn scene")
         return made
 
@@ -158,7 +246,7 @@ class OpenAnswer(Task):
             return Score(self._weighed(parts), 0.0, reason=reason, marks=marks)
         said = parsed.value.strip()
         parts |= {
-            "facts": facts.f1(said, truth.answers) if truth.facts else 0.0,
+            "facts": facts_f1(said, truth.answers) if truth.facts else 0.0,
             "token_f1": max(squad_f1(said, right) for right in truth.answers),
             "rouge_l": max(rouge_l(said, right) for right in truth.answers),
             "format": 1.0,
@@ -186,5 +274,5 @@ class OpenAnswer(Task):
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """`parse_fail`; of drawn scenes `unread`: answers in other words than the vocabulary's."""
         said = [e.score.answer for e in episodes if e.score.answer is not None and e.sample.answer.facts]
-        unread = sum(facts.read(text) is None for text in said) / max(1, len(said))
+        unread = sum(read_claims(text) is None for text in said) / max(1, len(said))
         return {"parse_fail": parse_failures(episodes), "unread": unread}

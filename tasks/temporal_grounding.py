@@ -24,7 +24,7 @@ from tasks.base import (
     rows_or_drawn,
 )
 from tasks.data import spans
-from tasks.data.clip_frames import format_seconds, span_marks, span_text, viewer
+from tasks.data.records import format_seconds, span_marks, span_text, viewer
 from tasks.metrics import best_constant_interval, by_category, grounding, parse_failures, score_full_video
 from tasks.rendering.videos import FILM, Stories, VideoOptions
 from vlrl.types import Data, Episode, Frame, Observation, Sample, Score, Split

@@ -10,8 +10,7 @@ from rewards.text import choice, multiple_choice
 from rewards.video import PROBLEMS, seed_bench_r1_option, video_r1_exact
 from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
 from tasks.data import video_questions
-from tasks.data.clip_frames import viewer
-from tasks.data.records import LETTERS, Clip
+from tasks.data.records import LETTERS, Clip, viewer
 from tasks.metrics import accuracy_by, mean, most_frequent_letter, parse_failures
 from tasks.rendering.video_events import StoryQuestion
 from tasks.rendering.videos import FILM, FILM_KINDS, Stories, VideoOptions

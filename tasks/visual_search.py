@@ -20,8 +20,15 @@ from rewards import parse
 from rewards import text as rewards_text
 from rewards.text import TextTruth
 from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
-from tasks.context import FULL, ContextStrategy, with_context
-from tasks.conversation import ConversationEnvironment, ToolEnvironment, tool_metrics, write_call
+from tasks.context import (
+    FULL,
+    ContextStrategy,
+    ConversationEnvironment,
+    ToolEnvironment,
+    tool_metrics,
+    with_context,
+    write_call,
+)
 from tasks.data import questions
 from tasks.data.images import open_image
 from tasks.data.rows import read

@@ -18,7 +18,7 @@ from tasks.data import read_vlm_r1, records
 from tasks.data.images import open_image
 from tasks.gui_formats import as_exact, corners, located
 from tasks.metrics import Case, accuracy_by, parse_failures, summary
-from tasks.rendering import screen_questions
+from tasks.rendering import screens
 from vlrl.types import Annotation, Data, Episode, Frame, Observation, Sample, Score, Split
 
 IN_TAGS = " First output the thinking process in <think> </think> tags and then output the final answer in"
@@ -93,7 +93,7 @@ class VlmR1(Task):
 
     def _from_seed(self, split: Split, index: int) -> Sample:
         rng = generator(self.seed, split, index)
-        row, images = screen_questions.draw_question(rng, index, self._size)
+        row, images = screens.draw_question(rng, index, self._size)
         return self._sample(replace(row, id=f"vlm_r1/{split}/{index:06d}"), images)
 
     def _sample(self, row: records.LabelledScene, images: Sequence[Image.Image]) -> Sample:

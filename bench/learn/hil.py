@@ -24,8 +24,7 @@ from robot.sim.tabletop import Tabletop
 from robot.types import ActionSpec
 from vlrl.imitation import behaviour_cloning
 from vlrl.imitation.dagger import DaggerLearner, LearnConfig
-from vlrl.imitation.datasets import PERSON, POLICY
-from vlrl.imitation.examples import draw_batches, imitate
+from vlrl.imitation.datasets import PERSON, POLICY, draw_batches, imitate
 from vlrl.policies.discrete import ControlPolicy
 from vlrl.types import Episode, Observation, Sample, wilson
 

@@ -27,6 +27,7 @@ from robot.control.loop import (
     STOPPED,
     Loop,
     LostError,
+    Plausible,
     Silence,
     TickClock,
     controls_of,
@@ -34,7 +35,6 @@ from robot.control.loop import (
     prioritise,
 )
 from robot.control.messages import MappedPictures, MotionInfo, PipeEnd, pack_info, pack_ticked, read, read_plan
-from robot.control.plausible import Plausible
 from robot.drivers.lerobot import make_driver
 from robot.safety.estop import Held, Stops
 from robot.safety.governor import Governor

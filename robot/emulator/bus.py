@@ -14,10 +14,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from robot.emulator import packets
 from robot.emulator.faults import Faults, garble, trouble
-from robot.emulator.packets import Packet, PacketLog
-from robot.emulator.servo import Servo
+from robot.emulator.servo import (
+    BROADCAST,
+    READ,
+    SYNC_READ,
+    SYNC_WRITE,
+    WRITE,
+    Packet,
+    PacketLog,
+    Servo,
+    encode,
+    split,
+    sync_writes,
+)
 
 # The servos of one arm as a bus reaches them: an instruction goes to those it is for, and they answer in turn.
 
@@ -57,23 +67,23 @@ class Chain:
                 answer, names = servo.answer(part)
                 written[servo] = names
                 if answer is not None and not self.faults.standing("mute", servo.name, self.arm):
-                    said.append((servo.name, packets.encode(answer)))
+                    said.append((servo.name, encode(answer)))
             self._note(written, t)
         return said
 
     def _addressed(self, packet: Packet) -> Iterator[tuple[Servo, Packet]]:
         by_id = {servo.id: servo for servo in self.servos}
-        if packet.code == packets.SYNC_WRITE:
-            address, parts = packets.sync_writes(packet.params)
+        if packet.code == SYNC_WRITE:
+            address, parts = sync_writes(packet.params)
             for number, data in parts:
                 if number in by_id:
-                    part = Packet(packets.BROADCAST, packets.WRITE, bytes((address,)) + data)
+                    part = Packet(BROADCAST, WRITE, bytes((address,)) + data)
                     yield by_id[number], part
-        elif packet.code == packets.SYNC_READ:
+        elif packet.code == SYNC_READ:
             for number in packet.params[2:]:
                 if number in by_id:
-                    yield by_id[number], Packet(number, packets.READ, packet.params[:2])
-        elif packet.id == packets.BROADCAST:
+                    yield by_id[number], Packet(number, READ, packet.params[:2])
+        elif packet.id == BROADCAST:
             yield from ((servo, packet) for _, servo in sorted(by_id.items()))
         elif packet.id in by_id:
             yield by_id[packet.id], packet
@@ -129,7 +139,7 @@ class Bus:
         if termios.tcgetattr(self._ends[1])[5] not in self._bauds():
             return
         rest = self._rest if now - self._last_heard_s < PATIENCE else b""
-        found, self._rest = packets.split(rest + data)
+        found, self._rest = split(rest + data)
         self._last_heard_s = now
         for packet in found:
             self._say(self.chain.answers(packet, now))

@@ -291,7 +291,7 @@ class Emulator:
         return self.ask("truth")
 
     def log(self, since: float = 0.0) -> list[dict[str, Any]]:
-        """Events after a time of time.monotonic(): writes of goals and torque, faults (`robot.emulator.packets`)."""
+        """Events after a time of time.monotonic(): writes of goals and torque, faults (`robot.emulator.servo`)."""
         return self.ask("log", since=since)
 
     def samples(self, since: float = 0.0) -> list[tuple[float, list[float]]]:

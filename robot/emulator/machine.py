@@ -21,8 +21,7 @@ from PIL import Image
 
 from robot.emulator.bus import Bus, Chain
 from robot.emulator.faults import KINDS, Fault, Faults, parse
-from robot.emulator.packets import PacketLog
-from robot.emulator.servo import Servo, calibration
+from robot.emulator.servo import PacketLog, Servo, calibration
 from robot.sim import so101 as model
 from robot.sim.so101 import CAMERAS, HOME, JOBS, JOINTS, STEP, WITHIN, scene
 from robot.sim.tabletop import Camera, advance, load_mujoco

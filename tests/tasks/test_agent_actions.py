@@ -15,7 +15,7 @@ from tasks.agent_actions import (
     in_pixels,
     read_agent_action,
 )
-from tasks.conversation import MAX_ERROR, write_call
+from tasks.context import MAX_ERROR, write_call
 from vlrl.types import Frame
 
 SPACES = ("original_px", "resized_px", "rel1000", "rel1", "grid10")

@@ -4,7 +4,7 @@ from importlib import import_module
 
 import pytest
 
-from tasks.check_payoffs import ANSWERS, compute_payoffs
+from tasks.check import ANSWERS, compute_payoffs
 from vlrl import cli, registry
 
 PUBLISHED = ("vlm_r1",)  # pays what its paper pays

@@ -6,8 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from tasks.context import FULL, HIDDEN, SUMMARISE, ContextStrategy, Full, LastImages, SummaryContext, with_context
-from tasks.conversation import ToolEnvironment, write_call
+from tasks.context import (
+    FULL,
+    HIDDEN,
+    SUMMARISE,
+    ContextStrategy,
+    Full,
+    LastImages,
+    SummaryContext,
+    ToolEnvironment,
+    with_context,
+    write_call,
+)
 from tasks.tools import load_tools
 from vlrl.config import check_options
 from vlrl.types import Frame, Message, Observation, UserError

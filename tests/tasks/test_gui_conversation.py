@@ -9,8 +9,7 @@ import pytest
 
 from tasks.agent_actions import TOOLS
 from tasks.check import prove
-from tasks.context import HIDDEN, SUMMARISE, Full, LastImages, SummaryContext
-from tasks.conversation import write_call
+from tasks.context import HIDDEN, SUMMARISE, Full, LastImages, SummaryContext, write_call
 from tasks.gui_agent import GuiAgent, OneScreen
 from tasks.web import miniwob
 from vlrl.rollout import collect

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tasks import facts
+from tasks import open_answer
 from tasks.judge_training import JudgeTraining, PairTruth, agreement
 from vlrl.types import Data, Decision, Episode, Frame, Observation, Sample, Step, Turn, UserError
 
@@ -63,7 +63,7 @@ def test_one_of_the_two_is_true_and_the_other_is_not():
     for sample in JudgeTraining(level=2).samples("train")[:200]:
         two, better = answers(sample)
         right, wrong = two[better], two[1 - better]
-        assert facts.f1(wrong, (right,)) < 1 and len(right.split()) == len(wrong.split())
+        assert open_answer.facts_f1(wrong, (right,)) < 1 and len(right.split()) == len(wrong.split())
         kinds[sample.tags["kind"]] += 1
     assert set(kinds) == {"color", "shape", "count", "relation"} and min(kinds.values()) > 20
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from tasks import facts
+from tasks import open_answer
 from tasks.open_answer import OpenAnswer, OpenTruth
 from tasks.rendering import scenes
 from vlrl.evaluation.score import score_file
@@ -42,25 +42,25 @@ def test_facts_equal_the_worked_example(said, worth):
     """A description would be paid by another rule than the one told."""
     # of `There are`: the square is told twice, so 3 of 11 are surplus, and what lies above is the square that was named
     # last: 7 of 11 true (6 of things, 1 of 2 relations), 7 of 7 told
-    assert facts.f1(said, RIGHT) == pytest.approx(worth)
+    assert open_answer.facts_f1(said, RIGHT) == pytest.approx(worth)
 
 
 @given(st.lists(st.sampled_from([*scenes.DESCRIBED_COLORS, *scenes.SHAPES, "two", "a", "left", "of", "above", "not"])))
 def test_no_words_raise_or_leave_the_range(words):
     """A text is what a policy writes, and only the right one is worth 1."""
     text = " ".join(words)
-    worth = facts.f1(text, RIGHT)
+    worth = open_answer.facts_f1(text, RIGHT)
     assert 0 <= worth <= 1
-    said = facts.read(text)
+    said = open_answer.read_claims(text)
     if worth == 1:
-        assert sorted(map(str, said.objects)) == sorted(map(str, facts.read(RIGHT[0]).objects))
+        assert sorted(map(str, said.objects)) == sorted(map(str, open_answer.read_claims(RIGHT[0]).objects))
 
 
 def test_naming_everything_does_not_pay():
     """The policy would learn to list the vocabulary."""
     everything = " and ".join(f"a {c} {s}" for c in scenes.DESCRIBED_COLORS for s in scenes.SHAPES)
-    assert facts.f1(everything[:900].rpartition(" and ")[0], ("a red circle",)) < 0.15
-    assert facts.f1("a red circle and a red circle", ("a red circle",)) == pytest.approx(2 * 0.5 / 1.5)
+    assert open_answer.facts_f1(everything[:900].rpartition(" and ")[0], ("a red circle",)) < 0.15
+    assert open_answer.facts_f1("a red circle and a red circle", ("a red circle",)) == pytest.approx(2 * 0.5 / 1.5)
 
 
 @pytest.mark.parametrize(("level", "most"), [(1, 1), (1, 3), (2, 2)])
@@ -70,9 +70,9 @@ def test_a_scene_shows_what_its_sentences_say(level, most):
     for split in ("train", "test"):
         for sample in task.samples(split)[:30]:
             rights = sample.answer.answers
-            assert all(facts.f1(text, rights) == 1 for text in rights)
+            assert all(open_answer.facts_f1(text, rights) == 1 for text in rights)
             others = {text.replace(r, o) for text in rights for r, o in scenes.OPPOSITE.items() if r in text}
-            assert all(facts.f1(text, rights) < 1 for text in others)
+            assert all(open_answer.facts_f1(text, rights) < 1 for text in others)
 
 
 def test_splits_share_no_content():

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from rewards import parse
 from tasks import tools
-from tasks.conversation import ToolEnvironment, tool_metrics, write_call
+from tasks.context import ToolEnvironment, tool_metrics, write_call
 from tasks.image_tools import TOOLS
 from tasks.tools import Tool, Toolbox, ToolError, ToolFaultError, load_tools
 from vlrl.types import Decision, Episode, Frame, Message, Observation, Sample, Turn, UserError

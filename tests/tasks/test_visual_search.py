@@ -11,8 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from rewards import parse
 from rewards.text import TextTruth
 from tasks import check
-from tasks.context import LastImages, SummaryContext
-from tasks.conversation import write_call
+from tasks.context import LastImages, SummaryContext, write_call
 from tasks.image_tools import zoom
 from tasks.visual_search import MARGIN, STRIPES, VisualSearch
 from vlrl.types import Data, Decision, Episode, Frame, Turn, UserError

@@ -11,8 +11,7 @@ from tasks.gui_grounding import GuiGrounding
 from vlrl.cli import main
 from vlrl.policies import tiny
 from vlrl.policies.processor import CONVENTIONS
-from vlrl.tools.model_doctor import suggest_frame
-from vlrl.tools.model_table import EXACT, table, try_type
+from vlrl.tools.model_doctor import EXACT, format_trials, suggest_frame, try_type
 from vlrl.types import Decision, Episode, Frame, Step, Turn
 
 WRITTEN = 64  # answers
@@ -81,7 +80,7 @@ def test_a_type_that_works_is_a_row_that_says_so(family, path):
     """The table must come from what ran."""
     trial = try_type(family)
     assert trial.works and trial.path == path and max(trial.gap, trial.kept) <= EXACT
-    assert f"| {family} | {path} | yes |" in table([trial])
+    assert f"| {family} | {path} | yes |" in format_trials([trial])
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -18,7 +18,7 @@ from vlrl import checkpoint
 from vlrl.cli import main
 from vlrl.config import PolicySection, load_as
 from vlrl.imitation.behaviour_cloning import CloneConfig, CloneLearner
-from vlrl.imitation.examples import draw_batches, imitate
+from vlrl.imitation.datasets import draw_batches, imitate
 from vlrl.optim import fit_supervised, linear_schedule
 from vlrl.policies.loading import load, newest_checkpoint
 from vlrl.runner import Runner
@@ -32,6 +32,10 @@ RUNS = {
     "clone": {
         "task": PUSH, "episodes": 2, "steps": 10, "batch_size": 16, "policy": {"hidden": 16}, "log": LOG,
         "eval": {"every_steps": 4},
+    },
+    "pretrain": {
+        "task": PUSH, "offline": [{"name": "demonstrations", "episodes": 2}], "updates": 10, "batch_size": 16,
+        "hidden": 16, "log": LOG,
     },
     "warmstart": {
         "steps": 10, "images": 1, "model": {"hidden": 32, "layers": 1}, "lessons": [SCREENS], "log": LOG,
@@ -87,7 +91,7 @@ def test_a_killed_run_resumes_as_if_it_had_not_been(name):
     with interrupted(6, kill), pytest.raises(KilledError):  # the newest checkpoint is of step 4
         run(name, "killed")
     assert not Path("killed/model.safetensors").exists() and Path("killed/checkpoints/step_000004").is_dir()
-    assert newest_checkpoint("killed").endswith("step_000004")
+    assert newest_checkpoint("killed").endswith("step_000004")  # for `serve`, `start` and `init`
     assert main([name, "--resume", "killed"]) == 0
     assert outcome("killed") == outcome("whole")
     assert {path.name for path in Path("killed").iterdir()} == {path.name for path in Path("whole").iterdir()}

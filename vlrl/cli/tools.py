@@ -149,7 +149,7 @@ def _check_task(options: argparse.Namespace) -> int:
         raise UserError("check-task: name one TASK, or --all")
     if options.all and options.data:
         raise UserError("check-task: --data goes with one TASK")
-    report = import_module("tasks.check_payoffs").print_row if options.table else _print_findings
+    report = import_module("tasks.check").print_row if options.table else _print_findings
     passed = True
     for number, name in enumerate(registry.task_names() if options.all else [options.name]):
         chosen = argparse.Namespace(task=Component(name=name), data=DataSection(train=options.data))
@@ -215,7 +215,7 @@ def _view(options: argparse.Namespace) -> int:
 def _doctor(options: argparse.Namespace) -> int:
     if options.models is not None:
         quiet()
-        from vlrl.tools.model_table import main as models
+        from vlrl.tools.model_doctor import print_trials as models
 
         return models(options.models, options.speed)
     if options.model:

@@ -117,8 +117,7 @@ def preferences_add(commands: Commands) -> None:
     takes_run(learn, "a YAML file, for example configs/preferences_push.yaml")
     learn.set_defaults(run=_preferences)
     prepare = commands.add_parser("pretrain", help="learn what states lead to, before any reward (ICVF, V-PTR)")
-    prepare.add_argument("config", help="a YAML file: docs/offpolicy.md")
-    takes_changes(prepare)
+    takes_run(prepare, "a YAML file: docs/offpolicy.md")
     prepare.set_defaults(run=_pretrain)
 
 
@@ -139,11 +138,14 @@ def _preferences(options: argparse.Namespace) -> int:
 def _pretrain(options: argparse.Namespace) -> int:
     from vlrl.offpolicy.config import pretrain_config_load
 
-    config = pretrain_config_load(options.config, options.changes)
+    config = read_config(options, pretrain_config_load, "pretrain.yaml")
     quiet()
-    from vlrl.offpolicy.value_pretraining import main
+    from vlrl.offpolicy.value_pretraining import ValuePretrainingLearner, summary_text
 
-    return main(config)
+    learner = ValuePretrainingLearner(config)
+    run_learner(options, learner)
+    print(f"{summary_text(learner.reported)}; {config.out}")
+    return 0
 
 
 # Put a small learned correction on a frozen robot policy.

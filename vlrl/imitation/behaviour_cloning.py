@@ -15,15 +15,18 @@ from torch import Tensor
 from vlrl import registry
 from vlrl.config import Count, DataSection, EvalSection, FitConfig, Plugin, PolicySection, Rate, Section
 from vlrl.decoders import load_json
-from vlrl.imitation.datasets import DatasetEpisode, DatasetInfo, episodes, read_info
-from vlrl.imitation.examples import (
+from vlrl.imitation.datasets import (
+    DatasetEpisode,
+    DatasetInfo,
     Example,
     ExampleBatch,
     check_fit,
     draw,
+    episodes,
     examples,
     imitation_loss,
     imitation_optimizer,
+    read_info,
 )
 from vlrl.logging import Progress
 from vlrl.policies.discrete import ControlPolicy, DiscreteShape, Network

@@ -15,8 +15,22 @@ from pydantic import Field
 
 from vlrl.config import Count, MeasureSection, Rate, RunLogSection, Section
 from vlrl.imitation.behaviour_cloning import cloning_read, started
-from vlrl.imitation.datasets import PERSON, DatasetEpisode, DatasetInfo, UnreadableError, episodes, read_info
-from vlrl.imitation.examples import Example, by_person, by_policy, chances, check_fit, draw_batches, examples, imitate
+from vlrl.imitation.datasets import (
+    PERSON,
+    DatasetEpisode,
+    DatasetInfo,
+    Example,
+    UnreadableError,
+    by_person,
+    by_policy,
+    chances,
+    check_fit,
+    draw_batches,
+    episodes,
+    examples,
+    imitate,
+    read_info,
+)
 from vlrl.policies.discrete import ControlPolicy
 from vlrl.runner import Learner, Runner, StepMetrics
 from vlrl.types import UserError, wilson
@@ -211,7 +225,7 @@ class DaggerLearner(Learner):
     """One policy and what it has learned from; a step is a round (`vlrl learn`).
 
     Args:
-        update: changes the policy in place by batches (`vlrl.imitation.examples.imitate`); an off-policy one fits here.
+        update: changes the policy in place by batches (`vlrl.imitation.datasets.imitate`); an off-policy one fits here.
     """
 
     command = "learn"

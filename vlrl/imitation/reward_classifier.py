@@ -21,8 +21,7 @@ from torch.nn import functional
 from vlrl.config import Count, FitConfig, Rate
 from vlrl.decoders import load_json
 from vlrl.imitation.behaviour_cloning import cloning_read
-from vlrl.imitation.datasets import DatasetEpisode, DatasetInfo
-from vlrl.imitation.examples import chances
+from vlrl.imitation.datasets import DatasetEpisode, DatasetInfo, chances
 from vlrl.optim import fit_supervised
 from vlrl.runner import EvalResult
 from vlrl.supervised import SupervisedLearner

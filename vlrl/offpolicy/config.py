@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from vlrl import config, registry
-from vlrl.config import Change, Component, Count, DataSection, Plugin, Rate, Section, Tracker, load_as
+from vlrl.config import Change, Component, Count, DataSection, FitConfig, Plugin, Rate, Section, Tracker, load_as
 from vlrl.offpolicy.replay_buffer import Transitions, concat
 from vlrl.types import UserError
 
@@ -119,35 +119,13 @@ def passive_read(task: Any, sources: Sequence[Component], seed: int) -> Transiti
     return concat(parts)
 
 
-def sequences(given: Transitions) -> list[np.ndarray]:
-    """What transitions lead from and to, one after another: float32 [T, S] each, T at least 2. No action is read.
-
-    Overlapping chunks of K ticks make K sequences of an episode, each a decision apart.
-    """
-    leads = {state.tobytes(): row for row, state in reversed(list(enumerate(given.state)))}
-    arrived = {state.tobytes() for state in given.next_state}
-    starts = sorted(row for state, row in leads.items() if state not in arrived)
-    found, seen = [], np.zeros(len(given), bool)
-    for start in (*starts, *range(len(given))):  # the latter: what goes in a circle has no beginning
-        row, rows = start, []
-        while row is not None and not seen[row]:
-            seen[row] = True
-            rows.append(row)
-            row = leads.get(given.next_state[row].tobytes())
-        if rows:
-            found.append(np.concatenate([given.state[rows], given.next_state[rows[-1:]]]))
-    return found
-
-
 # The YAML of `vlrl pretrain`. Imports no torch: a mistake is answered at once.
 
 
-class PretrainConfig(Section):
+class PretrainConfig(FitConfig):
     task: Plugin
-    out: str
     offline: Annotated[list[Plugin], Field(min_length=1)]  # sources, as in `vlrl offpolicy`; their actions are not read
     data: DataSection = DataSection()
-    seed: int = 0
     updates: Count = 5000
     hidden: Count = 256  # as the agent's
     layers: Count = 2  # as the agent's
@@ -156,10 +134,9 @@ class PretrainConfig(Section):
     gamma: Annotated[float, Field(gt=0, lt=1)] = 0.95  # a decision
     expectile: Annotated[float, Field(ge=0.5, lt=1)] = 0.9
     tau: Annotated[float, Field(gt=0, le=1)] = 0.005
-    threads: Count = 1
 
 
-def pretrain_config_load(path: str | Path, changes: Sequence[str] = ()) -> PretrainConfig:
+def pretrain_config_load(path: str | Path, changes: Sequence[Change] = ()) -> PretrainConfig:
     """A YAML file and changes to it -> the checked configuration.
 
     Raises:

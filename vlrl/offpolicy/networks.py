@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -168,137 +168,15 @@ class Valued:
             getattr(self, name).load_state_dict(saved)
 
 
-# Value networks and their trunk, pretrained by ICVF.
+# The trunk that `vlrl pretrain` leaves behind: it is kept in a folder, and agents' networks begin with it.
 
-
-# ICVF: what states lead to when somebody means to get somewhere, learned without actions or rewards.
-#
-# Intent-conditioned value functions, arXiv 2304.04782; V-PTR (arXiv 2309.13041) pre-trains robots' networks so.
-
-HERE, AHEAD = 0.2, 0.5  # of goals: the present moment, a later one of its sequence; else any moment
-SAME = 0.5  # of outcomes: the one that is meant
-
-
-@dataclass(frozen=True)
-class ValuePretrainingSettings:
-    """How it learns. Defaults as released, but for the size."""
-
-    hidden: int = 256
-    layers: int = 2
-    gamma: float = 0.99  # a step of the sequences
-    expectile: float = 0.9
-    tau: float = 0.005
-    lr: float = 3e-4
-    batch: int = 256
-
-
-@dataclass(frozen=True, eq=False)
-class Drawn:
-    """Places of B moments each: where it is, what comes next, what may be reached, what is meant. int64 [B]."""
-
-    now: np.ndarray
-    following: np.ndarray
-    outcome: np.ndarray
-    intent: np.ndarray
-
-
-class Moments:
-    """Sequences as rows of moments.
-
-    Raises:
-        ValueError: none of them has two moments.
-    """
-
-    def __init__(self, sequences: Sequence[np.ndarray]):
-        lengths = np.array([len(each) for each in sequences])
-        self.rows = torch.from_numpy(np.concatenate(sequences).astype(np.float32))  # [N, D]
-        self.last = np.repeat(np.cumsum(lengths) - 1, lengths)  # [N], of the sequence that a moment is in
-        self._begun = np.flatnonzero(np.arange(len(self.rows)) < self.last)
-        if not len(self._begun):
-            raise ValueError("no sequence of two moments")
-
-    def draw(self, count: int, rng: np.random.Generator) -> Drawn:
-        """Moments that something follows, outcomes and intents."""
-        now = rng.choice(self._begun, count)
-        intent, other = self._goals(now, rng), self._goals(now, rng)
-        return Drawn(now, now + 1, np.where(rng.random(count) < SAME, intent, other), intent)
-
-    def _goals(self, now: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        anywhere, chance = rng.integers(len(self.rows), size=len(now)), rng.random(len(now))
-        later = rng.integers(now + 1, self.last[now] + 1)
-        return np.where(chance < HERE, now, np.where(chance < HERE + AHEAD, later, anywhere))
-
-
-class ICVF(nn.Module):
-    """V(s, s+, z) = phi(s)' T(z) psi(s+), float32 [B], of moments [B, D]: multilinear, as released.
-
-    It is the discounted chance of reaching s+ from s for somebody who means to get to z: gamma to the number of steps
-    where the way is sure, 1 at s+ itself.
-    """
-
-    def __init__(self, size: int, *, hidden: int = 256, layers: int = 2):
-        super().__init__()
-        self.phi, self.psi, self.turn = (trunk(wide, hidden, layers) for wide in (size, size, hidden))
-        self.first, self.second = nn.Linear(hidden, hidden), nn.Linear(hidden, hidden)
-
-    def forward(self, state: Tensor, outcome: Tensor, intent: Tensor) -> Tensor:
-        turned = self.turn(self.psi(intent))
-        both = self.first(turned * self.phi(state)) * self.second(turned * self.psi(outcome))
-        return both.sum(-1) / both.shape[-1] ** 0.5
+FAMILY = "vlrl_trunk"
 
 
 def trunk(size: int, hidden: int, layers: int) -> nn.Sequential:
     """[B, size] -> [B, hidden], built as those of the off-policy agents."""
     widths = [size, *[hidden] * layers]
     return nn.Sequential(*(part for a, b in pairwise(widths) for part in (nn.Linear(a, b), nn.LayerNorm(b), nn.ReLU())))
-
-
-def target(reached: Tensor, following: Tensor, gamma: float) -> Tensor:
-    """What a moment's value should be: 1 where the goal is reached, else gamma times that of what follows.
-
-    The released code counts -1 a step until there: V = 1 + (1 - gamma) * V_released, so the same up to scale.
-    """
-    return torch.where(reached, 1.0, gamma * following)
-
-
-def loss_of(
-    network: nn.Module, slow: nn.Module, moments: Moments, drawn: Drawn, settings: ValuePretrainingSettings
-) -> Tensor:
-    """TD towards s+, counted more where the step was a good one for somebody who means z.
-
-    |expectile - 1(A < 0)| * (target(s+) - V(s, s+, z))^2, with A = target(z) - V(s, z, z), targets and A by `slow`.
-    """
-    now, following, outcome, intent = (
-        moments.rows[each] for each in (drawn.now, drawn.following, drawn.outcome, drawn.intent)
-    )
-    with torch.no_grad():
-        arrived, meant = (torch.from_numpy(drawn.now == goal) for goal in (drawn.outcome, drawn.intent))
-        wanted = target(arrived, slow(following, outcome, intent), settings.gamma)
-        gain = target(meant, slow(following, intent, intent), settings.gamma) - slow(now, intent, intent)
-        weight = torch.where(gain >= 0, settings.expectile, 1 - settings.expectile)
-    return (weight * (wanted - network(now, outcome, intent)).square()).mean()
-
-
-def learn(moments: Moments, updates: int, seed: int, settings: ValuePretrainingSettings) -> tuple[ICVF, list[float]]:
-    """A network from nothing, and the loss of every update. Moments should be of spread 1."""
-    rng = np.random.default_rng(seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network = ICVF(moments.rows.shape[1], hidden=settings.hidden, layers=settings.layers)
-    slow = copy.deepcopy(network).requires_grad_(False)
-    optimizer = torch.optim.Adam(network.parameters(), lr=settings.lr)
-    losses = []
-    for _ in range(updates):
-        loss = loss_of(network, slow, moments, moments.draw(settings.batch, rng), settings)
-        climb(optimizer, loss, network.parameters())
-        follow(slow, network, settings.tau)
-        losses.append(loss.item())
-    return network, losses
-
-
-# The trunk that pre-training leaves behind: it is kept in a folder, and agents' networks begin with it.
-
-FAMILY = "vlrl_trunk"
 
 
 @dataclass(frozen=True)

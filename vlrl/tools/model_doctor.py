@@ -1,24 +1,40 @@
-"""`vlrl doctor --model`: what a model is, how it is forwarded, and whether it writes the coordinates it is read in."""
+"""`vlrl doctor --model`: what a model is, how it is forwarded, whether it writes the coordinates it is read in.
+
+`--models` tries a tiny model of every type.
+"""
 
 from __future__ import annotations
 
+import sys
+import tempfile
+import time
+import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from json import dumps
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+import transformers
+from PIL import Image
 from pydantic import ValidationError
+from torch import nn
 
 from vlrl import registry
-from vlrl.config import Config, explain
+from vlrl.config import Config, PolicySection, explain
 from vlrl.engines import load_policy
+from vlrl.policies import tiny
+from vlrl.policies.loading import load
 from vlrl.policies.logprobs import bare
-from vlrl.policies.processor import convention
+from vlrl.policies.plain import missing
+from vlrl.policies.processor import ChatProcessor, convention
 from vlrl.policies.vlm import VLM
 from vlrl.runner import evaluate
 from vlrl.tools.doctor import GIB, Finding, table
-from vlrl.types import Episode, UserError
+from vlrl.types import Episode, Observation, Sample, UserError, Video
 
 ANSWERS = 3  # that are shown
 ANSWERED = 64  # that the frame is judged by
@@ -148,4 +164,201 @@ def main(model: str, task: str, frame: str | None, json: bool = False) -> int:
     """Print the findings as a table or as JSON; 0."""
     findings = list(examine(model, task, frame))
     print(dumps([asdict(f) for f in findings], indent=2) if json else table(findings))
+    return 0
+
+
+# `vlrl doctor --models`: what becomes of a tiny random model of each type that transformers maps (docs/models.md).
+
+PATHS = ("packed", "forked", "plain", "")  # the faster first
+EXACT = 1e-4  # nats, between what sampled and what is trained
+COPIES = 3  # completions of a prompt
+VISUAL, GROUP, WRITTEN, ROUNDS = 256, 8, 16, 2  # of the speed: visual tokens, completions, their tokens, repetitions
+COLUMNS = (
+    "family", "path", "images", "videos", "tools", "frame", "sampled = trained", "saved = loaded", "speed", "note"
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ModelTrial:
+    """What one type's model did. `gap` and `kept`: largest differences of log-probabilities in nats; None: not reached.
+
+    gap: of sampling and of the forward pass that is trained; kept: of the model and of what it saved, loaded again;
+    tools: whether a conversation whose tools return images is one training sequence; speed: how many times as fast a
+    group is sampled and trained as where each completion is forwarded with its prompt.
+    """
+
+    family: str
+    path: str = ""  # packed, forked or plain (docs/models.md)
+    images: bool = False
+    videos: bool = False
+    gap: float | None = None
+    kept: float | None = None
+    tools: bool = False
+    speed: float | None = None
+    reason: str = ""
+
+    @property
+    def works(self) -> bool:
+        return not self.reason
+
+
+def try_type(family: str, speed: bool = False) -> ModelTrial:
+    """Builds, loads, acts, evaluates, updates, saves and loads a tiny model; `speed`: measures that too."""
+    path = ""
+    try:
+        with _quiet(), tempfile.TemporaryDirectory() as folder:
+            model, processor = _built(family)
+            model.save_pretrained(folder)
+            processor.save_pretrained(folder)
+            policy: Any = load(PolicySection(model=folder, max_tokens=6), shared_prefix="auto", device="cpu")
+            path = "packed" if type(policy) is VLM else "plain"
+            trial = _tried(family, path, policy, Path(folder) / "saved")
+            fast = speed and trial.path != "plain"
+            return replace(trial, speed=_measure_speed(Path(folder) / "saved")) if fast else trial
+    except Exception as error:  # what a type cannot do is the table's content, whatever it fails with
+        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+        return ModelTrial(family, path, reason=kind + _line(error).rpartition("cannot be trained: ")[2])
+
+
+def _built(family: str) -> tuple[Any, Any]:
+    """A tiny model that takes what its processor makes.
+
+    Raises:
+        UserError: none could be made, or its parts do not fit: it says nothing of the type's real models.
+    """
+    try:
+        model, processor = tiny.build_family(family)
+        _enlarge(model)
+        if missing(model, processor) is None:
+            prompt = ChatProcessor(processor, model).encode(_samples()[0].prompt)
+            model(input_ids=prompt.ids[None], **prompt.inputs)
+    except UserError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {_line(error)}"
+        raise UserError(f"no tiny model: {reason}") from None
+    return model, processor
+
+
+def _tried(family: str, path: str, policy: VLM, saved: Path) -> ModelTrial:
+    episodes = [Episode(s, g) for g, s in enumerate(_samples()) for _ in range(COPIES)]
+    decisions = policy.act(episodes, [e.sample.prompt for e in episodes])
+    path = "forked" if path == "plain" and policy.shared_prefix else path
+    now = policy.evaluate(decisions)
+    sampled = torch.cat([d.logprobs for d in decisions])
+    gap = float((now.logprobs[now.mask].detach() - sampled).abs().max())
+    _update(policy, now)
+    after = policy.evaluate(decisions).logprobs.detach()
+    policy.save(saved)
+    again: Any = load(PolicySection(model=str(saved), max_tokens=6), shared_prefix=policy.shared_prefix, device="cpu")
+    kept = float((again.evaluate(decisions).logprobs.detach() - after).abs().max())
+    wrong = [] if gap <= EXACT else [f"sampling is off by {gap:.2g} nats"]
+    wrong += [] if kept <= EXACT else [f"what was saved is off by {kept:.2g} nats"]
+    tools = policy.codec.shows_tools and not policy.codec.appends
+    return ModelTrial(family, path, True, _reads_videos(policy), gap, kept, tools, reason="; ".join(wrong))
+
+
+def _measure_speed(folder: Path) -> float:
+    """A group's seconds on the plain path by those on the fast one, each at its best: sampled, evaluated, backward."""
+    seconds = []
+    for shared in (False, True):
+        section = PolicySection(model=str(folder), max_tokens=WRITTEN)
+        policy: Any = load(section, shared_prefix=shared, device="cpu")
+        images = -(-VISUAL // max(1, int(policy.prompt(Observation((_noise(64, 64), "?"))).types.sum())))
+        shown = [part for _ in range(images) for part in (_noise(64, 64), "and")]  # text between, as templates have it
+        sample = Sample("speed", Observation((*shown, "what is at [1, 2]?")))
+        seconds.append(min([_time_group(policy, sample) for _ in range(1 + ROUNDS)][1:]))
+    return seconds[0] / seconds[1]
+
+
+def _time_group(policy: VLM, sample: Sample) -> float:
+    episodes = [Episode(sample, 0, stream=(0, i)) for i in range(GROUP)]
+    start = time.perf_counter()
+    now = policy.evaluate(policy.act(episodes, [sample.prompt] * GROUP, keep=True))
+    now.logprobs[now.mask].sum().backward()
+    policy.model.zero_grad()
+    return time.perf_counter() - start
+
+
+def _update(policy: VLM, now: Any) -> None:
+    """One step of gradient ascent.
+
+    Raises:
+        UserError: no parameter has a finite gradient.
+    """
+    trained = [p for p in policy.model.parameters() if p.requires_grad]
+    (-now.logprobs[now.mask].mean()).backward()
+    gradients = [p.grad for p in trained if p.grad is not None]
+    if not any(bool(g.any()) for g in gradients) or not all(bool(g.isfinite().all()) for g in gradients):
+        raise UserError("its gradients are zero or not finite")
+    torch.optim.SGD(trained, 1e-2).step()
+    policy.forget()
+
+
+def _samples() -> list[Sample]:
+    """Two images of different sizes with questions of different lengths."""
+    texts = ("Click the red square.", "What is at [1, 2]?")
+    shown = [(_noise(48, 32), texts[0]), (texts[1], _noise(32, 64), texts[0])]
+    return [Sample(f"q/{i}", Observation(content)) for i, content in enumerate(shown)]
+
+
+def _noise(width: int, height: int) -> Image.Image:
+    return Image.fromarray(np.random.default_rng([width, height]).integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def _reads_videos(policy: VLM) -> bool:
+    frames = np.stack([np.asarray(_noise(32, 32))] * 4)
+    try:
+        prompt = policy.codec.encode(Observation((Video(frames, (0.0, 0.5, 1.0, 1.5), 2.0, 2.0), "What happens?")))
+        policy.evaluate([policy.decision(prompt, [policy.codec.stop_ids[0]])])
+    except Exception:  # a processor without videos may fail in any way
+        return False
+    return True
+
+
+@torch.no_grad()
+def _enlarge(model: nn.Module) -> None:
+    """Weights three times as large: as they are made, a tiny model's answers hardly depend on what it is shown."""
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            parameter.mul_(3.0)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    level = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    with warnings.catch_warnings(action="ignore"):
+        yield
+    transformers.logging.set_verbosity(level)
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:160]
+
+
+def format_trials(trials: Sequence[ModelTrial]) -> str:
+    """Markdown: what works first."""
+    rows = [_row(trial) for trial in sorted(trials, key=lambda t: (not t.works, PATHS.index(t.path), t.family))]
+    lines = [COLUMNS, ["---"] * len(COLUMNS), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _row(trial: ModelTrial) -> list[str]:
+    yes = {True: "yes", False: "no"}
+    if trial.gap is None or trial.kept is None:
+        return [trial.family, trial.path or "-", *["-"] * (len(COLUMNS) - 3), trial.reason.replace("|", "/")]
+    frame, speed = convention(trial.family).space, "-" if trial.speed is None else f"{trial.speed:.1f}x"
+    return [trial.family, trial.path, yes[trial.images], yes[trial.videos], yes[trial.tools], frame,
+            f"{trial.gap:.0e}", f"{trial.kept:.0e}", speed, trial.reason]  # fmt: skip
+
+
+def print_trials(families: Sequence[str] = (), speed: bool = False) -> int:
+    """Print the table for some types, or for all; 0."""
+    trials = []
+    for family in families or tiny.types():
+        trials.append(try_type(family, speed))
+        print(f"{family}: {trials[-1].reason or 'works'}", file=sys.stderr)
+    print(format_trials(trials))
     return 0

@@ -7,9 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from robot.control.loop import speeds
+from robot.control.loop import Plausible, speeds
 from robot.control.messages import ActionPlan
-from robot.control.plausible import Plausible
 from robot.control.process import Motion
 from robot.safety.limits import Safety
 from robot.types import Channel

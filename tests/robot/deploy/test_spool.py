@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robot.deploy.config import RecordSection
+from robot.deploy.main import load_recorded
 from robot.deploy.recorder import (
     TAKEN,
     TakeWriter,
@@ -30,7 +31,6 @@ from robot.deploy.recorder import (
     restore,
     spools_of,
 )
-from robot.deploy.replay import load_recorded
 from robot.deploy.session import Ender
 from robot.types import RobotState, RobotStatus, SafetyEvent, TickRecord
 from vlrl.types import UserError

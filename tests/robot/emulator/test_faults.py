@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robot.emulator.faults import KINDS, Faults, garble, parse
-from robot.emulator.packets import Packet, encode, split
+from robot.emulator.servo import Packet, encode, split
 from vlrl.types import UserError
 
 ANSWER = encode(Packet(3, 0, b"\x12\x08"))

@@ -3,16 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot.emulator import packets
-from robot.emulator.packets import Packet, encode, split
+from robot.emulator.servo import LONGEST, PING, READ, Packet, encode, split, sync_write, sync_writes
 
 PACKETS = st.builds(Packet, st.integers(0, 0xFE), st.integers(0, 0xFF), st.binary(max_size=100))
 
 
 def test_a_packet_is_as_the_manual_writes_it():
     """A servo would not understand one bit off; ping of servo 1 and the read of its position."""
-    assert encode(Packet(1, packets.PING)) == bytes.fromhex("ff ff 01 02 01 fb")
-    assert encode(Packet(1, packets.READ, bytes((56, 2)))) == bytes.fromhex("ff ff 01 04 02 38 02 be")
+    assert encode(Packet(1, PING)) == bytes.fromhex("ff ff 01 02 01 fb")
+    assert encode(Packet(1, READ, bytes((56, 2)))) == bytes.fromhex("ff ff 01 04 02 38 02 be")
 
 
 @given(st.lists(PACKETS, max_size=5), st.integers(1, 20))
@@ -29,7 +28,7 @@ def test_packets_are_found_however_they_are_cut(sent, size):
 def test_noise_never_raises_and_is_not_kept(data):
     """A burst on the wire would end the bus, or fill its memory."""
     found, rest = split(data)
-    assert len(rest) <= packets.LONGEST + 4
+    assert len(rest) <= LONGEST + 4
     for each in found:
         assert encode(each) in data
 
@@ -47,12 +46,12 @@ def test_a_flipped_bit_is_noticed(packet, data):
 def test_a_sync_write_says_what_goes_where(address, size, ids):
     """Goals would reach other joints."""
     values = [(number, bytes((number,)) * size) for number in ids]
-    where, parts = packets.sync_writes(packets.sync_write(address, values).params)
+    where, parts = sync_writes(sync_write(address, values).params)
     assert (where, list(parts)) == (address, values)
 
 
 @given(st.binary(max_size=40))
 def test_a_malformed_sync_write_writes_nothing_odd(params):
     """Bytes of one servo would be taken for another's id."""
-    _, parts = packets.sync_writes(params)
+    _, parts = sync_writes(params)
     assert all(len(data) == params[1] for _, data in parts)

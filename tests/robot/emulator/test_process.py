@@ -15,7 +15,7 @@ import serial
 
 from robot.emulator import control
 from robot.emulator.control import Emulator
-from robot.emulator.packets import PING, READ, Packet, encode, split
+from robot.emulator.servo import PING, READ, Packet, encode, split
 from vlrl import cli
 from vlrl.types import UserError
 

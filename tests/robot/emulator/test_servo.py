@@ -4,10 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot.emulator import packets
 from robot.emulator.faults import Trouble
-from robot.emulator.packets import Packet
-from robot.emulator.servo import TABLE, Registers, Servo
+from robot.emulator.servo import ACTION, BROADCAST, PING, REG_WRITE, TABLE, Packet, Registers, Servo
 from robot.sim import so101 as arm
 
 
@@ -118,7 +116,7 @@ def test_heat_lets_go_and_stays_off_until_it_is_cool():
     write(made, "Torque_Enable", 1)
     said = [word for _ in range(4) for word in made.sense(10.0, 0.0, 0.0, 0.5)]
     assert said == ["overheated"] and not made.holds
-    assert made.answer(Packet(1, packets.PING))[0].code == 4
+    assert made.answer(Packet(1, PING))[0].code == 4
     write(made, "Torque_Enable", 1)
     made.sense(10.0, 0.0, 0.0, 0.01)
     assert not made.holds
@@ -139,7 +137,7 @@ def test_a_long_load_cuts_the_torque_until_the_goal_leads_back():
         write(made, "Goal_Position", goal)
         said += made.sense(0.0, 0.0, 0.9 * arm.TORQUE, 0.1)
     assert said == ["overloaded"] and made.law(0.01).limit == pytest.approx(0.2 * arm.TORQUE)
-    assert made.answer(Packet(1, packets.PING))[0].code == 32
+    assert made.answer(Packet(1, PING))[0].code == 32
     made.sense(0.0, 0.0, 0.1, 0.1)
     write(made, "Goal_Position", goal - 1000)
     assert made.error() == 0
@@ -148,9 +146,9 @@ def test_a_long_load_cuts_the_torque_until_the_goal_leads_back():
 def test_a_registered_write_waits_for_its_action():
     """Joints that are to start together would not."""
     made = servo()
-    made.answer(Packet(1, packets.REG_WRITE, bytes((42, 0x10, 0x08))))
+    made.answer(Packet(1, REG_WRITE, bytes((42, 0x10, 0x08))))
     assert made.registers.get("Goal_Position") == 0
-    said, written = made.answer(Packet(packets.BROADCAST, packets.ACTION))
+    said, written = made.answer(Packet(BROADCAST, ACTION))
     assert said is None and written == {"Goal_Position"} and made.registers.get("Goal_Position") == 0x810
 
 

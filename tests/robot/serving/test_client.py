@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from websockets.sync.server import serve
 
-from robot.serving.client import RequestLedger, Stats
-from robot.serving.protocol import PolicyReply
+from robot.serving.client import PolicyReply, RequestLedger, Stats
 from vlrl.serving import protocol
 from vlrl.serving.protocol import PROTOCOL, Chunk, Failure, Observe, Ping, Pong, Wants, Welcome, arrays_pack
 from vlrl.serving.server import Door

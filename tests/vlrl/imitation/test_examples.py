@@ -8,8 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlrl.imitation.datasets import PERSON, POLICY, DatasetEpisode, DatasetInfo
-from vlrl.imitation.examples import (
+from vlrl.imitation.datasets import (
+    PERSON,
+    POLICY,
+    DatasetEpisode,
+    DatasetInfo,
     Example,
     ExampleBatch,
     by_person,

@@ -12,12 +12,14 @@ import torch
 from torch import nn
 
 from vlrl.cli import main
+from vlrl.config import Component
 from vlrl.offpolicy import networks
+from vlrl.offpolicy import value_pretraining as icvf
 from vlrl.offpolicy.base import AgentSpec
-from vlrl.offpolicy.config import sequences
+from vlrl.offpolicy.config import PretrainConfig
 from vlrl.offpolicy.networks import Critics, Scale
 from vlrl.offpolicy.replay_buffer import concat, windows
-from vlrl.offpolicy.value_pretraining import order
+from vlrl.offpolicy.value_pretraining import ICVF, Drawn, Moments, ValuePretrainingLearner, compute_order, sequences
 from vlrl.policies.robot_common import Actor, ActorShape
 from vlrl.types import UserError
 
@@ -42,27 +44,28 @@ class Table(nn.Module):
 
 def test_the_loss_by_hand():
     """Goal and intent exchanged, or a step that is no end where the goal is reached, would teach other values."""
-    moments = networks.Moments([np.arange(5.0)[:, None]])
-    drawn = networks.Drawn(np.array([1, 2]), np.array([2, 3]), np.array([4, 2]), np.array([3, 2]))
-    settings = networks.ValuePretrainingSettings(gamma=0.5, expectile=0.9)
+    moments = Moments([np.arange(5.0)[:, None]])
+    drawn = Drawn(np.array([1, 2]), np.array([2, 3]), np.array([4, 2]), np.array([3, 2]))
     # row 1: s=1, s'=2, s+=4, z=3. target 0.5 * (0.2 + 0.04 + 0.003) = 0.1215; V = 0.1 + 0.04 + 0.003 = 0.143;
     #   A = 0.5 * (0.2 + 0.03 + 0.003) - (0.1 + 0.03 + 0.003) = 0.1165 - 0.133 < 0: weight 0.1
     # row 2: s=2=s+=z. target 1; V = 0.2 + 0.02 + 0.002 = 0.222; A = 1 - 0.222 > 0: weight 0.9
     by_hand = (0.1 * (0.1215 - 0.143) ** 2 + 0.9 * (1 - 0.222) ** 2) / 2
-    assert networks.loss_of(Table(), Table(), moments, drawn, settings).item() == pytest.approx(by_hand, rel=1e-5)
+    assert icvf.loss_of(Table(), Table(), moments, drawn, gamma=0.5, expectile=0.9).item() == pytest.approx(
+        by_hand, rel=1e-5
+    )
 
 
 def test_the_target_is_the_released_one_in_another_scale():
     """V = 1 + (1 - gamma) * V_released, whose target is -1 + gamma * V', and 0 where the goal is reached."""
     gamma, released = 0.9, torch.tensor([-3.0, -7.0])
     theirs = torch.where(torch.tensor([False, True]), 0.0, -1 + gamma * released)
-    ours = networks.target(torch.tensor([False, True]), 1 + (1 - gamma) * released, gamma)
+    ours = icvf.target(torch.tensor([False, True]), 1 + (1 - gamma) * released, gamma)
     torch.testing.assert_close(ours, 1 + (1 - gamma) * theirs)
 
 
 def test_what_is_drawn():
     """A goal that lies before a moment, or in another sequence, would be told to be ahead of it."""
-    moments = networks.Moments([np.zeros((4, 1)), np.zeros((1, 1)), np.zeros((3, 1))])
+    moments = Moments([np.zeros((4, 1)), np.zeros((1, 1)), np.zeros((3, 1))])
     assert moments.last.tolist() == [3, 3, 3, 3, 4, 7, 7, 7]
     drawn = moments.draw(20_000, np.random.default_rng(0))
     assert set(drawn.now) == {0, 1, 2, 5, 6} and (drawn.following == drawn.now + 1).all()
@@ -72,7 +75,7 @@ def test_what_is_drawn():
     ahead = (drawn.intent > drawn.now) & (drawn.intent <= moments.last[drawn.now])
     assert ahead.mean() > 0.5 and set(drawn.intent) == set(range(8))
     with pytest.raises(ValueError, match="two moments"):
-        networks.Moments([np.zeros((1, 1))])
+        Moments([np.zeros((1, 1))])
 
 
 def walks(count: int, seed: int) -> list[np.ndarray]:
@@ -87,13 +90,20 @@ def walks(count: int, seed: int) -> list[np.ndarray]:
 
 def test_values_order_moments_by_what_is_left():
     """What a trunk is given must be worth something: more steps to a goal, a smaller value, on new sequences."""
-    settings = networks.ValuePretrainingSettings(hidden=32, gamma=0.9, lr=3e-3, batch=128, tau=0.02)
-    moments, held = networks.Moments(walks(60, 0)), networks.Moments(walks(20, 1))
-    network, losses = networks.learn(moments, 400, 0, settings)
-    fresh = networks.ICVF(3, hidden=32)
-    assert order(network, held, 0) > 0.6 > order(fresh, held, 0) + 0.2 and np.mean(losses[-50:]) < np.mean(losses[:50])
-    again, other = (networks.learn(moments, 5, seed, settings)[0].state_dict() for seed in (0, 1))
-    first = networks.learn(moments, 5, 0, settings)[0].state_dict()
+    moments, held = Moments(walks(60, 0)), Moments(walks(20, 1))
+
+    def learned(steps: int, seed: int) -> tuple[ICVF, list[float]]:
+        learner = ValuePretrainingLearner(PretrainConfig(
+            task=Component(name="line"), out="none", offline=[Component(name="demonstrations")], seed=seed, hidden=32,
+            gamma=0.9, lr=3e-3, batch_size=128, tau=0.02, updates=steps, log={"rows_every": 50},
+        ))  # fmt: skip
+        learner.start(moments)
+        return learner.network, [learner.step(i).metrics["loss"] for i in range(0, steps, 50)]
+
+    network, losses = learned(400, 0)
+    fresh = ICVF(3, hidden=32)
+    assert compute_order(network, held, 0) > 0.6 > compute_order(fresh, held, 0) + 0.2 and losses[-1] < losses[0]
+    again, other, first = (learned(5, seed)[0].state_dict() for seed in (0, 1, 0))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["phi.0.weight"], other["phi.0.weight"])
 

@@ -92,7 +92,7 @@ def test_greedy_hangs_on_the_state_alone():
 
 def test_imitation_keeps_both_ways():
     """Where demonstrations go left or right, a policy of one mean goes straight ahead; a flow goes left or right."""
-    from vlrl.imitation.examples import Example, draw_batches, imitate
+    from vlrl.imitation.datasets import Example, draw_batches, imitate
 
     shape = ActorShape(1, ("x",), (-1.0,), (1.0,), chunk=2, hidden=32)
     policy, rng = flow(shape), np.random.default_rng(0)
