@@ -20,7 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import to_json
 
 from vlrl.decoders import DecodeError, load_yaml, parse_yaml
-from vlrl.types import MAX_PIXELS, PILLOW_PIXELS, Data, Score, UserError, meant, suggest
+from vlrl.types import MAX_PIXELS, PILLOW_PIXELS, Data, UserError, meant, suggest
 
 # Keys of servers: read from the environment, and refused in URLs of a configuration, which is written down and shown.
 #
@@ -661,12 +661,6 @@ def tasks_of(task: Component, path: str = "task") -> Iterator[tuple[str, Compone
 def named(name: str, values: Mapping[str, float]) -> dict[str, float]:
     """Values of a part under its name: `name/key`."""
     return {f"{name}/{key}": value for key, value in values.items()}
-
-
-def part_of(score: Score) -> str:
-    """The part of a mixture that gave a score, which names its rewards; '' where there is no mixture."""
-    name, slash, _ = next(iter(score.parts), "").partition("/")
-    return name if slash else ""
 
 
 # The files and folders that a configuration names, looked for before anything heavy is loaded. Imports no torch.

@@ -21,7 +21,6 @@ import torch
 from PIL.Image import Image
 
 from vlrl.algorithms.single_rollout import k3
-from vlrl.config import part_of
 from vlrl.decoders import parse_log_row
 from vlrl.distributed.world import by_main, get_world
 from vlrl.episode_store import is_text_turn, turn_row
@@ -163,7 +162,7 @@ def by_task(episodes: Sequence[Episode]) -> dict[str, float]:
     """Of a mixture of tasks: accuracy and reward of each that was met, and its share of the episodes."""
     own: dict[str, list[Episode]] = {}
     for episode in episodes:
-        if name := part_of(episode.score):
+        if name := episode.score.task:
             own.setdefault(name, []).append(episode)
     row = {}
     for name, each in sorted(own.items()):

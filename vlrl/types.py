@@ -304,6 +304,12 @@ class Score:
         """Whether the episode counts as a success. The reward also pays for form and must not decide this."""
         return self.correct > CORRECT_ABOVE
 
+    @property
+    def task(self) -> str:
+        """The task of a mixture that gave the score and names its rewards; '' where there is no mixture."""
+        name, slash, _ = next(iter(self.parts), "").partition("/")
+        return name if slash else ""
+
     def part(self, name: str) -> float:
         """A part of the reward; `malformed` is what `format` lacks of 1, `baseline` is 1 for every answer."""
         if name == BASELINE:

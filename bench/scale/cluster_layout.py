@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from cluster_model import NODE, SIZES, Job, Rates, engine, fits, flops, run_of, speed, token
 from cluster_queue import Setup
 
-from vlrl.performance.flops import parameters
+from vlrl.performance.profiling import parameters
 
 WAYS = ("network", "disk", "disk_each")  # weights take, see `publishing`
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from vlrl.performance import memory
-from vlrl.performance.flops import Geometry, Group, Update, factors, parameters, step
 from vlrl.performance.memory import MODELS, MemoryInputs, adapters
-from vlrl.performance.profiling import named
+from vlrl.performance.profiling import Geometry, Group, Update, factors, named, parameters, step
 from vlrl.tools.memory_planner import ROOM
 
 GPU = named("NVIDIA H100")

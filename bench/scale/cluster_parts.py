@@ -13,7 +13,7 @@ from dataclasses import replace
 from cluster_layout import WAYS, apart, asked, learns, publishing, turns
 from cluster_model import JOBS, SIZES, Rates, engine, flops, needed, run_of, speed
 
-from vlrl.performance.flops import parameters
+from vlrl.performance.profiling import parameters
 
 RATES = Rates()
 # CPU seconds of an episode and where they were measured

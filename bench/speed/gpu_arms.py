@@ -13,9 +13,8 @@ import torch
 from gpu_model import Row, episodes_of
 from vs_trl_meter import resident
 
-from vlrl.performance import flops as vlrl_flops
-from vlrl.performance.flops import from_config
-from vlrl.performance.profiling import mfu
+from vlrl.performance import profiling as vlrl_flops
+from vlrl.performance.profiling import from_config, mfu
 from vlrl.policies.logprobs import bare
 from vlrl.policies.vlm import VLM
 from vlrl.types import Decision, Episode

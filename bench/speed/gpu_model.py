@@ -16,8 +16,8 @@ from transformers import (
     Qwen2VLVideoProcessor,
 )
 
-from vlrl.performance.flops import Geometry, Language, Tower
 from vlrl.performance.memory import MODELS
+from vlrl.performance.profiling import Geometry, Language, Tower
 from vlrl.policies.logprobs import bare
 from vlrl.policies.tiny import CHAT, tokenizer_from
 from vlrl.policies.vlm import VLM

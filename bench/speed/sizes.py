@@ -2,8 +2,8 @@
 
 The step is `step`'s, on one prompt. Each panel varies one size and keeps the others at: tiny model, 256 visual
 tokens, G = 8, C = 32. Points are medians of CPU seconds on one thread, arms alternating in one process. Dashed lines
-are the cost model (`vlrl/performance/flops.py`, attention included) at one rate for the whole figure, that of a plain
-float32 matrix product measured in the same run: what the step would take if it did nothing else at full rate.
+are the cost model (`vlrl/performance/profiling.py`, attention included) at one rate for the whole figure, that of a
+plain float32 matrix product measured in the same run: what the step would take if it did nothing else at full rate.
 
     python bench/speed.py sizes --figure docs/scale.png --json FILE    # some minutes
     python bench/speed.py sizes --only visual                          # one panel; see --help
@@ -23,8 +23,8 @@ import torch
 from speed_rows import machine, measured
 from step import ARMS, SIZES, episodes_of, policy_of, step
 
-from vlrl.performance import flops as vlrl_flops
-from vlrl.performance.flops import Group, Update, from_config
+from vlrl.performance import profiling as vlrl_flops
+from vlrl.performance.profiling import Group, Update, from_config
 
 FAMILY = "qwen2_5_vl"
 MODES = {"naive": "naive", "shared": "kept"}  # of the cost model

@@ -12,8 +12,8 @@ AdamW, as the trainer runs them on-policy; it leaves out advantages and logging,
 
 Each arm is a process; they take turns step by step. CPU seconds are the process' own, medians of `--steps` after
 `--warm-up`. Memory is the peak above the size before the first step. Operations are counted in one more step by torch's
-FlopCounterMode: linear layers and convolutions, as the cost model (`vlrl/performance/flops.py`) counts them; attention
-is left out on both sides, since torch does not count a CPU's kernel for it.
+FlopCounterMode: linear layers and convolutions, as the cost model (`vlrl/performance/profiling.py`) counts them;
+attention is left out on both sides, since torch does not count a CPU's kernel for it.
 
     python bench/speed.py vs_trl --json FILE              # all rows
     python bench/speed.py vs_trl --only tiny/64           # those whose name begins so
@@ -35,8 +35,8 @@ from speed_rows import machine, measured
 from step import TEXT, model_of
 from vs_trl_arms import FAMILY, TRL, Row, arms, row_of, write_work
 
-from vlrl.performance import flops
-from vlrl.performance.flops import Group, Update, from_config
+from vlrl.performance import profiling
+from vlrl.performance.profiling import Group, Update, from_config
 
 ROWS = (  # from the cheapest on
     "tiny/64/8/32/2", "tiny/64/4/32/2", "tiny/64/16/32/2", "tiny/64/8/128/2", "tiny/256/8/16/2", "tiny/256/8/32/2",
@@ -55,7 +55,7 @@ def measure(name: str, options: argparse.Namespace) -> dict:
     prompt = told["vlrl"][0]["tokens"] // (row.prompts * row.group) - row.tokens
     model, _ = model_of(FAMILY, row.model)
     group = Group(prompt, row.visual, row.tokens, row.group)
-    least = row.prompts * flops.step(from_config(model.config.to_dict()), group, Update("kept")).all.linear
+    least = row.prompts * profiling.step(from_config(model.config.to_dict()), group, Update("kept")).all.linear
     found = {arm: summary(each, options.warm_up) for arm, each in told.items()}
     return {**found, "prompt": prompt, "limit": least, "seconds": time.monotonic() - began}
 

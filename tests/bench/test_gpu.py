@@ -27,7 +27,7 @@ import gpu_table  # noqa: E402
 import gpu_trl  # noqa: E402
 import vs_trl_arms  # noqa: E402
 
-from vlrl.performance.flops import from_config, parameters  # noqa: E402
+from vlrl.performance.profiling import from_config, parameters  # noqa: E402
 from vlrl.policies import decode_step  # noqa: E402
 
 # peft asks transformers for what newer releases call otherwise

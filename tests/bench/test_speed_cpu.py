@@ -22,8 +22,8 @@ import speed_rows  # noqa: E402
 import step  # noqa: E402
 import vs_trl  # noqa: E402
 
-from vlrl.performance import flops as vlrl_flops  # noqa: E402
-from vlrl.performance.flops import Group, Update, from_config  # noqa: E402
+from vlrl.performance import profiling as vlrl_flops  # noqa: E402
+from vlrl.performance.profiling import Group, Update, from_config  # noqa: E402
 
 FAMILY = "qwen2_5_vl"
 

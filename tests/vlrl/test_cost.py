@@ -10,8 +10,19 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForImageTextToText
 
-from vlrl.performance.flops import Group, Update, blocks, embedding, from_config, head, layers, merger, parameters, step
 from vlrl.performance.memory import MODELS
+from vlrl.performance.profiling import (
+    Group,
+    Update,
+    blocks,
+    embedding,
+    from_config,
+    head,
+    layers,
+    merger,
+    parameters,
+    step,
+)
 
 _spec = importlib.util.spec_from_file_location("tiny_steps", Path(__file__).with_name("tiny_steps.py"))
 tiny_steps = importlib.util.module_from_spec(_spec)

@@ -18,8 +18,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from vlrl.config import Lora
 from vlrl.performance import memory
-from vlrl.performance.flops import Group, Update
 from vlrl.performance.memory import MODELS, MemoryInputs, prompts, replies
+from vlrl.performance.profiling import Group, Update
 from vlrl.policies import generation, logprobs
 
 _spec = importlib.util.spec_from_file_location("tiny_steps", Path(__file__).with_name("tiny_steps.py"))

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 
 from vlrl.config import PolicySection
-from vlrl.performance.flops import Group, Update, factors, from_config, parameters
 from vlrl.performance.memory import MemoryInputs, adapters
+from vlrl.performance.profiling import Group, Update, factors, from_config, parameters
 from vlrl.policies import logprobs
 from vlrl.policies.loading import _narrow, _trainable
 from vlrl.policies.processor import Prompt

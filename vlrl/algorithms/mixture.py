@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vlrl import registry
-from vlrl.config import TAG, MixturePart, Parts, named, part_of
+from vlrl.config import TAG, MixturePart, Parts, named
 from vlrl.types import BadRow, Environment, Episode, Frame, Sample, Score, Split, UserError, wilson
 
 # The samples of several tasks as one sequence.
@@ -118,7 +118,7 @@ class Mixture:
 
     def reward(self, score: Score) -> float:
         """What the own task pays."""
-        return self.tasks[part_of(score)].reward(_own(score))
+        return self.tasks[score.task].reward(_own(score))
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
         return self._of(sample).gold(sample, frames)
@@ -175,7 +175,7 @@ def _make_part_task(name: str, part: MixturePart) -> Any:
 
 def _own(score: Score) -> Score:
     """A score with the parts of the reward as the task that gave it names them."""
-    before = f"{part_of(score)}/"
+    before = f"{score.task}/"
     return replace(score, parts={k.removeprefix(before): v for k, v in score.parts.items() if k.startswith(before)})
 
 

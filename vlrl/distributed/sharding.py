@@ -15,7 +15,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from vlrl.distributed.gradients import Replicated, chunks
 from vlrl.distributed.world import World, on_cpu
-from vlrl.policies.weights import has_adapter, nothing, split
+from vlrl.policies.logprobs import has_adapter
+from vlrl.policies.weights import nothing, split
 
 # Whole weights and gradients in every process, the optimizer in parts: DeepSpeed's ZeRO of stage 1 (arXiv 1910.02054).
 #

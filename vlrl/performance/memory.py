@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from vlrl.performance.flops import Geometry, Group, Language, Tower, Update, parameters
+from vlrl.performance.profiling import Geometry, Group, Language, Tower, Update, parameters
 
 # What the graph of a forward pass keeps, in bytes.
 #

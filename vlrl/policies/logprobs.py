@@ -138,3 +138,8 @@ class TokenScorer(nn.Module):
 def bare(model: nn.Module) -> nn.Module:
     """The Hugging Face model inside a peft wrapper (whose layers carry the adapter), or the model itself."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def has_adapter(model: nn.Module) -> bool:
+    """Whether a model's trained weights are an adapter of peft's that can be left out of a forward pass."""
+    return hasattr(model, "disable_adapter")

@@ -14,8 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from vlrl.performance.flops import Group, Update, factors, from_config, step
-from vlrl.performance.profiling import StepProfiler
+from vlrl.performance.profiling import Group, StepProfiler, Update, factors, from_config, step
 from vlrl.policies import fused_modules, generation
 from vlrl.policies.conversation import (
     ConversationBranch,
@@ -35,7 +34,7 @@ from vlrl.policies.conversation import (
 from vlrl.policies.decode_step import Graphs
 from vlrl.policies.engine import Engine
 from vlrl.policies.generation import Sampled, Sampling, decoding_write
-from vlrl.policies.logprobs import EVERY, Nucleus, TokenScorer, bare, law
+from vlrl.policies.logprobs import EVERY, Nucleus, TokenScorer, bare, has_adapter, law
 from vlrl.policies.prefix_sharing import (
     MediaFeatures,
     Packed,
@@ -54,7 +53,7 @@ from vlrl.policies.prefix_sharing import (
 )
 from vlrl.policies.processor import Prompt, codec_for, going_on
 from vlrl.policies.rng import uniforms
-from vlrl.policies.weights import acts, has_adapter, learned, swapped
+from vlrl.policies.weights import acts, learned, swapped
 from vlrl.types import Decision, Episode, Evaluation, Observation, OverlongError, Sample, Turn, UserError
 
 # What a language model would rather have written at each place of what it wrote.

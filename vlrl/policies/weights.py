@@ -25,11 +25,6 @@ def learned(model: nn.Module) -> dict[str, Tensor]:
     return {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
 
 
-def has_adapter(model: nn.Module) -> bool:
-    """Whether a model's trained weights are an adapter of peft's that can be left out of a forward pass."""
-    return hasattr(model, "disable_adapter")
-
-
 @torch.no_grad()
 def put(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Writes values into the parameters of their names."""

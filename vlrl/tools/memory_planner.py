@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vlrl import registry
 from vlrl.decoders import load_json
-from vlrl.performance.flops import Geometry, Group, Parameters, Update, factors, from_config, parameters
-from vlrl.performance.flops import step as flops_step
 from vlrl.performance.memory import CHUNK, FULL, MODELS, MemoryInputs, adapters, linears, peak
-from vlrl.performance.profiling import GPUS, Device
+from vlrl.performance.profiling import (
+    GPUS,
+    Device,
+    Geometry,
+    Group,
+    Parameters,
+    Update,
+    factors,
+    from_config,
+    parameters,
+)
+from vlrl.performance.profiling import step as flops_step
 from vlrl.types import Observation, UserError, Video
 
 if TYPE_CHECKING:
@@ -204,7 +213,7 @@ def text_counter(model: Model) -> tuple[Callable[[Observation], int], str]:
         return _guessed, f"text at {LETTERS} letters a token"
     from transformers import AutoTokenizer
 
-    from vlrl.policies.text_encoder import TextEncoder
+    from vlrl.policies.processor import TextEncoder
 
     tokenizer = AutoTokenizer.from_pretrained(model.folder)
     encoder = TextEncoder(tokenizer)

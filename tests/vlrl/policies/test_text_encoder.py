@@ -19,8 +19,7 @@ from vlrl.config import Component
 from vlrl.engines.model_server import PromptCache
 from vlrl.engines.protocols import DIALECTS
 from vlrl.policies.engine import GenerationRequest, Options
-from vlrl.policies.processor import codec_for
-from vlrl.policies.text_encoder import TextEncoder
+from vlrl.policies.processor import TextEncoder, codec_for
 from vlrl.rollout import collect
 from vlrl.tools import hub_export
 from vlrl.tools.memory_planner import text_counter
