@@ -28,9 +28,9 @@ def zoom(image: Image, box: Box) -> Image:
         image: the image
         box: the part, [x1, y1, x2, y2]
     """
-    part = crop(image, box)
-    scale = min(image.width / part.width, image.height / part.height, LARGEST / max(part.size))
-    return part.resize((max(1, round(part.width * scale)), max(1, round(part.height * scale))), _BICUBIC)
+    part, width, height = crop(image, box), box[2] - box[0], box[3] - box[1]  # before it was rounded to pixels
+    scale = min(image.width / width, image.height / height, LARGEST / max(width, height))
+    return part.resize((max(1, round(width * scale)), max(1, round(height * scale))), _BICUBIC)
 
 
 def crop(image: Image, box: Box) -> Image:

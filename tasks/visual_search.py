@@ -6,7 +6,6 @@ tools to look closer (tasks/image_tools.py), each in a turn of its own, and then
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -49,7 +48,6 @@ SHADE = 0.3  # of a colour, what its stripes keep
 GRAIN = 60  # levels of noise, in which drowns what scaling leaves of stripes
 QUESTIONS = {"digit": "Which digit is on the {}?", "stripes": "How do the stripes on the {} run?"}
 MARGIN = 0.1  # of a box's longer side, around what a gold answer looks at
-PARTS = 3  # along each side of an image, of which a random look shows one
 WEIGHTS = {"accuracy": 1.0, "tool": 0.0, **FORM}
 
 
@@ -78,8 +76,9 @@ class VisualSearch(Task):
         tools: names of tasks/image_tools.py, or my_module:function
         tool_timeout_s: seconds that a call may take
         turns: of an episode at most
-        gold_look: where gold conversations look: at the `target`; or `anywhere`, at a random ninth of the image, to
-            imitate no more than a call's form
+        look: of an image's sides, the share that gold conversations look at, or more where the target is larger; 0:
+            the target alone
+        lesson: what a supervised start learns of a sample: its `answer`, or the `call` that looks at the target
         context: what of the conversation is shown: full, last_images or summary (tasks/context.py)
         system: a system message
 
@@ -102,7 +101,8 @@ class VisualSearch(Task):
         tools: tuple[str, ...] = ("zoom",),
         tool_timeout_s: float = SECONDS,
         turns: int = 3,
-        gold_look: Literal["target", "anywhere"] = "target",
+        look: float = 0.0,
+        lesson: Literal["answer", "call"] = "answer",
         context: ContextStrategy = FULL,
         system: str = "",
         thinking: bool = False,
@@ -115,6 +115,7 @@ class VisualSearch(Task):
         check(0 < detail <= 0.5, "detail", detail, "above 0 and at most 0.5")
         check(len(set(digits)) > 1 and digits.isdigit() and digits.isascii(), "digits", digits, "two digits or more")
         check(0 <= photo_share <= 1, "photo_share", photo_share, "a share, 0 to 1")
+        check(0 <= look <= 1, "look", look, "a share, 0 to 1")
         check(turns > 0, "turns", turns, "at least 1")
         check(tool_timeout_s > 0, "tool_timeout_s", tool_timeout_s, "above 0 seconds")
         check(template in ("short", "guided"), "template", template, "short or guided")
@@ -122,7 +123,7 @@ class VisualSearch(Task):
         self.weights = check_weights(weights, tuple(WEIGHTS))
         self.toolbox, self.context, self.turns, self.tool_timeout_s = load_tools(tools), context, turns, tool_timeout_s
         self.thinking, self.template, self.system, self.seed = thinking, template, system, seed
-        self.gold_look, self.mark = gold_look, mark
+        self.look, self.mark, self.lesson = look, mark, lesson
         self._draw = partial(
             draw_search, size=tuple(size), objects=tuple(objects), side=tuple(side), detail=detail, digits=digits,
             photo_share=photo_share, mark=mark,
@@ -161,18 +162,13 @@ class VisualSearch(Task):
         return with_context(inner, self.context)
 
     def _look(self, sample: Sample, frames: Sequence[Frame]) -> str:
-        """The call that looks at all that the answer needs, or, with `gold_look: anywhere`, at a random ninth."""
+        """The call that looks at all that the answer needs."""
         width, height = sample.prompt.images[0].size
-        if self.gold_look == "anywhere":
-            rng = generator(self.seed, "train", zlib.crc32(sample.id.encode()))
-            column, row = (int(number) for number in rng.integers(PARTS, size=2))
-            x1, x2 = column * width / PARTS, (column + 1) * width / PARTS
-            y1, y2 = row * height / PARTS, (row + 1) * height / PARTS
-        else:
-            boxes = sample.answer.boxes or ((0, 0, width, height),)
-            x1, y1, x2, y2 = (edge(box[i] for box in boxes) for i, edge in enumerate((min, min, max, max)))
-            margin = MARGIN * max(x2 - x1, y2 - y1)
-            x1, y1, x2, y2 = max(0, x1 - margin), max(0, y1 - margin), min(width, x2 + margin), min(height, y2 + margin)
+        boxes = sample.answer.boxes or ((0, 0, width, height),)
+        x1, y1, x2, y2 = (edge(box[i] for box in boxes) for i, edge in enumerate((min, min, max, max)))
+        margin = 2 * MARGIN * max(x2 - x1, y2 - y1)
+        x1, x2 = _widen(x1, x2, max(x2 - x1 + margin, self.look * width), width)
+        y1, y2 = _widen(y1, y2, max(y2 - y1 + margin, self.look * height), height)
         start, end = frames[0].from_original(x1, y1), frames[0].from_original(x2, y2)
         box = [number if frames[0].space == "rel1" else int(number) for number in (*start, *end)]
         thought = "<think>I look closer.</think>\n" if self.thinking else ""
@@ -203,7 +199,10 @@ class VisualSearch(Task):
         return SearchTruth(questions.read_truth(value))
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
-        """The right answer, which needs no look where it is known."""
+        """The right answer, which needs no look where it is known; with `lesson: call`, the look."""
+        return self._look(sample, frames) if self.lesson == "call" else self._answer(sample)
+
+    def _answer(self, sample: Sample) -> str:
         truth: TextTruth = sample.answer.text
         said = LETTERS[truth.options.index(truth.answer)] if truth.answer in truth.options else truth.answer
         return answer_markup(said, self.thinking)
@@ -263,6 +262,12 @@ def _mark(rng: np.random.Generator, image: Image.Image, thing: SceneObject, deta
     part[inside] = tone.clip(0, 255)[inside]
     image.paste(Image.fromarray(part), (x1, y1))
     return chosen
+
+
+def _widen(start: float, end: float, length: float, limit: float) -> tuple[float, float]:
+    """The span of this length around the middle of another, moved and cut so that it lies within 0 and `limit`."""
+    first = min(max(0.0, (start + end - length) / 2), max(0.0, limit - length))
+    return first, min(limit, first + length)
 
 
 def _boxes(truth: SearchTruth) -> tuple[Annotation, ...]:

@@ -1,8 +1,10 @@
 """Held-out accuracy before and after RL: tasks x methods x seeds at equal rollouts, as the README's table.
 
     python bench/learn.py tables [--tasks gui_grounding detection ...] [--methods GRPO MSSR] [--seeds 3] [--jobs 2]
+                                 [--figure curves.png]
 
-The commands in the head of a task's config are run first where their output is missing: screenshots, starting models.
+The commands in the head of a task's config are run first where their output is missing: screenshots, starting models,
+and before these what the heads of their own configs name.
 Every run is `vlrl train` in its own process with one thread; a run that has finished is not repeated. The column
 `constant` is the accuracy of the one answer that is right most often on the evaluation's samples.
 """
@@ -45,6 +47,8 @@ TASKS = {  # the config's name -> what the table calls it; the head of each conf
     "visual_charts": "Charts: bars, lines, pies",
     "visual_tables": "Tables",
     "visual_angles": "Angles: acute, right, obtuse",
+    "visual_search": "Visual search with the tool",
+    "visual_search_blind": "Visual search without it",
     "manipulation": "Robot pushes a cube, from the state",
     "manipulation_lift": "robosuite Lift, from the state",
     "manipulation_vla": "Touching what is named, from pixels, in action tokens",
@@ -99,11 +103,20 @@ def prepare(task: str, logs: Path) -> None:
     """Runs those commands in the head of a task's config whose output the config names and nobody has made."""
     config = load_config(config_file(task))
     needed = [str(path) for path in (config.policy.model, config.data.train, config.data.test)]
-    for arguments in head_commands(config_file(task)):
-        made = arguments[arguments.index("--out") + 1] if "--out" in arguments else f"runs/{Path(arguments[1]).stem}"
-        if any(path.startswith(made) for path in needed) and not (ROOT / made).exists():
-            print(f"{task}: vlrl {shlex.join(arguments)}", file=sys.stderr)
-            run_vlrl(arguments, logs / f"{Path(made).name}.log")
+    for last in head_commands(config_file(task)):
+        made = output(last)
+        if not any(path.startswith(made) for path in needed) or (ROOT / made).exists():
+            continue
+        before = head_commands(ROOT / last[1]) if last[0] == "warmstart" else ()
+        for arguments in (*(each for each in before if output(each) != made), last):
+            if not (ROOT / output(arguments)).exists():
+                print(f"{task}: vlrl {shlex.join(arguments)}", file=sys.stderr)
+                run_vlrl(arguments, logs / f"{Path(output(arguments)).name}.log")
+
+
+def output(arguments: Sequence[str]) -> str:
+    """The folder that a command of a head writes."""
+    return arguments[arguments.index("--out") + 1] if "--out" in arguments else f"runs/{Path(arguments[1]).stem}"
 
 
 def constant_accuracy(task: str) -> str:
@@ -123,6 +136,29 @@ def format_interval(measured: dict) -> str:
     return f"{measured['value']:.3f} [{measured['low']:.3f}, {measured['high']:.3f}]"
 
 
+def draw(folders: dict[str, list[Path]], file: Path) -> None:
+    """Held-out accuracy, and where tools are called the share of episodes that call one, against steps."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+    curves = {"eval/accuracy": "held-out accuracy", "eval/called_tools": "share of episodes that call a tool"}
+    figure, axes = plt.subplots(1, len(curves), figsize=(9, 3.2), layout="constrained", sharey=True)
+    for axis, (key, title) in zip(axes, curves.items(), strict=True):
+        for number, (name, runs) in enumerate(folders.items()):
+            for i, folder in enumerate(runs):
+                rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+                points = [(row["step"], row[key]) for row in rows if key in row]
+                axis.plot(*zip(*points, strict=True), color=f"C{number}", label=None if i else name, linewidth=1.6)
+        axis.set(title=title, xlabel="step", ylim=(0, 1.02))
+        axis.grid(alpha=0.25)
+    axes[0].legend(frameon=False)
+    figure.savefig(file, dpi=110, facecolor="white")
+    plt.close(figure)
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
@@ -130,6 +166,7 @@ def main() -> None:
     arguments.add_argument("--seeds", type=int, default=3)
     arguments.add_argument("--jobs", type=int, default=2, help="runs at a time, one core each")
     arguments.add_argument("--out", type=Path, default=ROOT / "runs" / "learn")
+    arguments.add_argument("--figure", type=Path, help="where to draw the first method's runs")
     options = arguments.parse_args()
     for task in options.tasks:
         prepare(task, options.out)
@@ -152,6 +189,10 @@ def main() -> None:
         sizes = f"{done[0]['rollouts']:,} | {done[0]['updates']:,} | {mean(s['cpu_s'] for s in done):.0f}"
         cells = (TASKS[task], constants[task], method, format_interval(done[0]["before"]), after)
         print(f"| {' | '.join(cells)} | {100 * gain:+.0f} points | {sizes} |")
+    if options.figure:
+        name = f"{{}}_{options.methods[0].lower()}_{{}}"
+        drawn = {TASKS[t]: [options.out / name.format(t, seed) for seed in range(options.seeds)] for t in options.tasks}
+        draw(drawn, options.figure)
 
 
 if __name__ == "__main__":

@@ -60,6 +60,8 @@ def test_zoom_shows_the_part_in_the_size_of_the_whole():
     expected = PHOTO.crop((30, 20, 90, 60)).resize(PHOTO.size, Image.Resampling.BICUBIC)
     assert np.array_equal(closer, expected)
     assert np.array_equal(run("zoom", "rel1000", box=[250, 250, 750, 750]), expected)
+    between = run("zoom", "rel1000", box=[249, 249, 500, 500])  # corners between pixels: its shape stays
+    assert between.size == PHOTO.size
     assert run("crop", box=[30, 20, 500, 60]).size == (90, 40)  # clipped to the image
 
 

@@ -1,7 +1,6 @@
 """Visual search: the detail is lost without the tool, gold conversations find it, published files are read."""
 
 import json
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -102,20 +101,16 @@ def test_a_gold_conversation_looks_and_answers(space):
         assert (episode.score.correct, task.reward(episode.score)) == (1.0, 1.5)
 
 
-def test_a_mediocre_start_looks_anywhere():
-    """It imitates the form of a call; where to look is left to be learned: one look in nine shows the middle."""
-    task, cells, hits = VisualSearch(gold_look="anywhere"), Counter(), 0
-    for sample in task.samples("train")[:300]:
-        environment = task.environment(sample)
-        environment.reset()
-        call = parse.tool_calls(environment.gold(frames_of(sample.prompt.images, "grid10")))[0].value
-        cells[tuple(call[1]["box"])] += 1
-        x1, y1, x2, y2 = call[1]["box"]
-        middle = [sum(sample.answer.boxes[0][i::2]) / 2 * 10 / 512 - 0.5 for i in (0, 1)]
-        hits += x1 < middle[0] < x2 and y1 < middle[1] < y2
-    assert len(cells) == 9 and max(cells.values()) < 60
-    assert {box[2] - box[0] for box in cells} == {3}
-    assert 15 < hits < 55
+def test_a_gold_look_shows_a_share_of_the_image():
+    """Not the target alone: a start that imitates it reads everything in one size, and looks need no precision."""
+    task = VisualSearch(look=0.3, lesson="call")
+    for sample in task.samples("train")[:100]:
+        frames = frames_of(sample.prompt.images, "grid10")
+        x1, y1, x2, y2 = parse.tool_calls(task.gold(sample, frames))[0].value[1]["box"]
+        assert {x2 - x1, y2 - y1} <= {2, 3} and min(x1, y1) >= 0 and max(x2, y2) <= 9
+        x, y = (sum(sample.answer.boxes[0][i::2]) / 2 * 10 / 512 - 0.5 for i in (0, 1))
+        assert x1 < x < x2 and y1 < y < y2
+    assert task.environment(sample).gold(frames).startswith("<tool_call>")
 
 
 def test_shapes_may_lie_on_photographs():
