@@ -43,7 +43,7 @@ def test_scripts_run(name, folder, capsys) -> None:
     assert SAYS[name] in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("method", ["grpo", "mssr"])
+@pytest.mark.parametrize("method", ["grpo", pytest.param("mssr", marks=pytest.mark.slow)])
 def test_one_page_trains_what_the_trainer_does(method, folder) -> None:
     """The reader's map of the trainer would show another method than the one that runs."""
     page = runpy.run_path(str(EXAMPLES / "one_page.py"))

@@ -9,7 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.slow
 SMALL = ["train.steps=1", "train.prompts_per_step=2", "train.group_size=2", "eval.num_samples=4", "log.trackers=[]"]
 _spec = importlib.util.spec_from_file_location("documents", Path(__file__).with_name("documents.py"))
 documents = sys.modules["documents"] = importlib.util.module_from_spec(_spec)

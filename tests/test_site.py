@@ -13,6 +13,7 @@ import pytest
 from tasks.web.browser import end, make_service
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,12 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.slow
 def test_the_packages_are_typed_as_they_say():
     """They are marked as typed: a wrong annotation would mislead every editor and checker of a user."""
     ty = Path(sys.executable).with_name("ty")

@@ -14,10 +14,11 @@ from vlrl import cli, registry
 from vlrl.types import Data, Observation, Score
 
 NAMES = registry.task_names()
+TASKS = [pytest.param(name, marks=pytest.mark.slow) if name == "gui_agent" else name for name in NAMES]
 
 
 @pytest.mark.parametrize("thinking", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TASKS)
 def test_every_task_holds_what_is_claimed(name, thinking):
     """A task whose best answer is not the one that earns most cannot be learned."""
     task = registry.find("task", name)

@@ -8,9 +8,13 @@ from tasks.check import ANSWERS, compute_payoffs
 from vlrl import cli, registry
 
 PUBLISHED = ("vlm_r1",)  # pays what its paper pays
+TASKS = [
+    pytest.param(name, marks=pytest.mark.slow) if name == "gui_agent" else name  # it plays in browsers
+    for name in registry.task_names()
+]
 
 
-@pytest.mark.parametrize("name", registry.task_names())
+@pytest.mark.parametrize("name", TASKS)
 def test_answers_that_do_not_look_earn_no_more_than_they_are_right(name):
     """A policy that always says the same, or nothing, would look trained: it had half of the reward."""
     task = registry.find("task", name)()

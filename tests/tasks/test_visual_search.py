@@ -55,6 +55,7 @@ def views(samples):
         yield patch(image.resize(SEEN), middle, 2.5), patch(zoom(image, box).resize(SEEN), (32, 32), 6)
 
 
+@pytest.mark.slow
 def test_the_detail_is_lost_without_the_tool():
     """Otherwise the tool is of no use: who knows where to look reads a fifth as it is shown, and nearly all closer."""
     task = VisualSearch()
@@ -75,6 +76,7 @@ def spectrum(image, centre, radius):
     return (waves / (waves.max() + 1e-6)).ravel()
 
 
+@pytest.mark.slow
 def test_stripes_are_lost_without_the_tool():
     """Who knows where to look tells the four directions hardly apart as they are shown, and always in a ninth."""
     task = VisualSearch(mark="stripes", detail=0.12, objects=(3, 3), side=(0.13, 0.16))

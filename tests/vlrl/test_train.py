@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import multiprocessing
 import os
@@ -174,29 +175,34 @@ def trained(folder: Path, step: int) -> Callable[[], bool]:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> dict[str, Path]:
-    """Folders of an uninterrupted run of each method, by the real command line."""
-    folders = {}
-    for name, changes in VARIANTS.items():
-        folders[name] = workplace(tmp_path_factory.mktemp(name), *changes)
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "vlrl.cli", "train", "config.yaml"]
-    processes = [
-        subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        for folder in folders.values()
-    ]
-    for process in processes:
-        output, errors = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, errors
-        assert len(output.splitlines()) == 1 and "report: run/report.html" in output
-    return folders
+def train_whole(tmp_path_factory) -> Callable[[str], Path]:
+    """The folder of an uninterrupted run of a method, by the real command line."""
+
+    @functools.cache
+    def train(method: str) -> Path:
+        folder = workplace(tmp_path_factory.mktemp(method), *VARIANTS[method])
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "vlrl.cli", "train", "config.yaml"]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stderr
+        assert len(done.stdout.splitlines()) == 1 and "report: run/report.html" in done.stdout
+        return folder
+
+    return train
+
+
+@pytest.fixture(scope="module")
+def finished(train_whole) -> Path:
+    """The folder of an uninterrupted run of GRPO."""
+    return train_whole("grpo")
+
+
+METHODS = [pytest.param(each, marks=[] if each == "grpo" else pytest.mark.slow) for each in VARIANTS]
 
 
 def test_a_run_leaves_everything_behind(finished):
     """Otherwise a result cannot be looked at, repeated or compared."""
-    run = finished["grpo"] / "run"
+    run = finished / "run"
     config = (run / "config.yaml").read_text()
     assert "# seed 0" in config and "torch 2." in config and "commit" in config
     assert yaml.safe_load(config)["train"]["steps"] == 9
@@ -213,7 +219,7 @@ def test_a_run_leaves_everything_behind(finished):
 
 def test_the_summary_states_the_result_and_its_price(finished):
     """Otherwise scripts and readers must dig the result out of logs."""
-    summary = json.loads((finished["grpo"] / "run" / "summary.json").read_text())
+    summary = json.loads((finished / "run" / "summary.json").read_text())
     for when in ("before", "after"):
         measured = summary[when]
         assert measured["low"] <= measured["value"] <= measured["high"] and measured["n"] == 24
@@ -222,10 +228,10 @@ def test_the_summary_states_the_result_and_its_price(finished):
     assert summary["wall_s"] > 0 and summary["cpu_s"] > 0
 
 
-def test_sampling_and_training_agree_on_log_probabilities(finished):
+@pytest.mark.parametrize("method", METHODS)
+def test_sampling_and_training_agree_on_log_probabilities(method, train_whole):
     """Otherwise the ratio that the update clips is wrong from the first step on."""
-    for folder in finished.values():
-        assert max(row["logprob_gap"] for row in rows(folder) if "loss" in row) < 1e-5
+    assert max(row["logprob_gap"] for row in rows(train_whole(method)) if "loss" in row) < 1e-5
 
 
 def without_clocks(folder: Path) -> dict:
@@ -244,8 +250,8 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert saved[0] and [file.read_bytes() for file in saved[0]] == [file.read_bytes() for file in saved[1]]
 
 
-@pytest.mark.parametrize("method", list(VARIANTS))
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(method, finished, start, tmp_path):
+@pytest.mark.parametrize("method", METHODS)
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(method, train_whole, start, tmp_path):
     """Otherwise a reboot spoils a long run, or a resumed result differs from a straight one."""
     folder = workplace(tmp_path / method, *VARIANTS[method])
     # before the first checkpoint; after the second step; in the evaluation after step 4; in the middle of an interval
@@ -257,7 +263,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(method, finished, start
             file.write('{"step": 99, "re')  # a line that was being written
     done = start("train", "--resume", "run", folder=folder).wait()
     assert done.code == 0, done.stderr
-    assert_same_run(folder, finished[method])
+    assert_same_run(folder, train_whole(method))
 
 
 def test_first_responses_end_at_a_signal(start, tmp_path):
@@ -289,21 +295,21 @@ def test_interrupting_saves_and_says_how_to_go_on(finished, start, tmp_path):
     assert not (folder / "run" / "summary.json").exists()
     done = start("train", "--resume", "run", folder=folder).wait()
     assert done.code == 0, done.stderr
-    assert_same_run(folder, finished["grpo"])
+    assert_same_run(folder, finished)
 
 
 def test_resuming_a_finished_run_repeats_its_summary(finished, start, tmp_path):
     """Otherwise a job script that always resumes trains on past the end."""
-    shutil.copytree(finished["grpo"], tmp_path / "copy")
+    shutil.copytree(finished, tmp_path / "copy")
     before = (tmp_path / "copy" / "run" / "summary.json").read_bytes()
     kept = sorted((tmp_path / "copy" / "run" / "checkpoints").iterdir())
     shutil.copytree(kept[-1], kept[-1].with_name("step_000001"))  # killed between its last save and its pruning
     done = start("train", "--resume", "run", folder=tmp_path / "copy").wait()
     assert done.code == 0 and "report: run/report.html" in done.stdout, done.stderr
-    assert without_clocks(tmp_path / "copy") == without_clocks(finished["grpo"])
+    assert without_clocks(tmp_path / "copy") == without_clocks(finished)
     assert json.loads(before)["updates"] == 18
     assert sorted((tmp_path / "copy" / "run" / "checkpoints").iterdir()) == kept
-    assert rows(tmp_path / "copy") == rows(finished["grpo"])
+    assert rows(tmp_path / "copy") == rows(finished)
 
 
 def test_sharing_the_prefix_does_not_change_a_run(finished, start, tmp_path):
@@ -314,7 +320,7 @@ def test_sharing_the_prefix_does_not_change_a_run(finished, start, tmp_path):
     }
     folder = workplace(tmp_path, naive)
     assert start("train", "config.yaml", folder=folder).wait().code == 0
-    for row, expected in zip([r for r in rows(folder) if "loss" in r], rows(finished["grpo"])[1:4], strict=True):
+    for row, expected in zip([r for r in rows(folder) if "loss" in r], rows(finished)[1:4], strict=True):
         # Adam divides by gradients' size, so rounding of tiny gradients can show in what follows
         assert row == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
@@ -430,7 +436,7 @@ def other_model(model: Path) -> None:
 
 def test_a_checkpoint_that_does_not_fit_is_refused(finished, start, tmp_path):
     """Otherwise a run goes on from weights that are not its own."""
-    shutil.copytree(finished["grpo"], tmp_path / "copy")
+    shutil.copytree(finished, tmp_path / "copy")
     newest = tmp_path / "copy" / "run" / "checkpoints" / "step_000009"
     other_model(newest)
     (newest / "files.json").unlink()  # with it, these would be seen to be other files than were saved
@@ -440,12 +446,12 @@ def test_a_checkpoint_that_does_not_fit_is_refused(finished, start, tmp_path):
 
 def test_a_damaged_checkpoint_costs_its_own_steps_alone(finished, start, tmp_path):
     """Otherwise a disk's fault ends a run, or changes its result unseen."""
-    shutil.copytree(finished["grpo"], tmp_path / "copy")
+    shutil.copytree(finished, tmp_path / "copy")
     (tmp_path / "copy" / "run" / "checkpoints" / "step_000009" / "trainer.safetensors").write_bytes(b"cut")
     done = start("train", "--resume", "run", folder=tmp_path / "copy").wait()
     assert done.code == 0, done.stderr
     assert "step_000009 is damaged (trainer.safetensors is not what was saved): going on from step_00000" in done.stderr
-    assert_same_run(tmp_path / "copy", finished["grpo"])
+    assert_same_run(tmp_path / "copy", finished)
 
 
 def test_resuming_what_is_no_run_is_refused(start, tmp_path):
@@ -455,8 +461,8 @@ def test_resuming_what_is_no_run_is_refused(start, tmp_path):
 
 def test_evaluating_a_run_repeats_its_last_accuracy(finished, start):
     """Otherwise the reported number is not the one of the model that was saved."""
-    done = start("eval", "config.yaml", "--model", "run", "--json", folder=finished["grpo"]).wait()
+    done = start("eval", "config.yaml", "--model", "run", "--json", folder=finished).wait()
     assert done.code == 0, done.stderr
-    measured, summary = json.loads(done.stdout), without_clocks(finished["grpo"])
+    measured, summary = json.loads(done.stdout), without_clocks(finished)
     assert {k: measured[k] for k in ("value", "low", "high", "n")} == summary["after"]
     assert measured["metric"] == "accuracy" and measured["bad_rows"] == 0

@@ -28,6 +28,7 @@ def config(folder, task, file):
     return str(folder / "config.yaml")
 
 
+@pytest.mark.slow
 def test_vlrl_eval_prints_a_benchmark_as_json(gui_files, tmp_path):
     """`vlrl eval CONFIG --json` on a published file: one line with every number, for scripts."""
     path = config(tmp_path, {"name": "gui_grounding"}, gui_files / "screenspot_mobile.json")

@@ -64,6 +64,7 @@ def same(one: Path, other: Path) -> None:
             assert a.files == b.files and all(np.array_equal(a[key], b[key]) for key in a.files)
 
 
+@pytest.mark.slow
 def test_it_learns_and_tells(place, capsys):
     """The point starts by chance and ends at its goal; the run folder is one that every other command reads."""
     assert vlrl("line.yaml", "ticks=900", "utd=3.0") == 0

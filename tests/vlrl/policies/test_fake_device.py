@@ -36,6 +36,7 @@ def test_a_step_mixes_no_devices_and_seldom_waits(family, shared, per_token, tmp
     assert sum(counts["synchronisations"].values()) <= A_STEP + per_token * counts["tokens"], counts["synchronisations"]
 
 
+@pytest.mark.slow
 def test_what_it_is_to_find_is_found():
     """A watch that sees nothing would pass every step."""
     code = (
