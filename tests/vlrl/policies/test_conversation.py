@@ -217,14 +217,18 @@ def test_lanes_forward_a_root_once(make):
     assert policy.work.taken()["tokens"] < len(early[0].turns[0].decision.inputs.prompt.ids)
 
 
-def test_an_adapters_conversations_are_its_own(folder):
+@pytest.mark.parametrize("shape", ["groups", "trees"])
+def test_an_adapters_conversations_are_its_own(folder, shape):
     """Under LoRA, too, what is sampled, evaluated and forwarded plainly must agree; the reference is without it."""
     section = PolicySection(model=str(folder), max_tokens=6, temperature=0.8, lora=Lora(rank=2, alpha=4))
     policy = load(section, shared_prefix=True, device="cpu")
     for name, parameter in policy.model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.05)
-    decisions = decisions_of(play(policy, conversations()))
+    episodes = search_tree(policy) if shape == "trees" else play(policy, conversations())
+    decisions = list({id(decision): decision for decision in decisions_of(episodes)}.values())
+    texts = [(decision.inputs.prompt, decision.inputs.tokens) for decision in decisions]
+    assert (len(make_levels(find_branches(texts))) > 2) == (shape == "trees")
     with torch.no_grad():
         now, reference = policy.evaluate(decisions), policy.reference(decisions)
         for row, decision in enumerate(decisions):
@@ -232,7 +236,15 @@ def test_an_adapters_conversations_are_its_own(folder):
             torch.testing.assert_close(now.logprobs[row][now.mask[row]], expected, rtol=0, atol=1e-5)
             torch.testing.assert_close(decision.logprobs, expected, rtol=0, atol=1e-5)
         with policy.model.disable_adapter():
-            torch.testing.assert_close(reference[0][now.mask[0]], by_hand(policy, decisions[0]), rtol=0, atol=1e-5)
+            for row, decision in enumerate(decisions):
+                expected = by_hand(policy, decision)
+                torch.testing.assert_close(reference[row][now.mask[row]], expected, rtol=0, atol=1e-5)
+    trained = [p for p in policy.model.parameters() if p.requires_grad]
+    ours = torch.autograd.grad(policy.evaluate(decisions).logprobs[now.mask].square().sum(), trained)
+    theirs = torch.autograd.grad(sum(by_hand(policy, decision).square().sum() for decision in decisions), trained)
+    size = max(float(each.norm()) for each in theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5 * size)
 
 
 def test_each_episode_is_one_sequence_and_a_group_has_one_root(make):
@@ -252,18 +264,22 @@ def test_each_episode_is_one_sequence_and_a_group_has_one_root(make):
 
 def test_decoding_forwards_only_what_a_turn_adds(make):
     """A conversation of many turns would cost the square of its length."""
-    policy, made, distinct = make(temperature=1.0), conversations(), []
+    policy, made, work = make(temperature=1.0), conversations(), []
     for turn in range(2):
         policy.work.taken()
         shown = [observations[turn] for _, observations in made]
         decisions = policy.act([episode for episode, _ in made], shown)
-        distinct.append(policy.work.taken()["tokens_distinct"])
+        work.append(policy.work.taken())
         for (episode, observations), decision in zip(made, decisions, strict=True):
             episode.turns.append(Turn(observations[turn], decision, Step(observations[-1])))
     written = [sum(len(e.turns[turn].decision.inputs.tokens) for e, _ in made) for turn in range(2)]
     prompts = [[e.turns[turn].decision.inputs.prompt for e, _ in made] for turn in range(2)]
-    assert distinct[0] == sum(len(p.ids) for p in set(prompts[0])) + written[0]
-    assert distinct[1] == sum(len(p.ids) - len(p.parent.ids) for p in prompts[1]) + written[1]
+    assert work[0]["tokens_distinct"] == sum(len(p.ids) for p in set(prompts[0])) + written[0]
+    assert work[1]["tokens_distinct"] == sum(len(p.ids) - len(p.parent.ids) for p in prompts[1]) + written[1]
+    # what reports call the hit rate of the prefix cache
+    assert work[0]["conversation_tokens"] == sum(len(p.ids) for p in set(prompts[0])) and not work[0]["cached_tokens"]
+    assert work[1]["conversation_tokens"] == sum(len(p.ids) for p in prompts[1])
+    assert work[1]["cached_tokens"] == sum(len(p.parent.ids) for p in prompts[1])
 
 
 def test_a_template_without_tools_is_told_of_once(make, capsys):
