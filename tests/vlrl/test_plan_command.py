@@ -154,7 +154,7 @@ def test_narrow_weights_count_as_they_are_held():
             (), ("policy.weights_dtype=bfloat16",), ("policy.weights_dtype=bfloat16", "train.master_weights=true")
         )
     )  # fmt: skip
-    count = wide.run.trained
+    count = wide.cost.trained
     for plan, weights, states in ((wide, 4, 8), (narrow, 2, 8), (copies, 2, 12)):
         assert (plan.memory["weights"], plan.memory["optimizer"]) == (weights * count, states * count)
     assert narrow.memory["weights for products"] == 0 < wide.memory["weights for products"]

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from vlrl.performance.profiling import Geometry, Group, Language, Tower, Update, parameters
+
+if TYPE_CHECKING:
+    from vlrl.config import PolicySection
 
 # What the graph of a forward pass keeps, in bytes.
 #
@@ -14,6 +18,11 @@ from vlrl.performance.profiling import Geometry, Group, Language, Tower, Update,
 # bfloat16 autocast over float32 weights, with attention that keeps no scores.
 
 FULL = 4  # bytes of weights, gradients, optimizer states, and of what is computed in float32 in any case
+
+
+def is_mixed(section: PolicySection, on_gpu: bool) -> bool:
+    """Whether products are made in bfloat16."""
+    return section.dtype == "bfloat16" or (section.dtype == "auto" and (on_gpu or section.weights_dtype == "bfloat16"))
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,20 @@ class MemoryInputs:
     shards: int = 1  # GPUs over which weights, gradients and optimizer are spread
     whole: int = 0
     whole_trained: int = 0
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """One device's part of a step. memory: part -> bytes at the peak, which `phase` names; flops: part -> FLOPs."""
+
+    parameters: int
+    trained: int  # adapters included
+    width: int  # bytes of a number in a product
+    mode: str  # how prompts are forwarded, as `Update.mode`
+    phase: str
+    memory: dict[str, float]
+    flops: dict[str, float]
+    decode_bytes: float  # that decoding reads
 
 
 def tower_layer(tower: Tower, width: int, lean: bool = True, forgets: bool = True) -> float:

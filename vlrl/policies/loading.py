@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +15,7 @@ from torch import nn
 
 from vlrl.decoders import load_json
 from vlrl.io import holds_final_model
+from vlrl.performance.memory import is_mixed
 from vlrl.policies import arsq, discrete, flow, residual, robot_common
 from vlrl.policies.flow import STEERED_FAMILY, load_steered
 from vlrl.policies.lerobot import checkpoint
@@ -71,32 +73,73 @@ def load(
         from vlrl.policies.lerobot import load_lerobot
 
         return load_lerobot(source, device)
-    narrow = section.weights_dtype == "bfloat16"
-    mixed = section.dtype == "bfloat16" or (section.dtype == "auto" and (device == "cuda" or narrow))
+    mixed = is_mixed(section, on_gpu=device == "cuda")
     _check_memory_options(section, device, mixed)
     model, processor = _pretrained(source, section, device)
     fast = _is_fast(model, processor, source)
     _limit_pixels(processor, section)
     if section.liger_kernel:
         _use_liger(model, fast)
-    model = _trainable(model if section.load_in_4bit else model.to(device), section)
+    model = _prepare(model if section.load_in_4bit else model.to(device), section, mixed)
+    return _make_policy(model, processor, section, fast=fast, mixed=mixed, shared_prefix=shared_prefix, seed=seed)
+
+
+def load_sizes(
+    section: PolicySection, weightless: AbstractContextManager[Any], *, shared_prefix: bool, mixed: bool
+) -> PlainVLM:
+    """The policy that a folder's configuration and processor make, on the path of any model.
+
+    Args:
+        weightless: inside it weights take no memory and have no values (`vlrl.tools.dry_run`).
+        mixed: whether products are made in bfloat16.
+
+    Raises:
+        UserError: as `load`, as far as no weights are needed to see it.
+    """
+    from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
+
+    source = newest_checkpoint(bundled(section.model))
+    check_architecture(source, section.trust_remote_code)
+    trust = {"trust_remote_code": True} if section.trust_remote_code else {}
+    attend = {"attn_implementation": section.attn_implementation} if section.attn_implementation else {}
+    try:
+        config, processor = (kind.from_pretrained(source, **trust) for kind in (AutoConfig, AutoProcessor))
+        with weightless:
+            model = AutoModelForImageTextToText.from_config(config, dtype=torch.float32, **trust, **attend).eval()
+    except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
+        raise UserError(f"policy.model: cannot read {source}: {_first_line(error)}") from None
+    fast = _is_fast(model, processor, source)
+    _limit_pixels(processor, section)
+    with weightless:
+        model = _prepare(model, section, mixed)
+    return _make_policy(model, processor, section, fast=fast, mixed=mixed, shared_prefix=shared_prefix, seed=0)
+
+
+def _prepare(model: nn.Module, section: PolicySection, mixed: bool) -> nn.Module:
+    """What trains of the model, the types of its weights, and which layers are recomputed."""
+    model = _trainable(model, section)
     if mixed:
-        _narrow(model, all_weights=narrow)
+        _narrow(model, all_weights=section.weights_dtype == "bfloat16")
     if section.gradient_checkpointing:
         bare(model).activation_checkpointing_enable({"use_reentrant": False})
+    return model
+
+
+def _make_policy(
+    model: nn.Module, processor: Any, section: PolicySection, *, fast: bool, mixed: bool,
+    shared_prefix: bool | Literal["auto"], seed: int,
+) -> VLM:  # fmt: skip
     options = {
         "max_tokens": section.max_tokens, "temperature": section.temperature, "max_prompt": section.max_prompt_tokens,
         "nucleus": Nucleus(section.top_p, section.top_k), "stop": section.stop, "slots": section.max_num_seqs,
         "frame": section.frame, "seed": seed, "autocast": torch.bfloat16 if mixed else None,
+        "shared_prefix": shared_prefix is not False,
     }  # fmt: skip
-    if not fast:
-        if section.engine.name != "local":
-            raise UserError(f"policy.engine: {section.engine.name} writes for {', '.join(CODECS)} only: leave it out")
-        return PlainVLM(
-            model, processor, checkpointing=section.gradient_checkpointing, shared_prefix=shared_prefix is not False,
-            **options,
-        )  # fmt: skip
-    return VLM(model, processor, cuda_graphs=section.cuda_graphs, shared_prefix=shared_prefix is not False, **options)
+    if fast:
+        return VLM(model, processor, cuda_graphs=section.cuda_graphs, **options)
+    if section.engine.name != "local":
+        raise UserError(f"policy.engine: {section.engine.name} writes for {', '.join(CODECS)} only: leave it out")
+    return PlainVLM(model, processor, checkpointing=section.gradient_checkpointing, **options)
 
 
 def _check_memory_options(section: PolicySection, device: str, mixed: bool) -> None:

@@ -96,7 +96,8 @@ class TokenScorer(nn.Module):
     ):  # fmt: skip
         super().__init__()
         self.model, self.temperature, self.hidden, self.chunk = model, temperature, hidden, chunk
-        self.register_buffer("banned", torch.tensor(banned_ids, dtype=torch.int64), persistent=False)
+        banned = torch.tensor(banned_ids, dtype=torch.int64, device=next(model.parameters()).device)
+        self.register_buffer("banned", banned, persistent=False)
 
     def forward(
         self, packed: Packed | RowLevels, seen: MediaFeatures | Sequence[MediaFeatures | None] | None = None,

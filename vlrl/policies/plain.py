@@ -105,7 +105,8 @@ class PlainScorer(nn.Module):
     def __init__(self, model: nn.Module, temperature: float, banned_ids: Sequence[int]):
         super().__init__()
         self.model, self.temperature = model, temperature
-        self.register_buffer("banned", torch.tensor(banned_ids, dtype=torch.int64), persistent=False)
+        banned = torch.tensor(banned_ids, dtype=torch.int64, device=next(model.parameters()).device)
+        self.register_buffer("banned", banned, persistent=False)
 
     def forward(self, rows: ForwardRows | Forked) -> tuple[Tensor, Tensor]:
         """-> log-probabilities [n] of the targets and entropies [n], float32."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vlrl import registry
 from vlrl.decoders import load_json
-from vlrl.performance.memory import CHUNK, FULL, MODELS, MemoryInputs, adapters, linears, peak
+from vlrl.performance.memory import CHUNK, FULL, MODELS, MemoryInputs, StepCost, adapters, is_mixed, linears, peak
 from vlrl.performance.profiling import (
+    FAMILIES,
     GPUS,
     Device,
     Geometry,
@@ -43,7 +44,14 @@ class Model:
     folder: Path | None = None
 
 
-def model_of(name: str) -> Model:
+@dataclass(frozen=True)
+class UnknownModel:
+    """A folder's model of a type whose sizes are not known: `vlrl.tools.dry_run` makes its passes without numbers."""
+
+    source: str = "its own passes, on tensors without numbers"
+
+
+def model_of(name: str) -> Model | UnknownModel:
     """A local folder's model, an embedded one, or a published one by its name.
 
     Raises:
@@ -63,14 +71,12 @@ def model_of(name: str) -> Model:
     )
 
 
-def _local(folder: Path, name: str) -> Model:
+def _local(folder: Path, name: str) -> Model | UnknownModel:
     config = _read(folder / "config.json")
+    if config.get("model_type") not in FAMILIES:
+        return UnknownModel()
     try:
         geometry = from_config(config)
-    except UserError as error:
-        raise UserError(
-            f"policy.model: {name} is {error}; of others `vlrl doctor --model` counts weights, gradients and optimizer"
-        ) from None
     except (KeyError, TypeError) as error:
         raise UserError(f"policy.model: {folder / 'config.json'} lacks a size: {error}") from None
     return Model(geometry, "config.json", _pixels(folder, geometry), folder)
@@ -119,7 +125,7 @@ class Knob:
         return self.told.split("=")[0].split(" ")[0]
 
 
-def knobs(config: Config, gpus: int, model: Model, visual: float) -> Iterator[Knob]:
+def knobs(config: Config, gpus: int, model: Model | UnknownModel, visual: float) -> Iterator[Knob]:
     """Every single change that can make a step smaller, the mildest first."""
     policy, train = config.policy, config.train
     if not policy.gradient_checkpointing:
@@ -138,9 +144,10 @@ def knobs(config: Config, gpus: int, model: Model, visual: float) -> Iterator[Kn
 
         lora = Lora()
         yield Knob(f"policy.lora.rank={lora.rank}", _policy(config, lora=lora), gpus)
-    pixels = round(visual / 2) * _area(model.geometry)
-    if pixels > (policy.min_pixels or model.pixels[0]):
-        yield Knob(f"policy.max_pixels={pixels}", _policy(config, max_pixels=pixels), gpus, 0.5)
+    if isinstance(model, Model):
+        pixels = round(visual / 2) * _area(model.geometry)
+        if pixels > (policy.min_pixels or model.pixels[0]):
+            yield Knob(f"policy.max_pixels={pixels}", _policy(config, max_pixels=pixels), gpus, 0.5)
     if train.prompts_per_step > train.num_minibatches:
         half = max(train.num_minibatches, train.prompts_per_step // 2)
         yield Knob(f"train.prompts_per_step={half}", _train(config, prompts_per_step=half), gpus)
@@ -234,18 +241,21 @@ def text_counter(model: Model) -> tuple[Callable[[Observation], int], str]:
     return counted, "its own tokenizer"
 
 
-def _counted(config: Config, model: Model) -> PromptSize:
-    from vlrl import registry
+def _first_samples(config: Config) -> list[Observation]:
+    samples = registry.make_task(config).samples("train")
+    return [samples[i].prompt for i in range(min(SAMPLES, len(samples)))]
 
+
+def _counted(config: Config, model: Model) -> PromptSize:
     try:
-        samples = registry.make_task(config).samples("train")
+        shown = _first_samples(config)
     except UserError as error:
         raise UserError(f"{error}; to plan without the task's samples, give --visual and --text") from None
     limits = (config.policy.min_pixels or model.pixels[0], config.policy.max_pixels or model.pixels[1])
     if limits[0] > limits[1]:
         raise UserError(f"policy.max_pixels: {limits[1]} is below the smallest image, {limits[0]}")
     count, how = text_counter(model)
-    found = [tokens_of(samples[i].prompt, model, limits, count) for i in range(min(SAMPLES, len(samples)))]
+    found = [tokens_of(observation, model, limits, count) for observation in shown]
     means = [sum(getattr(one, name) for one in found) / len(found) for name in ("visual", "text", "frames")]
     return PromptSize(*means, f"mean of {len(found)} samples of {config.task.name}, {how}")
 
@@ -279,13 +289,15 @@ def _guessed(observation: Observation) -> int:
 # Seconds of a step by part: compute at a share of a device's peak, decoding no faster than its memory is read.
 
 
-def flops(run: MemoryInputs) -> dict[str, float]:
-    """Of one device's part of a step."""
+def cost_of(run: MemoryInputs) -> StepCost:
+    phase, memory = peak(run)
     parts = vars(flops_step(run.geometry, run.group, run.update))
-    return {name: part.total * run.prompts for name, part in parts.items()}
+    flops = {name: part.total * run.prompts for name, part in parts.items()}
+    total = parameters(run.geometry).all
+    return StepCost(total, run.trained, run.width, run.update.mode, phase, memory, flops, bytes_read(run))
 
 
-def seconds(run: MemoryInputs, device: Device, mfu: float) -> dict[str, float] | None:
+def seconds(cost: StepCost, device: Device, mfu: float) -> dict[str, float] | None:
     """Part -> seconds; None where the device's peak is not known: that of a listed GPU is bfloat16's.
 
     Left out: rewards, environments, images' preprocessing, communication between devices.
@@ -293,15 +305,15 @@ def seconds(run: MemoryInputs, device: Device, mfu: float) -> dict[str, float] |
     Args:
         mfu: share of the peak that forward and backward passes reach.
     """
-    if device.tflops is None or (device in GPUS and run.width == FULL):
+    if device.tflops is None or (device in GPUS and cost.width == FULL):
         return None
-    times = {name: part / (mfu * device.tflops * 1e12) for name, part in flops(run).items()}
+    times = {name: part / (mfu * device.tflops * 1e12) for name, part in cost.flops.items()}
     if device.bandwidth:
-        times["decode"] = max(times["decode"], seconds_read(run) / (device.bandwidth * 1e12))
+        times["decode"] = max(times["decode"], cost.decode_bytes / (device.bandwidth * 1e12))
     return times
 
 
-def seconds_read(run: MemoryInputs) -> float:
+def bytes_read(run: MemoryInputs) -> float:
     """Bytes that decoding reads: for every token the matrices once, and all keys and values so far."""
     group, language = run.group, run.geometry.language
     # autocast keeps bfloat16 copies of matrices that are trained; frozen ones are bfloat16
@@ -346,8 +358,7 @@ def run_of(
     )  # fmt: skip
     whole_trained = sum(learning.get(part, 0) for part in ("vision", "projector"))
     tower = whole.vision + whole.projector + (whole_trained if added else 0)
-    narrow = policy.weights_dtype == "bfloat16"
-    mixed = policy.dtype == "bfloat16" or (policy.dtype == "auto" and (on_gpu or narrow))
+    narrow, mixed = policy.weights_dtype == "bfloat16", is_mixed(policy, on_gpu)
     spoken = [layer for layer in linears(geometry) if layer.section == "language"]  # the tower's, too, but they are few
     return MemoryInputs(
         geometry, Group(prompt.tokens, prompt.visual, tokens, train.group_size, max(prompt.frames, 1)), update,
@@ -366,9 +377,12 @@ def _mode(config: Config, gpus: int) -> Literal["naive", "shared", "kept"]:
     return "naive" if not train.shared_prefix else "kept" if whole else "shared"
 
 
+STATES = {"adamw": 2.0, "muon": 1.0, "adamw_8bit": 0.512, "paged_adamw_8bit": 0.512}
+
+
 def _states(config: Config, geometry: Geometry, whole: Parameters, learning: dict[str, int]) -> float:
     """Numbers of 4 bytes that the optimizer keeps of a parameter: two, and less of what is no embedding."""
-    less = {"adamw": 2.0, "muon": 1.0, "adamw_8bit": 0.512, "paged_adamw_8bit": 0.512}[config.train.optimizer]
+    less = STATES[config.train.optimizer]
     if config.policy.lora or "language" not in learning:
         return less
     embedded = geometry.language.vocabulary * geometry.language.hidden / sum(learning.values())
@@ -399,16 +413,18 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """memory: part -> bytes at the peak, which `phase` names; times: part -> seconds, None where not known."""
+    """times: part -> seconds, None where not known."""
 
     config: Config
-    model: Model
+    model: Model | UnknownModel
     prompt: PromptSize
     asked: PlanOptions
-    run: MemoryInputs
-    phase: str
-    memory: dict[str, float]
+    cost: StepCost
     times: dict[str, float] | None
+
+    @property
+    def memory(self) -> dict[str, float]:
+        return self.cost.memory
 
     @property
     def gigabytes(self) -> float:
@@ -441,7 +457,9 @@ def plan_plan(config: Config, asked: PlanOptions) -> MemoryPlan:
         UserError: the model's sizes or the prompts' are not known; nothing would be trained.
     """
     model = model_of(config.policy.model)
-    return _planned(config, model, prompt_of(config, model, asked.visual, asked.text), asked)
+    if isinstance(model, UnknownModel):
+        return _try_step(config, model, asked)
+    return _count_step(config, model, prompt_of(config, model, asked.visual, asked.text), asked)
 
 
 def singles(whole: MemoryPlan) -> list[PlanChange]:
@@ -480,17 +498,54 @@ def _knobs(whole: MemoryPlan) -> list[Knob]:
 
 
 def _turned(whole: MemoryPlan, knob: Knob) -> PlanChange:
+    asked = replace(whole.asked, gpus=knob.gpus)
+    if isinstance(whole.model, UnknownModel):
+        return PlanChange(knob.told, _try_step(knob.config, whole.model, asked))
     prompt = replace(whole.prompt, visual=whole.prompt.visual * knob.shrunk)
-    return PlanChange(knob.told, _planned(knob.config, whole.model, prompt, replace(whole.asked, gpus=knob.gpus)))
+    return PlanChange(knob.told, _count_step(knob.config, whole.model, prompt, asked))
 
 
-def _planned(config: Config, model: Model, prompt: PromptSize, asked: PlanOptions) -> MemoryPlan:
-    on_gpu = asked.device is None or asked.device.name != "cpu"
+def _count_step(config: Config, model: Model, prompt: PromptSize, asked: PlanOptions) -> MemoryPlan:
     tokens = asked.tokens or config.policy.max_tokens
-    run = run_of(config, model.geometry, prompt, tokens=tokens, gpus=asked.gpus, on_gpu=on_gpu)
-    phase, memory = peak(run)
-    times = seconds(run, asked.device, asked.mfu) if asked.device else None
-    return MemoryPlan(config, model, prompt, asked, run, phase, memory, times)
+    cost = cost_of(run_of(config, model.geometry, prompt, tokens=tokens, gpus=asked.gpus, on_gpu=_on_gpu(asked)))
+    return _plan_of(config, model, prompt, asked, cost)
+
+
+def _try_step(config: Config, model: UnknownModel, asked: PlanOptions) -> MemoryPlan:
+    """One device's part of a step, its passes made without numbers; weights are whole on every device."""
+    if asked.visual is not None or asked.text is not None:
+        raise UserError("--visual and --text: what this model's processor makes of the task's samples counts")
+    from vlrl.tools.dry_run import DryPolicy, StepSizes
+
+    train, shown = config.train, _first_samples(config)
+    dry = DryPolicy(config.policy, train.shared_prefix is not False, is_mixed(config.policy, _on_gpu(asked)))
+    prompts = [dry.policy.prompt(observation) for observation in shown]
+    visual = sum(int(prompt.types.sum()) for prompt in prompts) / len(prompts)
+    text = sum(len(prompt.ids) for prompt in prompts) / len(prompts) - visual
+    frames = sum(len(prompt.frames) for prompt in prompts) / len(prompts)
+    size = PromptSize(visual, text, frames, f"mean of {len(prompts)} samples of {config.task.name}, its own processor")
+    per_step = -(-train.prompts_per_step // asked.gpus)
+    masters, states = float(train.master_weights), STATES[train.optimizer]
+    cost = dry.measure(
+        prompts,
+        StepSizes(
+            per_step, min(train.micro_batch_size or per_step, -(-per_step // train.num_minibatches)), train.group_size,
+            asked.tokens or config.policy.max_tokens, train.update_epochs, _asks_reference(config), states + masters,
+            (states if config.policy.lora else 2.0) + masters,
+        ),
+    )  # fmt: skip
+    return _plan_of(config, model, size, asked, cost)
+
+
+def _on_gpu(asked: PlanOptions) -> bool:
+    return asked.device is None or asked.device.name != "cpu"
+
+
+def _plan_of(
+    config: Config, model: Model | UnknownModel, prompt: PromptSize, asked: PlanOptions, cost: StepCost
+) -> MemoryPlan:
+    times = seconds(cost, asked.device, asked.mfu) if asked.device else None
+    return MemoryPlan(config, model, prompt, asked, cost, times)
 
 
 # A plan as a terminal shows it.
@@ -511,30 +566,32 @@ def text(plan: MemoryPlan) -> str:
 
 
 def _head(plan: MemoryPlan) -> Iterator[str]:
-    train, run, asked = plan.config.train, plan.run, plan.asked
-    total = parameters(plan.model.geometry).all
-    yield f"model   {plan.config.policy.model}: {total / 1e6:,.1f} M parameters ({plan.model.source})"
-    adapter, width = ", LoRA" if plan.config.policy.lora else "", "float32" if run.width == FULL else "bfloat16"
-    yield f"        {run.trained / 1e6:,.1f} M trained{adapter}, products in {width}"
+    train, policy, cost, asked = plan.config.train, plan.config.policy, plan.cost, plan.asked
+    yield f"model   {policy.model}: {cost.parameters / 1e6:,.1f} M parameters ({plan.model.source})"
+    adapter, width = ", LoRA" if policy.lora else "", "float32" if cost.width == FULL else "bfloat16"
+    yield f"        {cost.trained / 1e6:,.1f} M trained{adapter}, products in {width}"
     prompt = plan.prompt
     yield f"prompt  {prompt.tokens:.0f} tokens, {prompt.visual:.0f} of them visual ({prompt.source})"
     if not prompt.visual:
         yield "        the samples show no image; where an environment does, give --visual"
-    length = f"{run.group.completion:.0f} tokens ({'as told' if asked.tokens else 'policy.max_tokens, the most'})"
+    length = (
+        f"{asked.tokens or policy.max_tokens} tokens ({'as told' if asked.tokens else 'policy.max_tokens, the most'})"
+    )
     yield f"step    {train.prompts_per_step} prompts x {train.group_size} completions of {length}"
-    yield f"        {MODES[run.update.mode]}{', checkpointed' if run.update.checkpointed else ''}"
+    yield f"        {MODES[cost.mode]}{', checkpointed' if policy.gradient_checkpointing else ''}"
     device = asked.device
     if device:
         peak = f", {device.tflops:g} TFLOPs a second" if device.tflops else ""
         spread = f"{asked.gpus} x " if asked.gpus > 1 else ""
         yield f"device  {spread}{device.name}: {device.memory:g} GB{peak}"
     if asked.gpus > 1:
-        yield "        prompts shared out; weights, gradients, optimizer in parts (FSDP2); traffic not counted"
+        held = "in parts (FSDP2)" if isinstance(plan.model, Model) else "whole on each"
+        yield f"        prompts shared out; weights, gradients, optimizer {held}; traffic not counted"
 
 
 def _memory(plan: MemoryPlan) -> Iterator[str]:
     unit, size = _unit(sum(plan.memory.values()), {"TB": 1e12, "GB": 1e9, "MB": 1e6})
-    yield f"MEMORY, {unit}, at the peak: {plan.phase}"
+    yield f"MEMORY, {unit}, at the peak: {plan.cost.phase}"
     yield from _rows({name: part / size for name, part in plan.memory.items()})
     if plan.fits is not None and plan.asked.device:
         yield f"  it {'fits' if plan.fits else 'does not fit'} into {ROOM:.0%} of {plan.asked.device.memory:g} GB"
@@ -546,7 +603,7 @@ def _seconds(plan: MemoryPlan) -> Iterator[str]:
         yield from _rows(plan.times)
         yield "  rewards, environments and preprocessing come on top"
         return
-    parts = flops(plan.run)
+    parts = plan.cost.flops
     unit, size = _unit(sum(parts.values()), {"PFLOPs": 1e15, "TFLOPs": 1e12, "GFLOPs": 1e9})
     yield f"{unit} a step" + ("" if plan.asked.device is None else " (seconds need the peak: --tflops)")
     yield from _rows({name: part / size for name, part in parts.items()})
@@ -591,8 +648,8 @@ def _digits(number: float) -> str:
 def described(plan: MemoryPlan) -> dict:
     """The plan as plain data: bytes, seconds (null where not known), FLOPs, tokens."""
     return {
-        "model": plan.config.policy.model, "parameters": parameters(plan.model.geometry).all,
-        "trained": plan.run.trained, "prompt": {"visual": plan.prompt.visual, "text": plan.prompt.text},
-        "mode": plan.run.update.mode, "peak": plan.phase, "memory": plan.memory, "fits": plan.fits,
-        "seconds": plan.times, "flops": flops(plan.run),
+        "model": plan.config.policy.model, "parameters": plan.cost.parameters, "trained": plan.cost.trained,
+        "prompt": {"visual": plan.prompt.visual, "text": plan.prompt.text}, "mode": plan.cost.mode,
+        "peak": plan.cost.phase, "memory": plan.memory, "fits": plan.fits, "seconds": plan.times,
+        "flops": plan.cost.flops,
     }  # fmt: skip
