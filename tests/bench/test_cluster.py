@@ -22,7 +22,7 @@ import simulate_cluster
 from cluster_queue import Setup, simulate
 
 from vlrl.performance.profiling import named
-from vlrl.tools.memory_planner import seconds
+from vlrl.tools.memory_planner import cost_of, seconds
 
 RATES = cluster_model.Rates()
 RUNS = st.builds(
@@ -111,7 +111,8 @@ def test_work_is_that_of_vlrl_plan(size):
     """The page says that it computes with `vlrl plan`: the same FLOPs at the same share of the peak."""
     job = cluster_model.JOBS["reasoning"]
     run = cluster_model.run_of(size, job, lora=False)
-    planned = sum(part for name, part in seconds(run, named("NVIDIA H100"), RATES.mfu).items() if name != "decode")
+    times = seconds(cost_of(run), named("NVIDIA H100"), RATES.mfu)
+    planned = sum(part for name, part in times.items() if name != "decode")
     prefill, _, learned = cluster_model.flops(size, job, False)
     assert (prefill + learned) * job.members / cluster_model.speed(RATES) == pytest.approx(planned)
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import weakref
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-from torch.utils.weak import WeakIdKeyDictionary
 
 from vlrl.config import Lora
 from vlrl.performance import memory
 from vlrl.performance.memory import MODELS, MemoryInputs, prompts, replies
 from vlrl.performance.profiling import Group, Update
 from vlrl.policies import generation, logprobs
+from vlrl.tools.dry_run import LiveTensors
 
 _spec = importlib.util.spec_from_file_location("tiny_steps", Path(__file__).with_name("tiny_steps.py"))
 tiny_steps = importlib.util.module_from_spec(_spec)
@@ -32,35 +28,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning"),
 ]
 BF16 = torch.bfloat16
-
-
-class Living(TorchDispatchMode):
-    """The memory of all tensors that are alive, and the most that there has been."""
-
-    def __init__(self, tensors: Iterable[torch.Tensor]):
-        super().__init__()
-        self.now = self.most = 0
-        self._known = WeakIdKeyDictionary()
-        for tensor in tensors:
-            self._see(tensor)
-
-    def _see(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
-        if storage not in self._known:
-            self._known[storage] = size = storage.nbytes()
-            self.now += size
-            self.most = max(self.most, self.now)
-            weakref.finalize(storage, self._gone, size)
-
-    def _gone(self, size: int) -> None:
-        self.now -= size
-
-    def __torch_dispatch__(self, function, types, arguments=(), options=None):
-        out = function(*arguments, **(options or {}))
-        for leaf in tree_leaves(out):
-            if isinstance(leaf, torch.Tensor):
-                self._see(leaf)
-        return out
 
 
 def kept_by(tiny: Tiny) -> tuple[int, MemoryInputs]:
@@ -118,7 +85,7 @@ def test_the_peak_of_a_step_is_told(family, mode, sizes):
     tiny.step()
     parameters = list(tiny.policy.model.parameters())
     states = [state[name] for state in tiny.optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
-    with Living([*parameters, *(p.grad for p in parameters if p.grad is not None), *states]) as living:
+    with LiveTensors([*parameters, *(p.grad for p in parameters if p.grad is not None), *states]) as living:
         prompt = tiny.step()
     _, parts = memory.peak(tiny.run(prompt))
     assert sum(parts.values()) == pytest.approx(living.most, rel=0.15)

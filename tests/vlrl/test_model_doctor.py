@@ -50,13 +50,49 @@ def test_a_model_that_is_just_bad_is_left_its_frame(task):
     assert suggest_frame(task, answered(task, "rel1000", "rel1000", wrong=WRITTEN)).space is None
 
 
+def describe(capsys, *arguments: str) -> dict[str, dict]:
+    assert main(["doctor", "--model", *arguments, "--json"]) == 0
+    return {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+
+
 def test_a_model_is_described(capsys):
     """Family, path, frame, template, limits, answers: what is asked in most threads about a new model."""
-    assert main(["doctor", "--model", "embedded", "--json"]) == 0
-    found = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
+    found = describe(capsys, "embedded")
     assert found["family"]["value"].startswith("qwen3_vl") and found["path"]["value"].startswith("packed")
     assert "coordinate_space" in found["frame"]["value"] and found["frame check"]["status"] == "ok"
-    assert {"chat template", "thinking", "tools", "images", "memory", "answer"} <= set(found)
+    assert "only appends" in found["conversations"]["value"] and "stay" in found["thoughts"]["value"]
+    assert found["tools"]["status"] == "warn" and "31 tokens, 16 of them visual" in found["a prompt"]["value"]
+    assert {"images", "answer"} <= set(found)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_template_is_described_by_what_the_policy_goes_by(tmp_path, capsys):
+    """A table that guesses from the template's text would promise conversations that are trained turn by turn."""
+    model, processor = tiny.build_family("llava")
+    strips = "{% if p.type == 'text' %}{{ p.text.split('</think>')[-1] }}{% endif %}"
+    processor.chat_template = processor.chat_template.replace("{{ p.text }}", strips).replace(
+        "{% if tools %}", "{% if 0 %}"
+    )
+    for part in (model, processor):
+        part.save_pretrained(tmp_path)
+    found = describe(capsys, str(tmp_path))
+    assert found["conversations"]["status"] == "ok" and "dropped" in found["thoughts"]["value"]
+    assert "shows none" in found["tools"]["value"] and found["path"]["value"].startswith("forked")
+    assert "none of 64 answers" in found["frame check"]["value"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("family", ["qwen3_vl", "llava"])
+def test_its_memory_is_what_a_plan_says(family, tmp_path, capsys):
+    """Of the sizes that the user trains with: activations are most of it."""
+    for part in tiny.build_family(family):
+        part.save_pretrained(tmp_path)
+    config = "configs/gui_grounding.yaml"
+    value = describe(capsys, str(tmp_path), "--task", config)["memory"]["value"]
+    assert main(["plan", config, f"policy.model={tmp_path}", "--gpu", "cpu", "--memory", "9", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert value.startswith(f"{sum(planned['memory'].values()) / 1e9:.3g} of ")
+    assert planned["mode"] == ("kept" if family == "qwen3_vl" else "shared")
 
 
 def test_a_frame_in_which_the_model_does_not_write_is_told(capsys):

@@ -191,7 +191,8 @@ def looking_add(commands: Commands) -> None:
     doctor.add_argument("--json", action="store_true")
     doctor.add_argument("--model", metavar="NAME", help="a folder or hub name: what it is, how it is forwarded, what "
                         "it answers")  # fmt: skip
-    doctor.add_argument("--task", default="gui_grounding", help="with --model: whose samples it answers")
+    doctor.add_argument("--task", default="gui_grounding", help="with --model: whose samples it answers; a name, or a "
+                        "configuration's file, of whose steps memory is planned")  # fmt: skip
     doctor.add_argument("--frame", help="with --model: the coordinates it writes, as policy.frame")
     doctor.add_argument("--models", nargs="*", metavar="TYPE", help="what becomes of tiny random models of the types "
                         "that transformers maps; default: all")  # fmt: skip

@@ -108,12 +108,17 @@ def _cpu_bf16() -> str:
     return "bf16" if "avx512_bf16" in flags or "amx_bf16" in flags else "no bf16 in hardware: use float32"
 
 
-def room() -> Iterator[Finding]:
-    """Memory of the machine or of the container, and disk where runs are written."""
+def memory_size() -> int:
+    """Bytes of the machine's memory, or of the container's."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = finding_read("/sys/fs/cgroup/memory.max").strip()
-    memory = min(memory, int(limit)) if limit.isdigit() else memory
-    yield _enough("memory", memory / GIB, 4, f"{memory / GIB:.1f} GiB")
+    return min(memory, int(limit)) if limit.isdigit() else memory
+
+
+def room() -> Iterator[Finding]:
+    """Memory of the machine or of the container, and disk where runs are written."""
+    memory = memory_size() / GIB
+    yield _enough("memory", memory, 4, f"{memory:.1f} GiB")
     disk = shutil.disk_usage(Path.cwd())
     yield _enough("disk", disk.free / GIB, 10, f"{disk.free / GIB:.0f} of {disk.total / GIB:.0f} GiB free")
 

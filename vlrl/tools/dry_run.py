@@ -204,6 +204,9 @@ class DryPolicy:
             rollout = self._roll_out([replace(prompt) for prompt in many], sizes, held)
             update = self._update([replace(prompt) for prompt in many[: sizes.micro]], sizes, held)
         except Exception as error:  # a model may do anything with its numbers
+            if self.policy.shared_prefix:  # as where the policy itself finds no cache to be forked
+                self.policy.shared_prefix = self.policy.use_cache = False
+                return self.measure(prompts, sizes)
             raise UserError(
                 f"policy.model: the forward pass of {type(self.model).__name__} cannot be planned, as it follows its "
                 f"numbers: {first_line(error)}"

@@ -513,13 +513,13 @@ def _count_step(config: Config, model: Model, prompt: PromptSize, asked: PlanOpt
 
 def _try_step(config: Config, model: UnknownModel, asked: PlanOptions) -> MemoryPlan:
     """One device's part of a step, its passes made without numbers; weights are whole on every device."""
-    if asked.visual is not None or asked.text is not None:
-        raise UserError("--visual and --text: what this model's processor makes of the task's samples counts")
     from vlrl.tools.dry_run import DryPolicy, StepSizes
 
-    train, shown = config.train, _first_samples(config)
+    train = config.train
     dry = DryPolicy(config.policy, train.shared_prefix is not False, is_mixed(config.policy, _on_gpu(asked)))
-    prompts = [dry.policy.prompt(observation) for observation in shown]
+    if asked.visual is not None or asked.text is not None:
+        raise UserError("--visual, --text: leave them out: this model's processor is asked about the task's samples")
+    prompts = [dry.policy.prompt(observation) for observation in _first_samples(config)]
     visual = sum(int(prompt.types.sum()) for prompt in prompts) / len(prompts)
     text = sum(len(prompt.ids) for prompt in prompts) / len(prompts) - visual
     frames = sum(len(prompt.frames) for prompt in prompts) / len(prompts)

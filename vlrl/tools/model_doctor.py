@@ -26,14 +26,17 @@ from torch import nn
 from vlrl import registry
 from vlrl.config import Config, PolicySection, explain
 from vlrl.engines import load_policy
+from vlrl.performance.profiling import Device
 from vlrl.policies import tiny
 from vlrl.policies.loading import load
 from vlrl.policies.logprobs import bare
 from vlrl.policies.plain import missing
 from vlrl.policies.processor import ChatProcessor, convention
 from vlrl.policies.vlm import VLM
+from vlrl.recipe_checks import load_config
 from vlrl.runner import evaluate
-from vlrl.tools.doctor import GIB, Finding, table
+from vlrl.tools.doctor import Finding, memory_size, table
+from vlrl.tools.memory_planner import PlanOptions, plan_plan
 from vlrl.types import Episode, Observation, Sample, UserError, Video
 
 ANSWERS = 3  # that are shown
@@ -78,29 +81,40 @@ def _correct(task: Any, episode: Episode, space: str) -> float:
 def examine(model: str, task_name: str, frame: str | None) -> Iterator[Finding]:
     """Everything that is looked at, in the order of the table.
 
+    Args:
+        task_name: whose samples it answers, or the file of a configuration, whose sizes the memory is then of.
+
     Raises:
         UserError: the model cannot be loaded or lacks something, or there is no such task.
     """
-    settings = {"out": "runs/doctor", "task": {"name": task_name}, "policy": {"model": model, "frame": frame}}
-    try:
-        config = Config.model_validate(settings)
-    except ValidationError as error:
-        raise UserError(explain(error, Config)) from None
+    config = _configure(model, task_name, frame)
     task = registry.make_task(config)
-    policy: Any = load_policy(config.policy, shared_prefix="auto", seed=config.seed)
+    policy: Any = load_policy(config.policy, shared_prefix=config.train.shared_prefix, seed=config.seed)
     if not isinstance(policy, VLM):
         raise UserError(f"policy.model: {model} moves a robot; `vlrl doctor --model` is for what reads and writes text")
     base: Any = bare(policy.model)
-    yield Finding("family", "ok", f"{base.config.model_type} ({type(base).__name__})")
-    yield _frame(policy, frame)
+    count = sum(p.numel() for p in base.parameters())
+    yield Finding("family", "ok", f"{base.config.model_type} ({type(base).__name__}), {count / 1e6:.1f} M parameters")
+    yield _frame(policy, config.policy.frame)
     yield from _template(policy)
     yield _limits(policy)
-    yield _memory(base)
     episodes = evaluate(policy, task, samples=ANSWERED, batch=16).episodes
+    yield _prompt(policy, episodes[0])
     yield _path(policy)
+    yield _memory(config, policy)
     for episode in episodes[:ANSWERS]:
         yield _answer(episode)
     yield _judged(suggest_frame(task, episodes), len(episodes))
+
+
+def _configure(model: str, task: str, frame: str | None) -> Config:
+    if Path(task).suffix in (".yaml", ".yml"):
+        return load_config(task, [f"policy.model={model}", *([f"policy.frame={frame}"] if frame else [])])
+    settings = {"out": "runs/doctor", "task": {"name": task}, "policy": {"model": model, "frame": frame}}
+    try:
+        return Config.model_validate(settings)
+    except ValidationError as error:
+        raise UserError(explain(error, Config)) from None
 
 
 def _path(policy: VLM) -> Finding:
@@ -119,20 +133,20 @@ def _frame(policy: VLM, asked: str | None) -> Finding:
 
 
 def _template(policy: VLM) -> Iterator[Finding]:
-    """What the chat template can do."""
-    processor = policy.processor
-    text = str(processor.chat_template or processor.tokenizer.chat_template)
-    asked = [{"role": "user", "content": [{"type": "text", "text": "One?"}]}]
-    said = [*asked, {"role": "assistant", "content": [{"type": "text", "text": "Two."}]}, *asked]
-    begun = processor.apply_chat_template(asked, add_generation_prompt=True, tokenize=False)
-    whole = processor.apply_chat_template(said, add_generation_prompt=True, tokenize=False)
-    kept = whole.startswith(begun)
-    yield Finding(
-        "chat template", "ok" if kept else "warn", "keeps what was said" if kept else "rewrites earlier turns",
-        "" if kept else "conversations are forwarded anew at every turn",
-    )  # fmt: skip
-    yield Finding("thinking", "ok", "yes" if "think" in text else "no")
-    yield Finding("tools", "ok", "yes" if "tools" in text else "no")
+    """What the chat template does in conversations, by the probes that the policy goes by."""
+    reason, anew = policy.codec.appends, "each turn is a training sequence of its own"
+    if reason:
+        yield Finding("conversations", "warn", reason, anew)
+    else:
+        yield Finding("conversations", "ok", "its chat template only appends: one training sequence an episode")
+    if policy.codec.keeps_thoughts:
+        yield Finding("thoughts", "ok", "stay in the conversation")
+    else:
+        yield Finding("thoughts", "warn", "of earlier turns are dropped", f"where a reply has any, {anew}")
+    if policy.codec.shows_tools:
+        yield Finding("tools", "ok", "their schemas are written into the prompt")
+    else:
+        yield Finding("tools", "warn", "its chat template shows none", "say in the prompt what can be called")
 
 
 def _limits(policy: VLM) -> Finding:
@@ -141,11 +155,26 @@ def _limits(policy: VLM) -> Finding:
     return Finding("images", "ok", f"{type(images).__name__}: {size}; prompts up to {policy.codec.max_prompt} tokens")
 
 
-def _memory(base: Any) -> Finding:
-    """Weights, gradients and two moments of each in float32; activations come on top (`vlrl plan`)."""
-    count = sum(p.numel() for p in base.parameters())
-    trained = f"{16 * count / GIB:.1f} GiB to train all in float32"
-    return Finding("memory", "ok", f"{count / 1e6:.1f} M parameters, {trained}, activations on top")
+def _prompt(policy: VLM, episode: Episode) -> Finding:
+    prompt, media = episode.turns[0].decision.inputs.prompt, episode.sample.prompt.media
+    sizes = ", ".join("x".join(map(str, medium.size)) for medium in media) or "no image"
+    return Finding("a prompt", "ok", f"{len(prompt.ids)} tokens, {int(prompt.types.sum())} of them visual ({sizes})")
+
+
+def _memory(config: Config, policy: VLM) -> Finding:
+    """A step's by `vlrl plan`, on this machine."""
+    on_gpu = policy.device.type == "cuda"
+    size = torch.cuda.get_device_properties(policy.device).total_memory if on_gpu else memory_size()
+    train = config.train.model_copy(update={"shared_prefix": policy.shared_prefix})
+    config, device = config.model_copy(update={"train": train}), Device(policy.device.type, None, size / 1e9, None)
+    try:
+        plan = plan_plan(config, PlanOptions(device))
+    except UserError as error:
+        return Finding("memory", "warn", str(error))
+    parts = ", ".join(f"{name} {part / 1e9:.2g}" for name, part in plan.memory.items() if part > plan.gigabytes * 1e7)
+    sizes = f"{train.prompts_per_step} prompts x {train.group_size} completions of {config.policy.max_tokens} tokens"
+    told = f"{plan.gigabytes:.3g} of {device.memory:.0f} GB for a step of {sizes}: {parts}"
+    return Finding("memory", "ok" if plan.fits else "warn", told, "" if plan.fits else "vlrl plan says what would help")
 
 
 def _answer(episode: Episode) -> Finding:
@@ -155,6 +184,10 @@ def _answer(episode: Episode) -> Finding:
 
 def _judged(found: Suggestion, count: int) -> Finding:
     told = ", ".join(f"{space} {share:.0%}" for space, share in found.correct.items()) or "no coordinates"
+    if not any(found.correct.values()):
+        return Finding(
+            "frame check", "warn", f"none of {count} answers is right in any frame", "teach it the task first"
+        )
     if found.space is None:
         return Finding("frame check", "ok", f"{count} answers right if read in {told}")
     return Finding("frame check", "warn", f"{count} answers right if read in {told}", f"policy.frame={found.space}")
