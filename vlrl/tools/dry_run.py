@@ -25,10 +25,9 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from vlrl.performance.memory import FOUR_BIT, StepCost
 from vlrl.policies.loading import FROZEN, load_sizes
-from vlrl.policies.logprobs import bare
+from vlrl.policies.logprobs import bare, has_adapter
 from vlrl.policies.plain import Text, forked, parameters, stacked
 from vlrl.policies.processor import Prompt, first_line
-from vlrl.policies.weights import has_adapter
 from vlrl.types import UserError
 
 if TYPE_CHECKING:
