@@ -146,7 +146,8 @@ class VLM:
         self.codec = codec_for(processor, bare(model), max_prompt, frame)
         self.max_tokens, self.temperature, self.shared_prefix = max_tokens, temperature, shared_prefix
         self.nucleus, self.stop, self.slots = nucleus, tuple(stop), slots
-        self.scorer = self._scorer = self._make_scorer()
+        self.scorer: Any = self._make_scorer()
+        self._scorer: Any = self.scorer
         self.generator = torch.Generator().manual_seed(seed)
         self.autocast = autocast
         self.work = StepProfiler(self.device)

@@ -67,11 +67,11 @@ class LiveTensors(TorchDispatchMode):
     def restart(self) -> None:
         self.most = self.now
 
-    def compute(self, function: Any, arguments: Sequence[Any], options: dict[str, Any]) -> Any:
+    def compute(self, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         return function(*arguments, **options)
 
-    def __torch_dispatch__(self, function, types, arguments=(), options=None):
-        out = self.compute(function, arguments, options or {})
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = self.compute(func, args, kwargs or {})
         for leaf in tree_leaves(out):
             if isinstance(leaf, Tensor):
                 self.count(leaf)
@@ -89,7 +89,7 @@ class DryRun(LiveTensors):
         self.flops = 0.0
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
 
-    def compute(self, function: Any, arguments: Sequence[Any], options: dict[str, Any]) -> Any:
+    def compute(self, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         given = [leaf for leaf in tree_leaves((arguments, options)) if isinstance(leaf, Tensor)]
         if given and not any(map(_has_no_numbers, given)):
             out = function(*arguments, **options)
@@ -99,7 +99,7 @@ class DryRun(LiveTensors):
         if function in INDEXED:
             arguments = (arguments[0], _indices(arguments[1]), *arguments[2:])
         if function is aten._grouped_mm.default:
-            out = self._grouped_product(*arguments, **options)
+            out = self._grouped_product(*arguments)
         else:
             with self._fake:
                 out = function(*arguments, **options)
@@ -112,7 +112,7 @@ class DryRun(LiveTensors):
     def _without_numbers(self, value: Any) -> Any:
         return self._fake.from_tensor(value) if isinstance(value, Tensor) and value.is_floating_point() else value
 
-    def _grouped_product(self, one: Tensor, other: Tensor, offsets: Tensor | None = None, *rest, **options) -> Tensor:
+    def _grouped_product(self, one: Tensor, other: Tensor, offsets: Tensor | None = None, *rest: Any) -> Tensor:
         """Products of experts, which torch sizes in bfloat16 only."""
         groups = () if one.ndim != other.ndim and 2 in (one.ndim, other.ndim) else (
             (len(offsets),) if one.ndim == 2 and offsets is not None else (one.shape[0],)
