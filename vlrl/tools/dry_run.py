@@ -99,7 +99,7 @@ class DryRun(LiveTensors):
         if function in INDEXED:
             arguments = (arguments[0], _indices(arguments[1]), *arguments[2:])
         if function is aten._grouped_mm.default:
-            out = self._grouped_product(*arguments)
+            out = self._grouped_product(arguments[0], arguments[1], *arguments[2:3])
         else:
             with self._fake:
                 out = function(*arguments, **options)
@@ -112,7 +112,7 @@ class DryRun(LiveTensors):
     def _without_numbers(self, value: Any) -> Any:
         return self._fake.from_tensor(value) if isinstance(value, Tensor) and value.is_floating_point() else value
 
-    def _grouped_product(self, one: Tensor, other: Tensor, offsets: Tensor | None = None, *rest: Any) -> Tensor:
+    def _grouped_product(self, one: Any, other: Any, offsets: Any = None) -> Tensor:
         """Products of experts, which torch sizes in bfloat16 only."""
         groups = () if one.ndim != other.ndim and 2 in (one.ndim, other.ndim) else (
             (len(offsets),) if one.ndim == 2 and offsets is not None else (one.shape[0],)
