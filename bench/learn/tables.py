@@ -103,15 +103,20 @@ def prepare(task: str, logs: Path) -> None:
     """Runs those commands in the head of a task's config whose output the config names and nobody has made."""
     config = load_config(config_file(task))
     needed = [str(path) for path in (config.policy.model, config.data.train, config.data.test)]
-    for last in head_commands(config_file(task)):
-        made = output(last)
-        if not any(path.startswith(made) for path in needed) or (ROOT / made).exists():
-            continue
-        before = head_commands(ROOT / last[1]) if last[0] == "warmstart" else ()
-        for arguments in (*(each for each in before if output(each) != made), last):
-            if not (ROOT / output(arguments)).exists():
-                print(f"{task}: vlrl {shlex.join(arguments)}", file=sys.stderr)
-                run_vlrl(arguments, logs / f"{Path(output(arguments)).name}.log")
+    for arguments in head_commands(config_file(task)):
+        if any(path.startswith(output(arguments)) for path in needed):
+            make(arguments, logs)
+
+
+def make(arguments: Sequence[str], logs: Path) -> None:
+    """Runs a command of a head whose output is missing; before a warm start what its own config's head names."""
+    if (ROOT / output(arguments)).exists():
+        return
+    for before in head_commands(ROOT / arguments[1]) if arguments[0] == "warmstart" else ():
+        if before != arguments:
+            make(before, logs)
+    print(f"vlrl {shlex.join(arguments)}", file=sys.stderr)
+    run_vlrl(arguments, logs / f"{Path(output(arguments)).name}.log")
 
 
 def output(arguments: Sequence[str]) -> str:
@@ -190,8 +195,8 @@ def main() -> None:
         cells = (TASKS[task], constants[task], method, format_interval(done[0]["before"]), after)
         print(f"| {' | '.join(cells)} | {100 * gain:+.0f} points | {sizes} |")
     if options.figure:
-        name = f"{{}}_{options.methods[0].lower()}_{{}}"
-        drawn = {TASKS[t]: [options.out / name.format(t, seed) for seed in range(options.seeds)] for t in options.tasks}
+        method = options.methods[0].lower()
+        drawn = {TASKS[t]: [options.out / f"{t}_{method}_{i}" for i in range(options.seeds)] for t in options.tasks}
         draw(drawn, options.figure)
 
 
