@@ -276,7 +276,7 @@ class BrowserEpisode:
                     self._browsers.bury(self._screen)
                     self._screen = None
                 if attempt == TRIES:
-                    why = f"{TRIES} browsers died ({browser.first_line(error)}); see `vlrl doctor`"
+                    why = f"{TRIES} browsers died ({browser.driver_message(error)}); see `vlrl doctor`"
                     raise BrowserFaultError(f"page {self._goal.page}, seed {self._goal.seed}: {why}") from error
 
 

@@ -33,7 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from rewards.parse import Parsed
 from vlrl import plugins
 from vlrl.io import OverdueError, deadline
-from vlrl.types import Frame, UserError, plain, suggest
+from vlrl.types import Frame, UserError, one_line, plain, suggest
 
 Point = Annotated[tuple[float, float], "point"]
 Box = Annotated[tuple[float, float, float, float], "box"]
@@ -103,7 +103,7 @@ class Tool:
         except KeyError as error:
             raise UserError(f"tool {self.name!r}: its parameter {error.args[0]} has no type hint") from None
         except Exception as error:  # whatever hints may hold
-            raise UserError(f"tool {self.name!r}: {_one_line(error)}") from None
+            raise UserError(f"tool {self.name!r}: {one_line(error)}") from None
         if not inspect.getdoc(function):
             raise UserError(f"tool {self.name!r}: has no docstring, which tells the model what it does")
 
@@ -118,7 +118,7 @@ class Tool:
         try:
             schema = get_json_schema(self.function)
         except Exception as error:  # transformers has no common class for them
-            raise UserError(f"tool {self.name!r}: {_one_line(error)}") from None
+            raise UserError(f"tool {self.name!r}: {one_line(error)}") from None
         schema["function"].pop("return", None)  # models are not trained with it
         parameters = schema["function"]["parameters"]
         for name in self._images:
@@ -259,7 +259,7 @@ def _within(seconds: float, tool: Tool, arguments: Mapping[str, Any]) -> Any:
         return result
     if isinstance(error, ToolError | UserError):
         raise error
-    took = f"took longer than {seconds:g} s" if isinstance(error, OverdueError) else _one_line(error)
+    took = f"took longer than {seconds:g} s" if isinstance(error, OverdueError) else one_line(error)
     raise ToolFaultError(f"tool {tool.name}: {took}") from error
 
 
@@ -277,14 +277,9 @@ def _format_result(name: str, result: Any) -> Content:
             try:
                 part = "Done." if part is None else json.dumps(plain(part), ensure_ascii=False)
             except (TypeError, ValueError, RecursionError) as error:
-                raise ToolFaultError(f"tool {name}: returned what cannot be shown: {_one_line(error)}") from error
+                raise ToolFaultError(f"tool {name}: returned what cannot be shown: {one_line(error)}") from error
         size += len(part) if isinstance(part, str) else 0
         if size > MAX_BYTES:
             raise ToolFaultError(f"tool {name}: returned more than {MAX_BYTES // 1_000_000} MB")
         found.append(part.convert("RGB") if isinstance(part, Image) else part)
     return tuple(found)
-
-
-def _one_line(error: BaseException) -> str:
-    text = (str(error).strip().splitlines() or [""])[0][:200]
-    return f"{type(error).__name__}: {text}"

@@ -34,12 +34,16 @@ class UserError(Exception):
     """Something the user can mend. One line: what is wrong, where (file, row or key), what to do. Exit code 2."""
 
 
-def one_line(error: Exception) -> str:
-    """An error in one line, with the place that raised it."""
+def first_line(error: BaseException) -> str:
+    """What an error says first, or else its kind, in at most 200 characters."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+def one_line(error: BaseException) -> str:
+    """An error's kind and what it says, with the line of code that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-    text = (str(error).strip().splitlines() or [""])[0][:200]
-    return f"{type(error).__name__}: {text}{place}"
+    line = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {first_line(error)}{line}"
 
 
 OVERLONG = "overlong"  # in a step's `info`: what would follow is longer than the policy takes

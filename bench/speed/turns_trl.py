@@ -16,6 +16,21 @@ def image_of(work: dict, step: int, episode: int, turn: int) -> Image.Image:
     return Image.fromarray(rng.integers(0, 256, (work["side"], work["side"], 3), dtype=np.uint8))
 
 
+def settings(work: dict, folder: Path, banned: list[int]) -> dict:
+    """Of `GRPOConfig`. banned: tokens that no completion has."""
+    return dict(
+        output_dir=str(folder / "out"), use_cpu=True, bf16=False, fp16=False, seed=0, max_steps=work["steps"],
+        per_device_train_batch_size=work["group"], gradient_accumulation_steps=1, num_generations=work["group"],
+        num_iterations=1, steps_per_generation=1, beta=0.0, temperature=1.0, top_p=1.0, top_k=0, shuffle_dataset=False,
+        max_completion_length=work["turns"] * (work["visual"] + work["tokens"] + 64),
+        max_tool_calling_iterations=work["turns"] - 1,
+        generation_kwargs={"suppress_tokens": banned, "max_new_tokens": work["tokens"]},
+        gradient_checkpointing=False, learning_rate=1e-6, lr_scheduler_type="constant", optim="adamw_torch_fused",
+        max_grad_norm=0.0, report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True,
+        dataloader_pin_memory=False,
+    )  # fmt: skip
+
+
 def main() -> None:
     import torch
     import trl.trainer.grpo_trainer as grpo
@@ -70,17 +85,7 @@ def main() -> None:
     processor = AutoProcessor.from_pretrained(work["model"])
     processor.tokenizer.response_schema = {}  # how to find calls, which `parse` does not ask
     banned = sorted(set(processor.tokenizer.all_special_ids))
-    config = grpo.GRPOConfig(
-        output_dir=str(folder / "out"), use_cpu=True, bf16=False, fp16=False, seed=0, max_steps=work["steps"],
-        per_device_train_batch_size=work["group"], gradient_accumulation_steps=1, num_generations=work["group"],
-        num_iterations=1, steps_per_generation=1, beta=0.0, temperature=1.0, top_p=1.0, top_k=0, shuffle_dataset=False,
-        max_completion_length=work["turns"] * (work["visual"] + work["tokens"] + 64),
-        max_tool_calling_iterations=work["turns"] - 1,
-        generation_kwargs={"suppress_tokens": banned, "max_new_tokens": work["tokens"]},
-        gradient_checkpointing=False, learning_rate=1e-6, lr_scheduler_type="constant", optim="adamw_torch_fused",
-        max_grad_norm=0.0, report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True,
-        dataloader_pin_memory=False,
-    )  # fmt: skip
+    config = grpo.GRPOConfig(**settings(work, folder, banned))
     rows = {"prompt": [[{"role": "user", "content": []}]] * work["steps"], "number": list(range(work["steps"]))}
     grpo.GRPOTrainer(
         model=model, reward_funcs=reward, args=config, train_dataset=Dataset.from_dict(rows),

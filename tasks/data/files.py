@@ -20,7 +20,7 @@ import numpy as np
 
 from tasks.data.images import leads_out
 from vlrl.decoders import DecodeError, parse_json
-from vlrl.types import Split, UserError
+from vlrl.types import Split, UserError, first_line
 
 # Data sets of the Hugging Face hub, and folders laid out as such, row by row (`datasets`, streaming).
 #
@@ -93,7 +93,7 @@ def hub_rows(source: RowRange) -> list[dict[str, Any]]:
     except UserError:
         raise
     except Exception as error:  # `datasets`, and what fetches for it, raise what they like
-        told = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        told = first_line(error)
         raise UserError(f"hf://{source.repo}:{source.split}: {told}") from None
     if source.stop is None and len(found) > MOST:
         raise UserError(

@@ -12,7 +12,7 @@ from threading import Condition
 from typing import TYPE_CHECKING, Protocol
 
 from vlrl.system.children import end_with_owner, kill_session
-from vlrl.types import UserError
+from vlrl.types import UserError, first_line
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome, ChromeService
@@ -67,7 +67,9 @@ def launch(size: tuple[int, int]) -> Chrome:
     try:
         chrome = webdriver.Chrome(options, make_service(driver))
     except WebDriverException as error:
-        raise UserError(f"{browser} does not start with {driver}: {first_line(error)}; see `vlrl doctor`") from error
+        raise UserError(
+            f"{browser} does not start with {driver}: {driver_message(error)}; see `vlrl doctor`"
+        ) from error
     chrome.set_page_load_timeout(PATIENCE)
     chrome.set_script_timeout(PATIENCE)
     resize(chrome, size)
@@ -120,14 +122,14 @@ def visit(chrome: Chrome, address: str) -> None:
         chrome.get(address)
         reached = chrome.execute_async_script(LOADED)
     except WebDriverException as error:
-        raise UserError(f"{address}: does not open ({first_line(error)})") from error
+        raise UserError(f"{address}: does not open ({driver_message(error)})") from error
     if reached.startswith("chrome-error:"):
         raise UserError(f"{address}: does not open: no such file, or no server there that answers")
 
 
-def first_line(error: Exception) -> str:
-    """The first line of a WebDriverException, whose text goes on with the browser's stack."""
-    return str(getattr(error, "msg", None) or error).split("\n")[0]
+def driver_message(error: Exception) -> str:
+    """What a WebDriverException says, whose text goes on with the browser's stack."""
+    return first_line(error).removeprefix("Message: ")
 
 
 # A pool of browsers that outlive episodes: started when first needed, one process each, replaced when they die.

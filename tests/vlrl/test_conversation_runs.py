@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
-import runpy
 import signal
 from collections import defaultdict
 from pathlib import Path
@@ -15,7 +13,6 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-HELPER = Path(__file__).with_name("run_cli.py")
 TASK = '''
 """Dialogues whose reward depends on what was written; the process may die in the midst of one."""
 
@@ -76,23 +73,6 @@ MSSR = (
     "advantages=[{name: beta_tracker, eta: paper, target_kl: 0.01, start: 1, smoothed: true}, "
     "{name: batch_norm, ddof: 0, var_floor: 1.0e-6}, {name: entropy_shaping, alpha: 0.4, kappa: 2.0}]"
 )
-
-
-@pytest.fixture(scope="module")
-def train():
-    """Runs `vlrl train` in a forked process, which spares the seconds of importing -> its exit code."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["vlrl.trainer", "vlrl.policies.tiny", "tasks.dialogue", "qwen_vl_utils"])
-
-    def run(folder: Path, *arguments: str) -> int:
-        output = tuple(str(folder / name) for name in ("out", "err"))
-        request = {"arguments": ["train", *arguments], "folder": str(folder), "output": output, "largest_file": None}
-        process = context.Process(target=runpy.run_path, args=(str(HELPER), {"REQUEST": request}, "__main__"))
-        process.start()
-        process.join(300)
-        return process.exitcode
-
-    return run
 
 
 def workplace(folder: Path) -> Path:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import runpy
 import signal
 from pathlib import Path
 
@@ -17,7 +15,6 @@ from vlrl.types import UserError
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-HELPER = Path(__file__).with_name("run_cli.py")
 APART = {
     "digirl",  # plays in a browser: tests/vlrl/test_offline.py
     "a_lol",  # needs recorded episodes first: tests/vlrl/contrib/replay_mixing/test_recorded_recipes.py
@@ -98,23 +95,6 @@ def chosen() -> list[Path]:
             files.append(file)
             seen |= own
     return files
-
-
-@pytest.fixture(scope="module")
-def train():
-    """Runs `vlrl train` in a forked process, which spares the seconds of importing -> its exit code."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["vlrl.trainer", "vlrl.policies.tiny", "tasks.gui_actions", "qwen_vl_utils"])
-
-    def run(folder: Path, *arguments: str) -> int:
-        output = tuple(str(folder / name) for name in ("out", "err"))
-        request = {"arguments": ["train", *arguments], "folder": str(folder), "output": output, "largest_file": None}
-        process = context.Process(target=runpy.run_path, args=(str(HELPER), {"REQUEST": request}, "__main__"))
-        process.start()
-        process.join(300)
-        return process.exitcode
-
-    return run
 
 
 @pytest.mark.parametrize("recipe", chosen(), ids=lambda file: file.stem)

@@ -1,4 +1,4 @@
-"""Clients of generation servers: one server, a pool, published weights."""
+"""Clients of generation servers: one server, a pool, an engine that policies share, statistics, published weights."""
 
 from __future__ import annotations
 

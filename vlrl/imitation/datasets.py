@@ -20,7 +20,7 @@ from vlrl.media import load_rgb, open_regular_file, open_video
 from vlrl.optim import fit_supervised, linear_schedule
 from vlrl.policies.discrete import ControlPolicy, DiscreteShape
 from vlrl.policies.flow import FlowPolicy
-from vlrl.types import Decision, Observation, UserError
+from vlrl.types import Decision, Observation, UserError, first_line
 
 # One camera's pictures of an episode, kept as they were written and opened one by one.
 
@@ -191,7 +191,7 @@ def episodes(data: DatasetInfo, but: Collection[int] = ()) -> Iterator[DatasetEp
         for file, held in files.items():
             yield from _of_file(data, file, held, tasks)
     except (OSError, KeyError, ValueError, IndexError, pa.ArrowException) as error:
-        said = (str(error).splitlines() or [type(error).__name__])[0]
+        said = first_line(error)
         raise UnreadableError(f"{data.path}: damaged, or being written now: {said}") from None
 
 

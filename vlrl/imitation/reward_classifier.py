@@ -25,7 +25,7 @@ from vlrl.imitation.datasets import DatasetEpisode, DatasetInfo, chances
 from vlrl.optim import fit_supervised
 from vlrl.runner import EvalResult
 from vlrl.supervised import SupervisedLearner
-from vlrl.types import Estimate, UserError, suggest, wilson
+from vlrl.types import Estimate, UserError, first_line, suggest, wilson
 
 # Frames of recorded episodes as examples of success and of its absence.
 
@@ -374,7 +374,7 @@ def reward_model_load(folder: str | Path) -> RewardModel:
         network = RewardNetwork(RewardShape(cameras, **lists, **about))
         network.load_state_dict(load_file(folder / "model.safetensors"))
     except (OSError, ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise UserError(f"{folder}: no reward model: {reason}") from None
     return RewardModel(network, threshold)
 

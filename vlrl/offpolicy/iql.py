@@ -1,4 +1,4 @@
-"""Implicit Q-learning and policy extraction by weights."""
+"""Offline agents: behaviour cloning's weighted imitation, implicit Q-learning (IQL), AWAC and MOORL."""
 
 from __future__ import annotations
 

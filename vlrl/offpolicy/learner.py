@@ -1,4 +1,4 @@
-"""An off-policy run: what learns and what it remembers, rounds of playing and updating."""
+"""An off-policy run: transitions of episodes, its start, rounds of playing and updating, how offline data is judged."""
 
 from __future__ import annotations
 
@@ -342,9 +342,6 @@ class OffPolicyLearner(Learner):
     def _warm(self) -> Chunks:
         warm = getattr(self.agent, "warm", None)
         return (lambda state, explore: warm(state)) if warm else self._chance()
-
-
-# How offline learning is judged: what given transitions are, and what is reached beside who made them.
 
 
 # What given transitions are: episodes, success and return of whoever made them, how much they cover.

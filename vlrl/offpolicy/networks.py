@@ -1,4 +1,4 @@
-"""What off-policy agents are made of: a robot's scales, an ensemble of critics, targets that follow slowly."""
+"""What off-policy agents are made of: scales, critics and their slow targets, a first policy, a pre-trained trunk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torch.nn import functional
 from vlrl.decoders import load_json
 from vlrl.offpolicy.base import AgentSpec
 from vlrl.policies.robot_common import FAR, Actor, ActorShape, load_actor, physical
-from vlrl.types import UserError
+from vlrl.types import UserError, first_line
 
 
 class Scale:
@@ -216,7 +216,7 @@ def trunk_load(folder: str | Path, about: AgentSpec) -> nn.Sequential:
         network = trunk(shape.state, shape.hidden, shape.layers)
         network.load_state_dict(tensors)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, SafetensorError, RuntimeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise UserError(f"agent.init: {folder}: no trunk of `vlrl pretrain`: {reason}") from None
     if shape.state != about.state or (shape.names and about.names and shape.names != about.names):
         raise UserError(f"agent.init: {folder} was made for other states than this robot's")

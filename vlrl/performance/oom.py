@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from vlrl.types import Decision, Episode, Observation, UserError
+from vlrl.types import Decision, Episode, Observation, UserError, first_line
 
 # what torch says on a CPU, of a GPU, and of a GPU's library, where the error has no type of its own
 PHRASES = ("can't allocate memory", "not enough memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
@@ -111,7 +111,7 @@ def report_oom() -> Iterator[None]:
     except Exception as error:
         if not is_it(error):
             raise
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        reason = first_line(error)
         raise UserError(
             f"out of memory ({reason}): {UPDATE}, or lower eval.batch_size; `vlrl plan` says what each takes. "
             "The newest checkpoint, if there is one, is good"

@@ -1,4 +1,4 @@
-"""Generation of completions: key-value rows, sampling, decoding."""
+"""Generation of completions: rows of keys and values, sampling, decoding, and scoring what an engine wrote."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from torch import Tensor
 
 from vlrl.decoders import load_json
-from vlrl.types import Decision, Episode, Observation, Sample, UserError
+from vlrl.types import Decision, Episode, Observation, Sample, UserError, first_line
 
 # Observations as lerobot's policies take them.
 
@@ -290,7 +290,7 @@ def load_lerobot(source: str, device: str) -> LerobotPolicy:
         from lerobot.configs.policies import PreTrainedConfig
         from lerobot.policies.factory import get_policy_class, make_pre_post_processors
     except ImportError as error:
-        raise UserError(f"policy.model: needs lerobot: pip install 'vlrl[robot]' ({_line(error)})") from None
+        raise UserError(f"policy.model: needs lerobot: pip install 'vlrl[robot]' ({first_line(error)})") from None
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # lerobot says that it is loading
             config = PreTrainedConfig.from_pretrained(source, cli_overrides=[f"--device={device}"])
@@ -298,12 +298,8 @@ def load_lerobot(source: str, device: str) -> LerobotPolicy:
             on = {"device_processor": {"device": device}}
             before, after = make_pre_post_processors(config, source, preprocessor_overrides=on)
     except Exception as error:  # lerobot and what it calls raise what they like
-        raise UserError(f"policy.model: lerobot cannot load {source}: {_line(error)}") from None
+        raise UserError(f"policy.model: lerobot cannot load {source}: {first_line(error)}") from None
     return LerobotPolicy(model, before, after)
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 # lerobot's flow and diffusion policies under given noise: what noise steering needs of a policy, no more.

@@ -23,7 +23,7 @@ from vlrl.policies.logprobs import Nucleus, bare
 from vlrl.policies.plain import PlainVLM, missing
 from vlrl.policies.processor import CODECS
 from vlrl.policies.vlm import VLM
-from vlrl.types import Policy, UserError, suggest
+from vlrl.types import Policy, UserError, first_line, suggest
 
 if TYPE_CHECKING:
     from vlrl.config import PolicySection
@@ -107,7 +107,7 @@ def load_sizes(
         with weightless:
             model = AutoModelForImageTextToText.from_config(config, dtype=torch.float32, **trust, **attend).eval()
     except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
-        raise UserError(f"policy.model: cannot read {source}: {_first_line(error)}") from None
+        raise UserError(f"policy.model: cannot read {source}: {first_line(error)}") from None
     fast = _is_fast(model, processor, source)
     _limit_pixels(processor, section)
     with weightless:
@@ -271,7 +271,7 @@ def _pretrained(source: str, section: PolicySection, device: str) -> tuple[nn.Mo
         processor = AutoProcessor.from_pretrained(source, **trust)
     except (OSError, ValueError, RuntimeError, ImportError, KeyError, SafetensorError) as error:
         hub = "" if folder.is_dir() else HUB
-        raise UserError(f"cannot load the model {source!r}: {_first_line(error)}{hub}") from None
+        raise UserError(f"cannot load the model {source!r}: {first_line(error).rstrip('.')}{hub}") from None
     if info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"]:
         odd = [*info["missing_keys"], *info["unexpected_keys"], *info["mismatched_keys"]]
         raise UserError(f"the weights in {source} do not fit their configuration: {len(odd)} keys, first {odd[0]}")
@@ -365,9 +365,7 @@ def _trainable(model: nn.Module, section: PolicySection) -> nn.Module:
                 model = get_peft_model(model, settings)
             except ValueError as error:  # nothing of that name, or layers that cannot be adapted
                 kind = re.match(r"Target module (\w+)\(", str(error))
-                reason = (
-                    f"{kind[1]} is no layer that peft can adapt: name linear layers" if kind else _first_line(error)
-                )
+                reason = f"{kind[1]} is no layer that peft can adapt: name linear layers" if kind else first_line(error)
                 raise UserError(f"policy.lora.targets: {reason}") from error
     for part in section.freeze:
         named = [p for name, p in model.named_parameters() if re.fullmatch(FROZEN[part], name)]
@@ -401,8 +399,3 @@ def _narrow(model: nn.Module, all_weights: bool = False) -> None:
     for parameter in model.parameters():
         if (all_weights or not parameter.requires_grad) and parameter.is_floating_point():  # 4 bits are packed in bytes
             parameter.data = parameter.data.to(torch.bfloat16)
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -35,9 +35,9 @@ from vlrl.policies.conversation import ConversationBranch, find_branches
 from vlrl.policies.generation import Sampled, Sampling, Writer
 from vlrl.policies.logprobs import bare, entropy_of, law
 from vlrl.policies.prefix_sharing import Prefill, TowerFeatures, spread
-from vlrl.policies.processor import ChatProcessor, Prompt, first_line, going_on, is_per_token
+from vlrl.policies.processor import ChatProcessor, Prompt, going_on, is_per_token
 from vlrl.policies.vlm import VLM, compute_tolerance
-from vlrl.types import Decision, Episode, Evaluation, Observation, UserError
+from vlrl.types import Decision, Episode, Evaluation, Observation, UserError, first_line
 
 Text = tuple[Prompt, Sequence[int]]  # a prompt and tokens behind it
 

@@ -16,7 +16,7 @@ from PIL import Image
 from tokenizers import AddedToken
 from torch import Tensor
 
-from vlrl.types import Frame, Message, Observation, OverlongError, UserError, Video
+from vlrl.types import Frame, Message, Observation, OverlongError, UserError, Video, first_line
 
 # Text to token ids: the one place where content is kept from becoming a chat template's own tokens.
 #
@@ -592,11 +592,6 @@ def to_turns(observation: Observation) -> list[dict[str, Any]]:
                  for c in message.tool_calls]  # fmt: skip
         turns.append({"role": message.role, "content": content, **({"tool_calls": calls} if calls else {})})
     return turns
-
-
-def first_line(error: Exception) -> str:
-    """What an error says, or else its kind, in at most 200 characters."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 def _find_difference(appended: Prompt, whole: Prompt) -> str:

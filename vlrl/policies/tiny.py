@@ -1,6 +1,6 @@
-"""The embedded default: a tiny model of the real Qwen architectures, built here, for runs without a download.
+"""Tiny models: the embedded default, for runs without a download, and one of any type that transformers maps.
 
-Same classes, processor and chat format as the published models, with a locally trained tokenizer. Initialisation
+The embedded one has the classes, processor and chat format of the published Qwen models. Initialisation
 differs where tiny models need it: linear layers at standard deviation 0.06 (three times the published value, for
 hidden sizes thirty times smaller), the position embedding of Qwen3-VL's tower at 0.3. Without either, localisation
 does not start within hundreds of steps.

@@ -1,4 +1,4 @@
-"""A Hugging Face vision-language model as a policy: acting, evaluating, reference, saving."""
+"""A Hugging Face vision-language model as a policy: acting, evaluating, reference, saving, operations of a step."""
 
 from __future__ import annotations
 

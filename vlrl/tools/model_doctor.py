@@ -37,7 +37,7 @@ from vlrl.recipe_checks import load_config
 from vlrl.runner import evaluate
 from vlrl.tools.doctor import Finding, memory_size, table
 from vlrl.tools.memory_planner import PlanOptions, plan_plan
-from vlrl.types import Episode, Observation, Sample, UserError, Video
+from vlrl.types import Episode, Observation, Sample, UserError, Video, first_line
 
 ANSWERS = 3  # that are shown
 ANSWERED = 64  # that the frame is judged by
@@ -250,7 +250,7 @@ def try_type(family: str, speed: bool = False) -> ModelTrial:
             return replace(trial, speed=_measure_speed(Path(folder) / "saved")) if fast else trial
     except Exception as error:  # what a type cannot do is the table's content, whatever it fails with
         kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-        return ModelTrial(family, path, reason=kind + _line(error).rpartition("cannot be trained: ")[2])
+        return ModelTrial(family, path, reason=kind + first_line(error).rpartition("cannot be trained: ")[2])
 
 
 def _built(family: str) -> tuple[Any, Any]:
@@ -268,7 +268,7 @@ def _built(family: str) -> tuple[Any, Any]:
     except UserError:
         raise
     except Exception as error:
-        reason = f"{type(error).__name__}: {_line(error)}"
+        reason = f"{type(error).__name__}: {first_line(error)}"
         raise UserError(f"no tiny model: {reason}") from None
     return model, processor
 
@@ -365,10 +365,6 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings(action="ignore"):
         yield
     transformers.logging.set_verbosity(level)
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:160]
 
 
 def format_trials(trials: Sequence[ModelTrial]) -> str:

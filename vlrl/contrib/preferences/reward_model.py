@@ -29,7 +29,7 @@ from vlrl.contrib.preferences.labelling import (
 )
 from vlrl.decoders import load_json
 from vlrl.offpolicy.learner import LEAST
-from vlrl.types import Decision, Episode, Observation, Sample, Step, Turn, UserError
+from vlrl.types import Decision, Episode, Observation, Sample, Step, Turn, UserError, first_line
 
 # The networks that preferences are learned by.
 
@@ -149,7 +149,7 @@ def model_load(folder: str | Path) -> PreferenceModel:
         if state is not None:
             encoder.load_state_dict(checkpoint.unflatten(state, fitted))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, SafetensorError, RuntimeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise UserError(f"{folder}: no preference model: {reason}") from None
     return PreferenceModel(network, shape, encoder)
 

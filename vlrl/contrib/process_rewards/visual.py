@@ -21,7 +21,7 @@ from vlrl.contrib.process_rewards.progress import Chosen as ProgressChosen
 from vlrl.contrib.process_rewards.progress import Discount, Form, earning, paid_by_form, won
 from vlrl.decoders import load_json
 from vlrl.methods import method
-from vlrl.types import Episode, Observation, Policy, UserError
+from vlrl.types import Episode, Observation, Policy, UserError, first_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,7 +81,7 @@ def _lerobots(folder: str, about: dict[str, Any]) -> tuple[Any, Sizes]:
             for name, feature in made.config.input_features.items() if name.startswith(PICTURES)
         }  # fmt: skip
     except Exception as error:  # the border to lerobot, which raises what its many parts raise
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise UserError(f"process_rewards: classified: cannot load lerobot's reward model {folder}: {reason}") from None
 
 
