@@ -6,7 +6,7 @@ import signal
 import statistics
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -21,6 +21,8 @@ from vlrl.types import UserError, Video
 STEPS = 10  # in a row, before anything is said
 MOST = 0.5  # share of completions from which on something is said of them
 UNREAD = "parse_fail/"
+HOPELESS = 0.9  # share of unread, or of like, greedy answers from which on a start teaches nothing
+FEWEST = 16  # answers, before they are called alike
 SAVED_S = 5.0  # seconds of saving, before anything is said of them
 
 
@@ -89,6 +91,31 @@ class Notices:
 
     def _mean(self, name: str) -> float:
         return fmean(row.get(name, 0.0) for row in self._rows)
+
+
+def find_start_risks(row: Mapping[str, Any], completions: Sequence[Any]) -> Iterator[str]:
+    """What a first evaluation says of a start from which reinforcement learning is likely to get nowhere.
+
+    Args:
+        row: of the evaluation, with `eval/parse_fail/REASON` as shares of the answers.
+        completions: the greedy answers; others than texts, as robots', are not looked at.
+    """
+    prefix = f"eval/{UNREAD}"
+    reasons = {name.removeprefix(prefix): share for name, share in row.items() if name.startswith(prefix)}
+    unread = sum(reasons.values())
+    texts = Counter(text.strip() for text in completions if isinstance(text, str))
+    (text, count) = texts.most_common(1)[0] if texts else ("", 0)
+    if unread > HOPELESS:
+        reason = max(reasons, key=lambda name: reasons[name])
+        yield (
+            f"before training, {unread:.0%} of the answers are not read ({reason}), so there is little to reinforce: "
+            f"raise policy.max_tokens, imitate some answers first (`vlrl warmstart`); {_READ}"
+        )
+    elif texts.total() >= FEWEST and count > HOPELESS * texts.total():
+        yield (
+            f"before training, {count / texts.total():.0%} of the answers are {text[:60]!r}: the accuracy is that of a "
+            "constant answer; look whether the model sees the images (policy.max_pixels), or imitate some answers first"
+        )
 
 
 _READ = "look at the rollouts in report.html, and at what the prompt asks for (task.template, task.thinking)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from vlrl import checkpoint, metrics
 from vlrl.config import EvalSection, LogSection, MeasureSection, RunLogSection, check_changes, dump, find_changes
 from vlrl.distributed.episodes import to_show
 from vlrl.distributed.world import by_main, get_world, hold_run, launched
-from vlrl.logging import Notices, Progress, StoppedError, Stopper
+from vlrl.logging import Notices, Progress, StoppedError, Stopper, find_start_risks
 from vlrl.metrics import part_means
 from vlrl.performance import oom
 from vlrl.report.html import write_report
@@ -75,6 +75,10 @@ class Learner:
     def prepare(self, run: Runner) -> int:
         """In a new run, before its first evaluation -> steps that this took."""
         return 0
+
+    def find_risks(self) -> Iterable[str]:
+        """Settings that are likely to waste the run, each in a line with what to change. Asked once, after `setup`."""
+        return ()
 
     def begin(self, run: Runner) -> None:
         """In a new run, between its first evaluation and its first step."""
@@ -200,6 +204,8 @@ class Runner:
         line = Progress(learner.steps, None, notices, self.evaluation.every_steps, learner.progress_metrics)
         with Stopper() as self.stopper, line as self.progress, self.clock:
             if not resumed:
+                for risk in learner.find_risks():
+                    self.progress.say(risk)
                 self.step = learner.prepare(self)
                 if learner.evaluates_before:
                     self._evaluate("before")
@@ -258,6 +264,9 @@ class Runner:
             metrics.save_rollouts(self.out, self.step, shown, None, split="eval")
         measured = vars(result.accuracy) | {"step": self.step}
         self.results[when] = measured
+        if when == "before":
+            for risk in find_start_risks(result.row(), [each.completion for each in result.episodes]):
+                self.progress.say(risk)
         if when != "before" and measured["value"] > self.results.get("best", {"value": -1.0})["value"]:
             self.results["best"] = measured
             if when == "during":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from vlrl.performance.profiling import mfu
 from vlrl.policies.loading import bundled, described, newest_checkpoint
 from vlrl.rollout import RolloutScheduler, RolloutWorker, SamplePool, collect
 from vlrl.runner import Learner, Result, Runner, StepMetrics, stop_not_finite
-from vlrl.types import Decision, Episode, Rollouts, Turn, UserError
+from vlrl.types import Decision, Episode, Rollouts, Turn, UserError, writes_text
 from vlrl.update import UpdateStats
 
 # A second model that is not trained, whose log-probabilities methods of distillation read.
@@ -73,6 +73,10 @@ class Teacher:
         if own != its:
             raise UserError("policy.teacher: it has other tokens than policy.model: choose one of the same family")
         self._checked = True
+
+
+LARGE, LARGE_LR = 50_000_000, 1e-4  # weights from which on a rate above this ruins what was pre-trained
+GOLDS = 8  # right answers whose length is looked at before a run
 
 
 class RLTrainer(Learner):
@@ -124,6 +128,30 @@ class RLTrainer(Learner):
     @property
     def steps(self) -> int:
         return self.config.train.steps
+
+    def find_risks(self) -> Iterator[str]:
+        config, train = self.config, self.config.train
+        if config.data.train and not config.data.test:
+            yield "data.test is not given: accuracy is of the task's own samples, not of your data; hold some rows out"
+        if not writes_text(self.policy):
+            return
+        trained = sum(p.numel() for p in self.policy.model.parameters() if p.requires_grad)
+        if trained > LARGE and train.lr > LARGE_LR:
+            yield (
+                f"train.lr: {train.lr:g} for {trained / 1e6:,.0f} million weights is likely to ruin the model: take "
+                "1e-6 to 1e-5, or policy.lora with 1e-5 to 1e-4"
+            )
+        if (needed := self._gold_tokens()) > config.policy.max_tokens:
+            yield (
+                f"policy.max_tokens: {config.policy.max_tokens}, but right answers take up to {needed} tokens without "
+                f"thoughts: raise it above {needed}"
+            )
+
+    def _gold_tokens(self) -> int:
+        """Tokens of the longest of some right answers; 0 where none is known."""
+        some = self.samples[:: max(1, len(self.samples) // GOLDS)][:GOLDS]
+        golds = [self.task.gold(sample, self.policy.prompt(sample.prompt, sample.id).frames) for sample in some]
+        return max((len(self.policy.codec.tokens(gold)) for gold in golds if gold is not None), default=0)
 
     @property
     def by_advantage(self) -> bool:

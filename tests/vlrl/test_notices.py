@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from PIL import Image
 
 import vlrl
-from vlrl.logging import STEPS, Notices
+from vlrl.logging import STEPS, Notices, find_start_risks
 
 TEACHES = {"zero_advantage": 0.5, "accuracy": 0.4, "cut": 0.0}
 SILENT = TEACHES | {"zero_advantage": 1.0}
@@ -70,3 +73,43 @@ def test_a_run_that_cannot_learn_says_so(tmp_path, capsys) -> None:
     told = capsys.readouterr().err
     assert "10 steps in which no reward taught anything: 100% of the answers were not read (no_answer)" in told
     assert "100% of the completions of 10 steps end at policy.max_tokens: raise it" in told
+
+
+@pytest.mark.parametrize(
+    ("row", "completions", "says"),
+    [
+        (
+            {"eval/parse_fail/no_answer": 0.9, "eval/parse_fail/empty": 0.05},
+            [],
+            "95% of the answers are not read (no_a",
+        ),
+        ({"eval/parse_fail/no_answer": 0.8}, [], None),
+        ({}, ["<answer>3</answer>"] * 30 + ["4"], "97% of the answers are '<answer>3</answer>'"),
+        ({}, ["3"] * 15, None),  # too few to tell
+        ({}, [(0.0, 0.0)] * 100, None),  # a robot that rests
+    ],
+)
+def test_a_start_that_teaches_nothing_is_named(row, completions, says) -> None:
+    """Its curve is flat for hours before anybody looks at a rollout."""
+    found = list(find_start_risks(row, completions))
+    assert len(found) == (says is not None) and all(says in text for text in found)
+
+
+def test_settings_that_waste_a_run_are_named_before_it(tmp_path, capsys, monkeypatch) -> None:
+    """A large model with a demo's learning rate, answers that are cut, an accuracy of other samples than the user's."""
+    monkeypatch.setattr("vlrl.trainer.LARGE", 500_000)  # the embedded model counts as large
+    Image.new("RGB", (64, 64), "red").save(tmp_path / "page.png")
+    row = {"image": "page.png", "instruction": "Click it.", "box": [10, 10, 30, 30]}
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for _ in range(8)))
+    changes = {
+        "data.train": str(tmp_path / "rows.jsonl"), "policy.model": "embedded", "policy.max_tokens": 3,
+        "train.steps": 1, "train.prompts_per_step": 2, "train.group_size": 2, "train.lr": 3e-4, "eval.num_samples": 4,
+    }  # fmt: skip
+    vlrl.train(vlrl.load_config("gui_grounding", changes, {"out": tmp_path / "run", "log.trackers": []}))
+    said = capsys.readouterr().err
+    assert "data.test is not given" in said and "is likely to ruin the model" in said
+    assert "policy.max_tokens: 3, but right answers take up to" in said
+    other = {"policy.lora": {"rank": 2}, "policy.max_tokens": 40, "data.test": changes["data.train"]}
+    vlrl.train(vlrl.load_config("gui_grounding", changes | other, {"out": tmp_path / "lora", "log.trackers": []}))
+    said = capsys.readouterr().err
+    assert not any(words in said for words in ("is not given", "likely to ruin", "right answers take"))
