@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 import tempfile
 import time
@@ -205,7 +206,7 @@ def main(model: str, task: str, frame: str | None, json: bool = False) -> int:
 PATHS = ("packed", "forked", "plain", "")  # the faster first
 EXACT = 1e-4  # nats, between what sampled and what is trained
 COPIES = 3  # completions of a prompt
-VISUAL, GROUP, WRITTEN, ROUNDS = 256, 8, 16, 2  # of the speed: visual tokens, completions, their tokens, repetitions
+VISUAL, GROUP, WRITTEN, ROUNDS = 256, 8, 16, 5  # of the speed: visual tokens, completions, their tokens, repetitions
 COLUMNS = (
     "family", "path", "images", "videos", "tools", "frame", "sampled = trained", "saved = loaded", "speed", "note"
 )  # fmt: skip
@@ -217,7 +218,7 @@ class ModelTrial:
 
     gap: of sampling and of the forward pass that is trained; kept: of the model and of what it saved, loaded again;
     tools: whether a conversation whose tools return images is one training sequence; speed: how many times as fast a
-    group is sampled and trained as where each completion is forwarded with its prompt.
+    group is sampled and trained as where each completion is forwarded with its prompt: least, median, most.
     """
 
     family: str
@@ -227,7 +228,7 @@ class ModelTrial:
     gap: float | None = None
     kept: float | None = None
     tools: bool = False
-    speed: float | None = None
+    speed: tuple[float, float, float] | None = None
     reason: str = ""
 
     @property
@@ -291,26 +292,31 @@ def _tried(family: str, path: str, policy: VLM, saved: Path) -> ModelTrial:
     return ModelTrial(family, path, True, _reads_videos(policy), gap, kept, tools, reason="; ".join(wrong))
 
 
-def _measure_speed(folder: Path) -> float:
-    """A group's seconds on the plain path by those on the fast one, each at its best: sampled, evaluated, backward."""
-    seconds = []
-    for shared in (False, True):
-        section = PolicySection(model=str(folder), max_tokens=WRITTEN)
-        policy: Any = load(section, shared_prefix=shared, device="cpu")
-        images = -(-VISUAL // max(1, int(policy.prompt(Observation((_noise(64, 64), "?"))).types.sum())))
-        shown = [part for _ in range(images) for part in (_noise(64, 64), "and")]  # text between, as templates have it
-        sample = Sample("speed", Observation((*shown, "what is at [1, 2]?")))
-        seconds.append(min([_time_group(policy, sample) for _ in range(1 + ROUNDS)][1:]))
-    return seconds[0] / seconds[1]
+def _measure_speed(folder: Path) -> tuple[float, float, float]:
+    """A group's seconds of this process on the plain path by those on the fast one, sampled, evaluated and backward.
+
+    The paths take turns, so that what else the machine does meets both alike.
+
+    Returns:
+        of `ROUNDS` pairs the least, the median and the most.
+    """
+    section = PolicySection(model=str(folder), max_tokens=WRITTEN)
+    policies: list[Any] = [load(section, shared_prefix=shared, device="cpu") for shared in (False, True)]
+    images = -(-VISUAL // max(1, int(policies[0].prompt(Observation((_noise(64, 64), "?"))).types.sum())))
+    shown = [part for _ in range(images) for part in (_noise(64, 64), "and")]  # text between, as templates have it
+    sample = Sample("speed", Observation((*shown, "what is at [1, 2]?")))
+    rounds = [[_time_group(policy, sample) for policy in policies] for _ in range(1 + ROUNDS)][1:]
+    ratios = [plain / fast for plain, fast in rounds]
+    return min(ratios), statistics.median(ratios), max(ratios)
 
 
 def _time_group(policy: VLM, sample: Sample) -> float:
     episodes = [Episode(sample, 0, stream=(0, i)) for i in range(GROUP)]
-    start = time.perf_counter()
+    start = time.process_time()
     now = policy.evaluate(policy.act(episodes, [sample.prompt] * GROUP, keep=True))
     now.logprobs[now.mask].sum().backward()
     policy.model.zero_grad()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def _update(policy: VLM, now: Any) -> None:
@@ -378,7 +384,10 @@ def _row(trial: ModelTrial) -> list[str]:
     yes = {True: "yes", False: "no"}
     if trial.gap is None or trial.kept is None:
         return [trial.family, trial.path or "-", *["-"] * (len(COLUMNS) - 3), trial.reason.replace("|", "/")]
-    frame, speed = convention(trial.family).space, "-" if trial.speed is None else f"{trial.speed:.1f}x"
+    frame, speed = convention(trial.family).space, "-"
+    if trial.speed is not None:
+        least, median, most = trial.speed
+        speed = f"{median:.1f}x ({least:.1f} to {most:.1f})"
     return [trial.family, trial.path, yes[trial.images], yes[trial.videos], yes[trial.tools], frame,
             f"{trial.gap:.0e}", f"{trial.kept:.0e}", speed, trial.reason]  # fmt: skip
 
