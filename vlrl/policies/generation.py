@@ -263,7 +263,8 @@ class Writer:
 # Between
 # two looks at what has ended nothing waits for the device, and with graphs a token's operations are replayed.
 
-LOOK = {"cpu": 1}  # tokens between two looks at what has ended; elsewhere 16, as a look waits for the device
+# tokens between two looks at what has ended, as a look waits for the device
+LOOK, LOOK_ELSEWHERE = {"cpu": 1}, 16
 SHRINK = 0.75  # a batch is made anew when it would have at most this share of its places
 BLOCK = 32  # tokens that a completion's buffer starts with; it doubles when it is full
 # A record serves until the batch is made anew or its buffers are: so both come less often, and it costs some tokens.
@@ -292,7 +293,7 @@ class _Batch:
     def __init__(self, base: nn.Module, prefill: Prefill, counts: Sequence[int], writer: Writer):
         self.base, self.prefill, self.writer, self.sampling = base, prefill, writer, writer.sampling
         self.graphs = self.sampling.graphs if self.sampling.graphs and not self.sampling.graphs.off else None
-        self.every = LOOK.get(base.device.type, 16)
+        self.every = LOOK.get(base.device.type, LOOK_ELSEWHERE)
         self.numbers = torch.arange(sum(counts)).split(list(counts))
         self.waiting = deque(i for i, count in enumerate(counts) if count)
         last = max(int(prompt.positions.max()) for prompt in prefill.prompts) + self.sampling.max_tokens

@@ -8,9 +8,10 @@ completion is forwarded with its prompt.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,12 +33,12 @@ from transformers.cache_utils import Cache, LinearAttentionCacheLayerMixin
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from vlrl.policies.conversation import ConversationBranch, find_branches
-from vlrl.policies.generation import Sampled, Sampling, Writer
+from vlrl.policies.generation import LOOK, LOOK_ELSEWHERE, Sampled, Sampling, Writer
 from vlrl.policies.logprobs import bare, entropy_of, law
 from vlrl.policies.prefix_sharing import Prefill, TowerFeatures, spread
 from vlrl.policies.processor import ChatProcessor, Prompt, going_on, is_per_token
 from vlrl.policies.vlm import VLM, compute_tolerance
-from vlrl.types import Decision, Episode, Evaluation, Observation, UserError, first_line
+from vlrl.types import Decision, Episode, Evaluation, Message, Observation, UserError, first_line
 
 Text = tuple[Prompt, Sequence[int]]  # a prompt and tokens behind it
 
@@ -116,9 +117,7 @@ class PlainScorer(nn.Module):
     def logits(self, rows: ForwardRows | Forked) -> Tensor:
         """Of the targets' places, [n, V]."""
         if isinstance(rows, Forked):
-            known = parameters(bare(self.model))
-            kept = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
-            cache = forked(self.model, rows.prompts, rows.copies, kept)
+            cache = forked(self.model, rows.prompts, rows.copies)
             return follow(self.model, rows.ids, cache)[rows.row, rows.source]
         length = rows.inputs["input_ids"].shape[1]
         kept = length - int(rows.source.min())
@@ -185,6 +184,7 @@ class PlainVLM(VLM):
     def __init__(self, model: nn.Module, processor, *, checkpointing: bool = False, **options):
         super().__init__(model, processor, **options)
         self.checkpointing, self.use_cache = checkpointing, has_cache(bare(model))
+        self.keeps_turns = False  # whether a conversation's next turn goes on behind a kept cache
         self.stacks = True  # whether what the processor makes of several prompts can be forwarded together
         if self.shared_prefix and checkpointing:
             self._forward_alone("layers that are recomputed have no cache: policy.gradient_checkpointing")
@@ -332,16 +332,84 @@ class PlainVLM(VLM):
     @torch.no_grad()
     def _write(self, texts: Sequence[Text], who: Tensor, writer: Writer) -> int:
         """Completions of prompts of one length; how many of the prompts' tokens were forwarded."""
-        model = bare(self.model)
-        if not self.shared_prefix or len({id(p) for p, _ in texts}) == len(texts):
+        model, prompts = bare(self.model), list(dict.fromkeys(prompt for prompt, _ in texts))
+        if not self.shared_prefix or (len(prompts) == len(texts) and not self._continues(prompts)):
             inputs = stacked(texts, self.codec.pad_id, self.device).inputs
             plain_write(model, inputs, who, writer, self.use_cache)
             return sum(len(prompt.ids) for prompt, _ in texts)
-        rows = self._forked([(prompt, (0,)) for prompt, _ in texts])
-        kept = {"logits_to_keep": 1} if "logits_to_keep" in parameters(model) else {}
-        cache = forked(model, rows.prompts, rows.copies, kept)
-        forked_write(model, rows.ids[:, 0], cache, who, writer)
-        return rows.prompts["input_ids"].numel()
+        cache, forwarded = self._make_cache(prompts)
+        copies = torch.arange(len(prompts), device=self.device).repeat_interleave(len(texts) // len(prompts))
+        cache.reorder_cache(copies)
+        last = torch.tensor([int(prompt.ids[-1]) for prompt, _ in texts], device=self.device)
+        forked_write(model, last, cache, who, writer)
+        return forwarded
+
+    def _make_cache(self, prompts: Sequence[Prompt]) -> tuple[Cache, int]:
+        """A cache of prompts of one length without their last tokens, a row each, and how many tokens were forwarded.
+
+        Of conversations only what is not kept of an earlier turn is forwarded, and what they are is kept.
+        """
+        known = self._histories.of(prompts) if self._continues(prompts) else [[] for _ in prompts]
+        if not any(known):
+            inputs = stacked([(without_last(prompt), ()) for prompt in prompts], self.codec.pad_id, self.device).inputs
+            inputs.pop("attention_mask")  # nothing is padded
+            cache = prefill(bare(self.model), inputs)
+            rows = [copy_rows(cache, [row]) for row in range(len(prompts))] if self._continues(prompts) else []
+            forwarded = inputs["input_ids"].numel()
+        else:
+            rows = [self._continue(prompt, kept) for prompt, kept in zip(prompts, known, strict=True)]
+            cache = join_rows(rows)
+            cached = sum(len(p.lineage[len(kept) - 1].ids) for p, kept in zip(prompts, known, strict=True) if kept)
+            forwarded = sum(len(prompt.ids) for prompt in prompts) - cached
+            self.work.add(cached_tokens=cached)
+        if rows:
+            self.work.add(conversation_tokens=sum(len(prompt.ids) for prompt in prompts))
+        for prompt, row in zip(prompts, rows, strict=False):
+            self._histories.keep(prompt, KeptCache(row))
+        return cache, forwarded
+
+    def _continue(self, prompt: Prompt, kept: Sequence[KeptCache]) -> Cache:
+        """A prompt's cache of one row, made of what is kept of its earlier turns."""
+        if len(kept) == len(prompt.lineage):
+            return kept[-1].cache
+        if not kept:
+            return prefill(bare(self.model), to_device(without_last(prompt), self.device))
+        before = prompt.lineage[len(kept) - 1]
+        added = inputs_behind(prompt, before, self.codec.media_axes)
+        inputs = {name: value.to(self.device) for name, value in added.items()}
+        return prefill(bare(self.model), inputs, copy_rows(kept[-1].cache, [0]))
+
+    def _continues(self, prompts: Sequence[Prompt]) -> bool:
+        """Whether the prompts are conversations whose next turns go on behind a kept cache."""
+        if not all(prompt.is_conversation for prompt in prompts):
+            return False
+        if "continuing" not in self._verified:
+            self._verified.add("continuing")
+            self.keeps_turns = not self.codec.appends and self._try_continuing()
+        return self.keeps_turns
+
+    def _try_continuing(self) -> bool:
+        """Whether a turn behind a kept cache has the log-probabilities of its whole row, images in it included.
+
+        Two conversations of different lengths take turns, as a model may remember of the last one more than its cache.
+        """
+        image = Image.radial_gradient("L").resize((64, 64)).convert("RGB")
+        shown = [Observation.from_messages([Message("user", (*[image] * n, "?"))]) for n in (1, 2)]
+        follows = Observation.from_messages([Message("user", (image.rotate(90), image, "And?"))])
+        try:
+            roots = [self.codec.encode(each) for each in shown]
+            caches = [KeptCache(self._continue(root, [])) for root in roots]
+            gaps = []
+            for root, kept in zip(roots, caches, strict=True):
+                prompt, end = self.codec.append(root, self.codec.tokens("Yes."), follows), self.codec.stop_ids[0]
+                last = prompt.ids[None, -1:].to(self.device)
+                behind = follow(bare(self.model), last, self._continue(prompt, [kept]))[0, -1].float()
+                rows = stacked([(prompt, (end,))], self.codec.pad_id, self.device)
+                whole = self._scorer.logits(rows)[0].float()
+                gaps.append(float((behind.log_softmax(-1) - whole.log_softmax(-1)).abs().max()))
+            return max(gaps) <= self._tolerance / 10
+        except Exception:  # a model may fail in any way; conversations are forwarded whole then
+            return False
 
     def _split(self, numbers: list[int], texts: Sequence[Text], slots: int | None) -> Sequence[Tensor]:
         """As many at once as there are slots, but never a part of a prompt's completions where they share it."""
@@ -366,6 +434,7 @@ class PlainVLM(VLM):
 
     def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
         """As `VLM.evaluate`. Dropout stays off in training: what is trained is what samples."""
+        self._histories.forget()  # the rollout is over; training needs the memory
         self.model.eval()
         if self.checkpointing:  # layers recompute themselves in this mode only; what is in them stays in the other
             for module in self.model.modules():
@@ -541,18 +610,91 @@ def without_last(prompt: Prompt) -> Prompt:
     )
 
 
-def forked(model: nn.Module, inputs: dict[str, Tensor], copies: int, kept: dict[str, int]) -> Cache:
-    """The cache of R prompts of one length, `copies` rows of each, prompt by prompt; with a graph where one is kept.
+def prefill(model: nn.Module, inputs: Mapping[str, Tensor], before: Cache | None = None) -> Cache:
+    """The cache of R prompts of one length; with a graph where one is kept.
 
     Args:
-        kept: the option that keeps the logits of one token, where the model's forward knows one.
+        before: a cache of what comes before them, which grows.
 
     Raises:
         TypeError: the model's cache is none of transformers'.
     """
-    cache = model(**inputs, use_cache=True, **kept).past_key_values
+    options: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in parameters(bare(model)) else {}
+    options |= {} if before is None else {"past_key_values": before}
+    cache = model(**inputs, use_cache=True, **options).past_key_values
     if not isinstance(cache, Cache):
         raise TypeError(f"its cache is a {type(cache).__name__}")
+    return cache
+
+
+@dataclass(frozen=True, eq=False)
+class KeptCache:
+    """What is kept of a conversation up to a prompt, without its last token: a cache of one row."""
+
+    cache: Cache
+
+    @property
+    def nbytes(self) -> int:
+        return sum(value.nbytes for layer in self.cache.layers for value in _tensors(layer))
+
+
+def _tensors(layer: Any) -> Iterator[Tensor]:
+    for value in vars(layer).values():
+        yield from (v for v in (value.values() if isinstance(value, dict) else (value,)) if isinstance(v, Tensor))
+
+
+def copy_rows(cache: Cache, rows: Sequence[int]) -> Cache:
+    """Some rows of a cache, which can grow apart from it."""
+    made = join_rows([cache])
+    made.reorder_cache(torch.tensor(rows, device=next(v.device for layer in cache.layers for v in _tensors(layer))))
+    return made
+
+
+def join_rows(caches: Sequence[Cache]) -> Cache:
+    """Rows of caches of one length below each other."""
+
+    def join(values: Sequence[Any]) -> Any:
+        if isinstance(values[0], dict):
+            return {key: join([value[key] for value in values]) for key in values[0]}
+        has_rows = isinstance(values[0], Tensor) and values[0].ndim > 1
+        return torch.cat(list(values)) if has_rows else values[0]
+
+    made = copy.copy(caches[0])
+    made.layers = [copy.copy(layer) for layer in made.layers]
+    for layer, *same in zip(made.layers, *(cache.layers for cache in caches), strict=True):
+        vars(layer).update({name: join([vars(each)[name] for each in same]) for name in vars(layer)})
+    return made
+
+
+def to_device(prompt: Prompt, device: torch.device) -> dict[str, Tensor]:
+    """What the model's forward takes of a prompt alone."""
+    inputs = {"input_ids": prompt.ids[None], **prompt.inputs}
+    return {name: value.to(device) for name, value in inputs.items() if name != "attention_mask"}
+
+
+def inputs_behind(prompt: Prompt, before: Prompt, axes: Mapping[str, int]) -> dict[str, Tensor]:
+    """What the forward takes of a conversation behind an earlier prompt of it, from that one's last token on.
+
+    Args:
+        axes: along which each input grows with the number of images.
+    """
+    start, length = len(before.ids) - 1, len(prompt.ids)
+    added = {"input_ids": prompt.ids[None, start:-1]}
+    for name, value in prompt.inputs.items():
+        if is_per_token(name, value, length):
+            added[name] = value[:, start:-1]
+            continue
+        axis = axes.get(name, 0)
+        known = before.inputs[name].shape[axis] if name in before.inputs else 0
+        if value.shape[axis] > known:
+            added[name] = value.narrow(axis, known, value.shape[axis] - known)
+    added.pop("attention_mask", None)  # nothing is padded
+    return added
+
+
+def forked(model: nn.Module, inputs: dict[str, Tensor], copies: int) -> Cache:
+    """The cache of R prompts of one length, `copies` rows of each, prompt by prompt; with a graph where one is kept."""
+    cache = prefill(model, inputs)
     rows = torch.arange(len(inputs["input_ids"]), device=inputs["input_ids"].device).repeat_interleave(copies)
     cache.reorder_cache(rows)
     return cache
@@ -584,13 +726,17 @@ def _leave(layer: Any) -> None:
 def forked_write(model: nn.Module, last: Tensor, cache: Cache, who: Tensor, writer: Writer) -> None:
     """Completions `who` [n] behind a cache of n rows, token by token.
 
+    What has ended is looked at every few tokens, as a look waits for the device; ended ones stay as they are.
+
     Args:
         last: int64 [n], the last tokens of the prompts.
     """
-    token = last
-    while bool(writer.look()[who].any()):
-        logits = model(input_ids=token[:, None], past_key_values=cache, use_cache=True).logits
-        token = writer.write(who, logits[:, -1])
+    token, left, every = last, writer.sampling.max_tokens, LOOK.get(last.device.type, LOOK_ELSEWHERE)
+    while bool(writer.look()[who].any()) and left:
+        for _ in range(min(every, left)):
+            logits = model(input_ids=token[:, None], past_key_values=cache, use_cache=True).logits
+            token = writer.write(who, logits[:, -1])
+        left -= min(every, left)
 
 
 def as_rows(texts: Sequence[tuple[Prompt, Sequence[int]]], pad_id: int, device: torch.device) -> tuple[Tensor, ...]:

@@ -334,7 +334,7 @@ class ChatProcessor:
                 absent = value.new_full((1, length), int(name == "attention_mask"))
                 joined[name] = torch.cat([before.inputs.get(name, absent), value], 1)
             elif name in joined:
-                joined[name] = torch.cat([joined[name], value], self._media_axes.get(name, 0))
+                joined[name] = torch.cat([joined[name], value], self.media_axes.get(name, 0))
             else:
                 joined[name] = value
         for name in joined.keys() - inputs.keys():
@@ -342,7 +342,7 @@ class ChatProcessor:
         return joined
 
     @cached_property
-    def _media_axes(self) -> dict[str, int]:
+    def media_axes(self) -> dict[str, int]:
         """Along which axis each input of the processor grows with the number of images."""
         image, axes = Image.new("RGB", (64, 64)), {}
         one, two = (self._encode(Observation((*[image] * n, "?"))).inputs for n in (1, 2))

@@ -263,7 +263,7 @@ class DryPolicy:
             return 0
         with self._counting("prefill"):
             rows = policy._forked([(prompt, (0,)) for prompt, _ in texts])
-            cache = forked(model, rows.prompts, rows.copies, self._only_last)
+            cache = forked(model, rows.prompts, rows.copies)
         peak, options = live.most, {"past_key_values": cache, "use_cache": True, **self._only_last}
         if tokens > 2:
             with live:  # as long as it gets; what lies between is not looked at

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.functional import log_softmax
 
 from vlrl.config import Config, Lora, PolicySection
-from vlrl.policies import tiny
+from vlrl.policies import generation, tiny
 from vlrl.policies.loading import load
 from vlrl.policies.plain import PlainVLM, missing
 from vlrl.runner import Runner
@@ -34,6 +34,7 @@ SLOW = (
     "smolvlm",
 )  # fmt: skip
 TYPES = (*QUICK, *(pytest.param(family, marks=pytest.mark.slow) for family in SLOW))
+KEEPS = ("gemma3n", "internvl", "smolvlm", "idefics3")  # among those whose turns go on behind a kept cache
 EXACT = {"rtol": 0, "atol": 1e-5}
 
 pytestmark = [
@@ -175,20 +176,25 @@ def test_text_that_spells_a_placeholder_stays_text(make):
     assert torch.isfinite(policy.evaluate([decision]).logprobs).all()
 
 
-@torch.no_grad()
-def test_conversations_have_the_models_own_law(make, capsys):
-    """Of images in several turns, whose inputs each family has in a form of its own."""
-    policy = make(temperature=0.8)
+def talk(policy, turns: int = 3) -> list:
+    """Two conversations of one group, whose images come in the first turns; their decisions, turn by turn."""
     shown = [
         Observation.from_messages([Message("user", content)])
         for content in ((noise(48, 32), "Click it."), (noise(40, 32, 1), "And this?", noise(32, 32, 2)), ("Now?",))
     ]
     playing = [Episode(Sample("c", shown[0]), 0, stream=(3, i)) for i in range(2)]
-    for observation in shown:
+    for observation in shown[:turns]:
         decisions = policy.act(playing, [observation] * 2)
         for episode, decision in zip(playing, decisions, strict=True):
             episode.turns.append(Turn(observation, decision, Step(observation)))
-    decisions = [turn.decision for episode in playing for turn in episode.turns]
+    return [turn.decision for episode in playing for turn in episode.turns]
+
+
+@torch.no_grad()
+def test_conversations_have_the_models_own_law(make, capsys):
+    """Of images in several turns, whose inputs each family has in a form of its own, behind kept caches or not."""
+    policy = make(temperature=0.8)
+    decisions = talk(policy)
     now = policy.evaluate(decisions)
     for row, decision in enumerate(decisions):
         expected = by_hand(policy, decision)
@@ -196,6 +202,40 @@ def test_conversations_have_the_models_own_law(make, capsys):
         torch.testing.assert_close(decision.logprobs, expected, **EXACT)
     told = capsys.readouterr().err
     assert (decisions[1].inputs.prompt.parent is None) == ("a training sequence of its own" in told)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["llava", "lfm2_vl", *(pytest.param(f, marks=pytest.mark.slow) for f in KEEPS)])
+def test_a_turn_forwards_what_it_adds(family):
+    """An agent's history would be forwarded anew at each of its turns."""
+    counts, logprobs = [], []
+    for keeps in (True, False):
+        policy = PlainVLM(*built(family), max_tokens=5)
+        talk(policy, turns=2)  # how the model can be forwarded is looked at here
+        assert policy.keeps_turns
+        policy.keeps_turns = keeps
+        policy.forget()
+        policy.work.taken()
+        logprobs.append(torch.cat([decision.logprobs for decision in talk(policy)]))
+        counts.append(policy.work.taken())
+    torch.testing.assert_close(*logprobs, **EXACT)
+    assert counts[0]["cached_tokens"] > 0.5 * counts[0]["conversation_tokens"]
+    assert counts[0]["tokens"] < 0.7 * counts[1]["tokens"]
+
+
+@pytest.mark.parametrize("stop", [(), ("e",)], ids=["tokens", "strings"])
+def test_a_look_at_what_has_ended_need_not_come_every_token(stop, monkeypatch):
+    """On a GPU every look waits for it; what is written must not depend on how often that is."""
+    model, processor = built("llava")
+    written = []
+    for every in (1, 4, 16):
+        monkeypatch.setitem(generation.LOOK, "cpu", every)
+        policy = PlainVLM(model, processor, max_tokens=13, stop=stop)
+        policy.codec.stop_ids += tuple(range(300, 340))
+        decisions = act(policy, episodes((4, 4), streams=True))
+        written.append([(d.inputs.tokens, d.logprobs.tolist(), d.truncated) for d in decisions])
+    assert written[0] == written[1] == written[2]
+    assert len({len(tokens) for tokens, *_ in written[0]}) > 1
 
 
 def test_critics_and_searches_have_what_they_read(make):
