@@ -103,3 +103,29 @@ def test_an_older_checkpoint_names_no_changes():
     before = {older.get(key, key): value for key, value in new.items()}
     before["train"] = {key.replace("prompts_per_step", "prompts"): value for key, value in new["train"].items()}
     assert before != new and configs.find_changes(before, config) == {}
+
+
+def spell_old(values, section=""):
+    """A configuration's values under the names of before."""
+    older = {new: old for old, new in EARLIER.items()}
+    if isinstance(values, list):
+        return [spell_old(value, section) for value in values]
+    if not isinstance(values, dict):
+        return values
+    names = {key: older.get(f"{section}.{key}" if section else key, key).rpartition(".")[2] for key in values}
+    return {names[key]: spell_old(value, key) for key, value in values.items()}
+
+
+@pytest.mark.slow
+def test_an_older_run_folder_resumes(train, tmp_path):
+    """Days of training in a folder of the last version would be lost to a new spelling."""
+    small = ("train.prompts_per_step=2", "eval.num_samples=2", "eval.batch_size=2", "log.trackers=[]", "out=run")
+    assert train(tmp_path, "gui_grounding", "train.steps=2", *small) == 0
+    file = tmp_path / "run" / "config.yaml"
+    older = spell_old(yaml.safe_load(file.read_text()))
+    assert {"prompts", "minibatches", "epochs"} < older["train"].keys() and "weighing" in older
+    file.write_text(yaml.safe_dump(older))
+    assert train(tmp_path, "--resume", "run", "train.steps=3") == 0
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if "reward" in row] == [1, 2, 3]
+    assert "prompts_per_step" in yaml.safe_load(file.read_text())["train"]
