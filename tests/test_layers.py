@@ -51,6 +51,7 @@ FINDERS = ("vlrl.cli", "vlrl.registry")  # they look up tasks and robots by name
 MAX_DEPTH = 5
 MAX_FILE, MAX_FUNCTION = 800, 60  # lines
 SMALL, MAX_SMALL = 60, 10  # files of at most so many lines, and how many of them there may be
+MAX_FILES, MAX_FLAT = 260, 22  # of the product, without packages' short `__init__.py`; of those right in vlrl/
 # words that name nothing: a function is a verb, a value a noun; the two counts may only fall
 AVOID = (
     "told|said|asked|given|made|shown|seen|found|begun|earned|wanted|drawn|written|noted|heard|doubts|weighing|earlier|"
@@ -307,6 +308,9 @@ def test_files_and_functions_have_a_readable_size() -> None:
         name for name, count in lines.items() if count <= SMALL and not (name.endswith("__init__.py") and count <= 8)
     ]
     assert len(small) <= MAX_SMALL, small
+    empty = [name for name, count in lines.items() if name.endswith("__init__.py") and count <= 8]
+    flat = [name for name in lines if name.startswith("vlrl/") and name.count("/") == 1]
+    assert len(lines) - len(empty) <= MAX_FILES and len(flat) <= MAX_FLAT, (len(lines) - len(empty), flat)
     functions = (
         (name, node)
         for name in modules()
