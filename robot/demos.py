@@ -164,7 +164,7 @@ def features(robot: Robot, observation: Observation) -> Features:
     from what was sent does worse by far (docs/demos.md).
     Without a camera the state is also `observation.environment_state`: lerobot's ACT and diffusion ask for one of them.
     """
-    names, state = robot.controls.names, _vector(len(observation.state), getattr(robot, "names", None))
+    names, state = robot.controls.names, _vector(len(observation.state), robot.names)
     pictures = {
         f"observation.images.camera{number}": {
             "dtype": "image", "shape": (picture.height, picture.width, 3), "names": ["height", "width", "channels"],
@@ -293,7 +293,7 @@ def record(
     _check(out, episodes, noise, part)
     body = _make_robot(robot, options)
     try:
-        if not hasattr(body, "expert"):
+        if not body.has_script:
             raise UserError(f"demos: {robot} has no script: give it a method expert() -> float32 [A]")
         with unfinished(out) as folder:
             written = writer(folder, body)

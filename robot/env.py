@@ -20,13 +20,12 @@ from robot.types import (
     Robot,
     RobotError,
     RobotStatus,
-    Simulator,
     Snapshot,
     fault,
     send_home,
     smoothness,
 )
-from vlrl.types import Frame, Observation, Step, UserError
+from vlrl.types import Environment, Frame, Observation, Step, UserError
 
 # Looking at a robot, and at whether what it shows can be shown to a policy.
 
@@ -76,22 +75,18 @@ def noisy(rng: np.random.Generator, controls: ActionSpec, control: np.ndarray, n
 def plan_chunk(robot: Robot, ticks: int) -> np.ndarray:
     """The script's next controls, float32 [ticks, A], within the limits. The robot is afterwards where it was, exactly.
 
-    The script sees what comes of each control, as if no noise came between. A robot with a script has a method
-    `expert() -> float32 [A]`, its control for the present state.
+    The script sees what comes of each control, as if no noise came between.
 
     Raises:
         UserError: the robot has no script or no snapshots.
     """
-    expert = getattr(robot, "expert", None)
-    if expert is None:
-        raise UserError(f"robot: {type(robot).__name__} has no script that could show the job")
-    if ticks == 1:
-        return expert()[None]
-    if not isinstance(robot, Simulator):
+    if ticks == 1 or not robot.has_script:
+        return robot.expert()[None]
+    if not robot.has_snapshots:
         raise UserError(f"robot: {type(robot).__name__} has no snapshots: plan one tick at a time")
     start, controls = robot.snapshot(), []
     for _ in range(ticks):
-        controls.append(expert())
+        controls.append(robot.expert())
         robot.send_action(controls[-1])
     robot.restore(start)
     return np.stack(controls)
@@ -118,7 +113,7 @@ class Watcher(Protocol):
     def on_end(self, robot: Robot, ending: Ending) -> None: ...
 
 
-class RobotEnv:
+class RobotEnv(Environment):
     """One episode of a robot. An action is float32 [K, A], K ticks in physical units, or [A], one tick.
 
     Controls are held to the robot's limits. The robot is observed, so rendered, once an action and not once a tick. An
@@ -264,12 +259,12 @@ class VideoWriter:
         self._stream: Any = None
 
     def on_begin(self, robot: Robot) -> None:
-        first = picture(robot, self._size)
+        first = robot.picture(self._size)
         self._open(first.size, Fraction(self._fps or robot.hz).limit_denominator(1000))
         self._add(first)
 
     def on_tick(self, robot: Robot, tick: ControlTick) -> None:
-        self._add(picture(robot, self._size))
+        self._add(robot.picture(self._size))
 
     def on_end(self, robot: Robot, ending: Ending) -> None:
         self.close()
@@ -298,18 +293,3 @@ class VideoWriter:
 
         whole = image.convert("RGB").crop((0, 0, self._stream.width, self._stream.height))
         self._file.mux(self._stream.encode(av.VideoFrame.from_image(whole)))
-
-
-def picture(robot: Robot, size: tuple[int, int]) -> Image.Image:
-    """What a person would look at, RGB: the robot's own `picture(size)`, else the first image that it shows.
-
-    Raises:
-        UserError: it has neither.
-    """
-    if own := getattr(robot, "picture", None):
-        return own(size)
-    images = robot.get_observation().images
-    if not images:
-        name = type(robot).__name__
-        raise UserError(f"video: {name} shows no picture: give it a camera, or a method picture(size)")
-    return images[0]

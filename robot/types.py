@@ -7,10 +7,12 @@ import mmap
 import os
 import tempfile
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from types import MappingProxyType
+from typing import Literal
 
 import numpy as np
 from PIL import Image
@@ -34,8 +36,8 @@ class ActionSpec:
     high: np.ndarray  # float32 [A]
 
     def __post_init__(self):
-        for name in ("low", "high"):
-            object.__setattr__(self, name, np.array(getattr(self, name), np.float32))
+        object.__setattr__(self, "low", np.array(self.low, np.float32))
+        object.__setattr__(self, "high", np.array(self.high, np.float32))
         shapes = {(len(self.names),), (len(self.units),), self.low.shape, self.high.shape}
         if len(shapes) != 1 or not (np.isfinite([self.low, self.high]).all() and (self.low < self.high).all()):
             raise ValueError(f"controls {self.names}: each needs a unit and finite limits, low < high")
@@ -157,37 +159,6 @@ class RobotStatus:
                 raise RobotError(f"{name} is not finite")
 
 
-class Robot(Protocol):
-    """A body that is moved in ticks of 1 / hz seconds. Used by one thread at a time, for any number of episodes.
-
-    Every method but `close` may raise RobotError; anything else that one raises is taken for one. It may also have
-    `names`, of the numbers of its state, and a script that shows the job, `expert() -> float32 [A]`: the control that
-    it would send now, within the limits.
-    """
-
-    hz: float
-    controls: ActionSpec
-
-    def reset(self, seed: int) -> None:
-        """Begins an episode. A simulator makes the scene of this seed, the same bit for bit whatever came before."""
-
-    def get_observation(self) -> Observation:
-        """What a policy is shown now: images, then the instruction, and the state, float32 [S], finite."""
-
-    def send_action(self, control: np.ndarray) -> np.ndarray:
-        """One tick, over when it returns: the control that was really sent, float32 [A], within the limits.
-
-        Raises:
-            BadControlError: of another shape or not finite; the robot has not moved.
-        """
-
-    def status(self) -> RobotStatus:
-        """How the last tick went."""
-
-    def close(self) -> None:
-        """Leaves the body safe and frees what was taken. May be called at any time, also twice."""
-
-
 @dataclass(frozen=True, eq=False)
 class Snapshot:
     """A simulator's whole state: what follows it under equal controls is equal bit for bit, in any process."""
@@ -196,15 +167,72 @@ class Snapshot:
     arrays: Mapping[str, np.ndarray]
 
 
-@runtime_checkable
-class Simulator(Robot, Protocol):
-    """A robot that can be put back."""
+class Robot(ABC):
+    """A body that is moved in ticks of 1 / hz seconds. Used by one thread at a time, for any number of episodes.
+
+    Every method but `close` may raise RobotError; anything else that one raises is taken for one. What a robot has no
+    script, no pictures or no snapshots for it leaves as it is here.
+    """
+
+    hz: float
+    controls: ActionSpec
+    names: tuple[str, ...] = ()  # of the numbers of its state; (): not known
+
+    @abstractmethod
+    def reset(self, seed: int) -> None:
+        """Begins an episode. A simulator makes the scene of this seed, the same bit for bit whatever came before."""
+
+    @abstractmethod
+    def get_observation(self) -> Observation:
+        """What a policy is shown now: images, then the instruction, and the state, float32 [S], finite."""
+
+    @abstractmethod
+    def send_action(self, control: np.ndarray) -> np.ndarray:
+        """One tick, over when it returns: the control that was really sent, float32 [A], within the limits.
+
+        Raises:
+            BadControlError: of another shape or not finite; the robot has not moved.
+        """
+
+    @abstractmethod
+    def status(self) -> RobotStatus:
+        """How the last tick went."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leaves the body safe and frees what was taken. May be called at any time, also twice."""
+
+    def expert(self) -> np.ndarray:
+        """The control, float32 [A], that a script which shows the job would send now, within the limits."""
+        raise UserError(f"robot: {type(self).__name__} has no script that could show the job")
+
+    def picture(self, size: tuple[int, int]) -> Image.Image:
+        """What a person would look at, RGB, width and height in pixels; by default the first image that it shows.
+
+        Raises:
+            UserError: it shows none.
+        """
+        images = self.get_observation().images
+        if not images:
+            name = type(self).__name__
+            raise UserError(f"video: {name} shows no picture: give it a camera, or a method picture(size)")
+        return images[0]
 
     def snapshot(self) -> Snapshot:
         """The state as it is now, warm starts and everything else that the next tick hangs on included."""
+        raise UserError(f"robot: {type(self).__name__} has no snapshots: start from a seed")
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Goes on from there, whatever came before; takes the place of `home`."""
+        """Goes on from there, whatever came before; takes the place of `reset`."""
+        raise UserError(f"robot: {type(self).__name__} has no snapshots: start from a seed")
+
+    @property
+    def has_script(self) -> bool:
+        return type(self).expert is not Robot.expert
+
+    @property
+    def has_snapshots(self) -> bool:
+        return type(self).snapshot is not Robot.snapshot
 
 
 def send_home(robot: Robot, start: int | Snapshot) -> None:
@@ -214,12 +242,10 @@ def send_home(robot: Robot, start: int | Snapshot) -> None:
         RobotError: as the robot does.
         UserError: it cannot be put back to a snapshot.
     """
-    if not isinstance(start, Snapshot):
-        robot.reset(start)
-    elif isinstance(robot, Simulator):
+    if isinstance(start, Snapshot):
         robot.restore(start)
     else:
-        raise UserError(f"robot: {type(robot).__name__} has no snapshots: start from a seed")
+        robot.reset(start)
 
 
 # What the motion process drives, and what it tells of each tick. Loads neither torch nor any driver.
@@ -294,37 +320,42 @@ class TickRecord:
     stopped: str = ""  # why it is stopped for good (latched), or ''
 
 
-class RobotDriver(Protocol):
+class RobotDriver(ABC):
     """A robot as the motion process sees it: quick calls that never wait for a whole tick.
 
     Every method but `rest` and `close` may raise; whatever is raised counts as a fault of the robot. Used by one
     thread. Real robots are moved by their own time; simulated ones advance by 1 / hz seconds with each `send`.
-
-    It may also have
-
-        at_exit, at_fault   `hold` or `off`: how it is left in order, and after a fault; default `hold`
-        ranges              channel -> (low, high) that it knows of itself, as calibrated
-        drive               `speed` where policies give speeds of its position channels, which are then integrated
-        task                the instruction of this episode, from a simulator
-        simulated           true where ticks are not bound to the clock's time
-        spare()             called at the end of a tick with time to spare: slow registers, one at a time
     """
 
     hz: float
     channels: tuple[Channel, ...]
     names: tuple[str, ...]  # of the state
+    at_fault: Literal["hold", "off"] = "hold"  # how it is left after a fault
+    at_exit: Literal["hold", "off"] | None = None  # how it is left in order; None: as after a fault
+    ranges: Mapping[str, tuple[float, float]] = MappingProxyType({})  # channel -> low and high, as calibrated
+    drive: Literal["position", "speed"] = "position"  # `speed`: policies give speeds of its positions, to be integrated
+    task: str = ""  # the instruction of this episode, from a simulator
+    simulated: bool = False  # whether ticks are not bound to the clock's time
 
+    @abstractmethod
     def connect(self) -> None:
         """Takes the port and makes the robot ready; it does not move."""
 
     def begin(self, seed: int) -> None:
         """Begins an episode: simulators make the scene of this seed, others do nothing."""
 
-    def sense(self) -> RobotState: ...
+    @abstractmethod
+    def sense(self) -> RobotState:
+        """One reading."""
 
+    def spare(self, seconds: float) -> None:
+        """Called at the end of a tick with so much time to spare: slow registers, one at a time."""
+
+    @abstractmethod
     def send(self, target: np.ndarray) -> np.ndarray:
         """A target float32 [A] that the governor let pass -> what was really sent."""
 
+    @abstractmethod
     def rest(self, how: Literal["hold", "off"]) -> list[str]:
         """Makes the robot safe: `hold` where it is, or torque `off`, joint by joint. Never raises, may be repeated.
 
@@ -332,6 +363,7 @@ class RobotDriver(Protocol):
             Problems, each in one line; [] when every joint is safe.
         """
 
+    @abstractmethod
     def close(self) -> None:
         """Frees the port. Never raises, may be repeated; does not change whether the robot holds."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import os
 import subprocess
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+from PIL import Image
 
 from robot.env import RobotEnv, VideoWriter, plan_chunk
 from robot.types import (
@@ -28,7 +28,6 @@ from robot.types import (
     RobotError,
     RobotStatus,
     SharedPictures,
-    Simulator,
     Snapshot,
     fault,
     send_home,
@@ -36,7 +35,7 @@ from robot.types import (
 from vlrl.plugins import load_plugin
 from vlrl.system.children import end_child, start_child
 from vlrl.system.messages import wire_pack, wire_unpack
-from vlrl.types import Frame, Observation, Step, UserError, Video
+from vlrl.types import Environment, Frame, Observation, Step, UserError, Video
 
 # Observations and snapshots as what `vlrl.serving.protocol` and `robot.types` carry.
 
@@ -173,7 +172,7 @@ def _end_worker(owner: int, pipe: Connection, process: subprocess.Popen[bytes], 
 TRIES = 3  # workers on which an episode's start is tried
 
 
-class PooledRobotEnv:
+class PooledRobotEnv(Environment):
     """An episode (`vlrl.types.Environment`); it has a worker from its reset to its end. Threads take turns."""
 
     def __init__(self, pool: WorkerPool, start: int | Snapshot, ticks: int, video: Mapping[str, Any] | None = None):
@@ -456,7 +455,7 @@ class Worker:
         """What the robot is."""
         controls = self._robot.controls
         said = {"hz": self._robot.hz, "names": list(controls.names), "units": list(controls.units),
-                "state": list(getattr(self._robot, "names", ())), "script": hasattr(self._robot, "expert")}  # fmt: skip
+                "state": list(self._robot.names), "script": self._robot.has_script}  # fmt: skip
         return wire_pack(said, {"low": controls.low, "high": controls.high})
 
     def reset(self, fields: Mapping[str, Any], arrays: Arrays) -> bytes:
@@ -469,15 +468,16 @@ class Worker:
         self._film = VideoWriter(**video) if video else None
         self._play = RobotEnv(self._robot, start, ticks=fields["ticks"], watchers=[self._film] if self._film else [])
         observation = self._play.reset()
-        if at_home and isinstance(self._robot, Simulator):
+        if at_home and self._robot.has_snapshots:
             self._home = self._robot.snapshot()
         return wire_pack(*write_observation(observation, self._memory))
 
     def step(self, fields: Mapping[str, Any], arrays: Arrays) -> bytes:
         step = self._play.step(arrays.get("action", NO_NUMBERS))
         packed, state = write_observation(step.observation, self._memory)
-        names = ("reward", "terminated", "truncated", "info", "executed", "fault")
-        return wire_pack(packed | {name: getattr(step, name) for name in names}, state)
+        ending = {"terminated": step.terminated, "truncated": step.truncated, "fault": step.fault}
+        rest = {"reward": step.reward, "info": step.info, "executed": step.executed}
+        return wire_pack(packed | ending | rest, state)
 
     def plan(self, fields: Mapping[str, Any], arrays: Arrays) -> bytes:
         """What the robot's script would do next."""
@@ -490,8 +490,6 @@ class Worker:
         return wire_pack({})
 
     def snapshot(self, fields: Mapping[str, Any], arrays: Arrays) -> bytes:
-        if not isinstance(self._robot, Simulator):
-            raise UserError(f"robot: {type(self._robot).__name__} has no snapshots")
         return wire_pack(*write_snapshot(self._robot.snapshot()))
 
     def close(self) -> None:
@@ -524,11 +522,15 @@ def make_robot(name: str, options: Mapping[str, Any]) -> Robot:
 def serve(pipe: Connection, memory: SharedPictures) -> None:
     """Answers until the other side is gone. What a request raises goes back as `error`, or `user_error`."""
     worker = Worker(memory)
+    answers = {
+        "make": worker.make, "describe": worker.describe, "reset": worker.reset, "step": worker.step,
+        "plan": worker.plan, "leave": worker.leave, "snapshot": worker.snapshot,
+    }  # fmt: skip
     try:
         while True:
             fields, arrays = wire_unpack(pipe.recv_bytes())
             try:
-                reply = getattr(worker, fields["request"])(fields, arrays)
+                reply = answers[fields["request"]](fields, arrays)
             except UserError as error:
                 reply = wire_pack({"user_error": str(error)})
             except Exception as error:  # the border to drivers and simulators, which raise what they like
@@ -543,7 +545,7 @@ def serve(pipe: Connection, memory: SharedPictures) -> None:
 # Several robots in one process, of which each scene has its own: several jobs for one policy.
 
 
-class Several:
+class Several(Robot):
     """Robots that take turns: scene `seed` is that of robot `seed % n`, with the same seed.
 
     So each part of the scenes (robot/demos.py) is shared out evenly, and no robot is trained on what is held out. A
@@ -559,18 +561,33 @@ class Several:
     def __init__(self, *, robots: Sequence[Mapping[str, Any]]):
         self._robots: list[Robot] = [make_robot(each["target"], each["options"]) for each in robots]
         self._now = first = self._robots[0]
-        self.hz, self.controls, self.names = first.hz, first.controls, getattr(first, "names", ())
+        self.hz, self.controls, self.names = first.hz, first.controls, first.names
         for number, robot in enumerate(self._robots):
             if different := _difference(first, robot):
                 raise UserError(f"task.robot.{number}: one policy drives all robots, but {different}")
-        for name in ("expert", "picture"):
-            if all(hasattr(robot, name) for robot in self._robots):
-                setattr(self, name, functools.partial(self._ask, name))
-        if all(isinstance(robot, Simulator) for robot in self._robots):
-            self.snapshot, self.restore = functools.partial(self._ask, "snapshot"), self._send
+
+    @property
+    def has_script(self) -> bool:
+        return all(robot.has_script for robot in self._robots)
+
+    @property
+    def has_snapshots(self) -> bool:
+        return all(robot.has_snapshots for robot in self._robots)
 
     def reset(self, seed: int) -> None:
         self._send(seed)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        self._send(snapshot)
+
+    def snapshot(self) -> Snapshot:
+        return self._now.snapshot()
+
+    def expert(self) -> np.ndarray:
+        return self._now.expert()
+
+    def picture(self, size: tuple[int, int]) -> Image.Image:
+        return self._now.picture(size)
 
     def get_observation(self) -> Observation:
         return self._now.get_observation()
@@ -591,9 +608,6 @@ class Several:
         self._now = self._robots[seed % len(self._robots)]
         send_home(self._now, start)
 
-    def _ask(self, name: str, *given: Any) -> Any:
-        return getattr(self._now, name)(*given)
-
 
 def _difference(first: Robot, other: Robot) -> str:
     """In what two robots differ that one policy must find alike; '' in nothing."""
@@ -602,7 +616,7 @@ def _difference(first: Robot, other: Robot) -> str:
         ("controls", lambda robot: (robot.controls.names, robot.controls.units)),
         ("lower limits", lambda robot: robot.controls.low.tolist()),
         ("upper limits", lambda robot: robot.controls.high.tolist()),
-        ("numbers of the state", lambda robot: tuple(getattr(robot, "names", ()))),
+        ("numbers of the state", lambda robot: tuple(robot.names)),
     ):
         mine, its = of(first), of(other)
         if mine != its:

@@ -12,10 +12,9 @@ import numpy as np
 from vlrl.types import (  # fmt: skip
     BASELINE,
     MALFORMED,
-    BadRow,
+    BaseTask,
     Data,
     Environment,
-    Episode,
     Frame,
     Observation,
     Sample,
@@ -30,7 +29,7 @@ FORM = {"format": 0.0, MALFORMED: -0.25}  # form earns nothing, so that no wrong
 OWN_DATA = Data()  # what the task renders or bundles
 
 
-class SingleTurn:
+class SingleTurn(Environment):
     """An environment of one turn: shows the prompt, takes the answer, is over."""
 
     def __init__(self, prompt: Observation):
@@ -48,9 +47,6 @@ class SingleTurn:
             raise RuntimeError("one step after one reset, then make a new environment")
         self._turns_left = 0
         return Step(self.prompt, terminated=True)
-
-    def close(self) -> None:
-        """Nothing to release."""
 
 
 class Rendered(Sequence[Sample]):
@@ -81,28 +77,19 @@ def rows_or_drawn(
     return Rendered(drawn[split], partial(from_seed, split))
 
 
-class Task:
-    """The defaults of a task; a subclass gives `weights`, `samples`, `score` and `gold` (see vlrl.types.BaseTask)."""
-
-    weights: Mapping[str, float]
-    bad_rows: Sequence[BadRow] = ()  # of a large file those met so far
-    max_parallel_envs: int | None = (
-        None  # environments that may be open at a time, each in its thread; None: any number, in one
-    )
+class Task(BaseTask):
+    """A task of one turn, rewarded by weighted parts; a subclass has `weights`, `samples`, `score` and `gold`."""
 
     def environment(self, sample: Sample) -> Environment:
         return SingleTurn(sample.prompt)
 
+    @classmethod
+    def takes_turns(cls) -> bool:
+        return cls.environment is not Task.environment
+
     def reward(self, score: Score) -> float:
         """The weighted sum of the score's parts."""
         return sum(weight * score.part(name) for name, weight in self.weights.items())
-
-    def at_step(self, step: int) -> None:
-        """Told before each training step: rewards that grow stricter hang on it, and on nothing before it."""
-
-    def metrics(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
-        """What an evaluation reports beside accuracy and reward: name -> number. None by default."""
-        return {}
 
 
 def generator(seed: int, split: Split, index: int) -> np.random.Generator:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import Any, get_args
 
@@ -13,7 +14,8 @@ import numpy as np
 from PIL import Image
 
 from tasks.base import Task
-from vlrl.types import BASELINE, Decision, Episode, Frame, Observation, Sample, Score, Split, Turn
+from vlrl.plugins import SHAPES, refuse_instance
+from vlrl.types import BASELINE, Decision, Environment, Episode, Frame, Observation, Sample, Score, Split, Turn
 
 SPACES = ("original_px", "resized_px", "rel1000", "rel1", "rel1000_yx")  # coordinates that model families write
 SHOWN = 0.9  # the size of the image as shown, in `resized_px`, relative to the task's image
@@ -160,13 +162,16 @@ def _frames(images: Sequence[Image.Image], space: str) -> tuple[Frame, ...]:
 def play(task: Task, sample: Sample, completion: str | None, space: str) -> tuple[Score, str]:
     """The score of an episode that no policy took, and its last completion: the one given, or (None) gold ones."""
     turns: list[Turn] = []
-    with closing(task.environment(sample)) as environment:
-        gold = getattr(environment, "gold", lambda frames: task.gold(sample, frames))
+    environment = task.environment(sample)
+    if not isinstance(environment, Environment):
+        refuse_instance(environment, Environment, "task: its environment", SHAPES["task"].guide)
+    with closing(environment):
+        gold: Callable[..., Any] = environment.gold if environment.has_script else partial(task.gold, sample)
         shown, images = environment.reset(), []
         while not turns or not (turns[-1].step.terminated or turns[-1].step.truncated):
             images = [*(images if shown.messages and not shown.restart else []), *shown.images]
             frames = _frames(images, space)
-            text = completion if completion is not None else gold(frames)
+            text: Any = completion if completion is not None else gold(frames)
             decision = Decision(text, logprobs=None, entropy=None, truncated=False, frames=frames)
             turns.append(Turn(shown, decision, environment.step(text, frames)))
             shown = turns[-1].step.observation

@@ -13,7 +13,7 @@ from rewards import parse
 from rewards.boxes import exact_count
 from tasks.base import FORM, Task, check_weights
 from tasks.counting import Counting
-from vlrl.types import Annotation, Episode, Frame, Observation, Sample, Score, Split, Step
+from vlrl.types import Annotation, Environment, Episode, Frame, Observation, Sample, Score, Split, Step
 
 ROLES = ("solver", "checker")
 WEIGHTS = {"final": 1.0, "solver": 0.5, **FORM}
@@ -66,7 +66,7 @@ class CheckedCounting(Task):
         }
 
 
-class Checked:
+class Checked(Environment):
     """Asks the solver, then the checker with the number that was read off the solver's answer."""
 
     def __init__(self, prompt: Observation, thinking: bool):
@@ -87,6 +87,3 @@ class Checked:
         claim = "Somebody gave no number." if parsed.reason else f"Somebody says {parsed.value}."
         shown = Observation((*self._prompt.content, f"{claim} Check it."), role=ROLES[1])
         return Step(shown, terminated=self._turn == 2)
-
-    def close(self) -> None:
-        """Nothing to release."""

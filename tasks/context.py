@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from PIL.Image import Image
 from pydantic import Field
@@ -27,13 +27,7 @@ if TYPE_CHECKING:
 MAX_ERROR = 300  # characters of a refusal, which may repeat what the model wrote
 
 
-class ConversationEnvironment(Environment, Protocol):
-    """An environment whose observations are messages, and which may know the right thing to write."""
-
-    def gold(self, frames: Sequence[Frame]) -> str | None: ...
-
-
-class ToolEnvironment:
+class ToolEnvironment(Environment):
     """Shows the messages; runs the calls that the policy writes and shows what they return, one `tool` message each.
 
     What has no call is the answer and ends the episode. A call that cannot be read or carried out is answered with
@@ -84,9 +78,6 @@ class ToolEnvironment:
         """What the script says of this turn; None where there is none."""
         turn = self._turn or 0
         return self._script[turn](frames) if turn < len(self._script) else None
-
-    def close(self) -> None:
-        """Nothing to release."""
 
     def _see(self, shown: Observation) -> None:
         self._media += shown.media
@@ -196,18 +187,18 @@ class _Entry:
     numbers: tuple[int, ...] = ()
 
 
-def with_context(environment: ConversationEnvironment, context: ShownContext) -> ConversationEnvironment:
+def with_context(environment: Environment, context: ShownContext) -> Environment:
     """The environment, shown by this strategy."""
     return environment if context == FULL else ContextEnvironment(environment, context)
 
 
-class ContextEnvironment:
+class ContextEnvironment(Environment):
     """A conversation of which a policy is shown what `context` says.
 
     `frames` are those of the images that are shown; the environment inside gets those of all images of the episode.
     """
 
-    def __init__(self, environment: ConversationEnvironment, context: ShownContext):
+    def __init__(self, environment: Environment, context: ShownContext):
         self._environment, self._context = environment, context
         self._start: list[_Entry] = []  # what the episode began with
         self._later: list[_Entry] = []  # what followed, what the policy wrote as well; since the last summary

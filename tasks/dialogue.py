@@ -17,13 +17,13 @@ from rewards import parse
 from rewards import text as rewards_text
 from rewards.text import TextTruth
 from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
-from tasks.context import FULL, ContextStrategy, ConversationEnvironment, with_context
+from tasks.context import FULL, ContextStrategy, with_context
 from tasks.data.dialogues import DIALOGUES
 from tasks.data.questions import read_truth
 from tasks.data.rows import read
 from tasks.metrics import accuracy_by, parse_failures
 from tasks.rendering import scenes, screens
-from vlrl.types import Annotation, Data, Episode, Frame, Message, Observation, Sample, Score, Split, Step
+from vlrl.types import Annotation, Data, Environment, Episode, Frame, Message, Observation, Sample, Score, Split, Step
 
 if TYPE_CHECKING:
     import numpy as np
@@ -127,7 +127,7 @@ class Dialogue(Task):
         first, *later = map(Observation.from_messages, parts)
         return Sample(name, first, DialogueTruth(truth, tuple(later), tuple(script)), weight, {**(tags or {})})
 
-    def environment(self, sample: Sample) -> ConversationEnvironment:
+    def environment(self, sample: Sample) -> Environment:
         truth: DialogueTruth = sample.answer
         inner = ScriptedEnvironment(sample.prompt, truth.later, (*truth.script, self.gold(sample, ())))
         return with_context(inner, self.context)
@@ -165,7 +165,7 @@ class Dialogue(Task):
         }
 
 
-class ScriptedEnvironment:
+class ScriptedEnvironment(Environment):
     """Shows what comes next, whatever the policy replied; the reply to the last ends the episode."""
 
     def __init__(self, prompt: Observation, later: Sequence[Observation], script: Sequence[str]):
@@ -188,9 +188,6 @@ class ScriptedEnvironment:
     def gold(self, frames: Sequence[Frame]) -> str | None:
         """What the script says of this turn."""
         return self._script[self._turn or 0]
-
-    def close(self) -> None:
-        """Nothing to release."""
 
 
 def draw_gone(

@@ -21,6 +21,7 @@ from tasks.web.browser import BrowserPool
 from tasks.web.miniwob import GOLD
 from vlrl.types import (
     Annotation,
+    Environment,
     Episode,
     Frame,
     Message,
@@ -180,7 +181,7 @@ class BrowserFaultError(UserError):
     """Browsers died, one after the other, over one action."""
 
 
-class BrowserEpisode:
+class BrowserEpisode(Environment):
     """One episode in one of the pool's browsers, as a conversation: a screen for each action, an error for none.
 
     With `history` each turn is a prompt of its own, which repeats so many of the last actions. A browser that dies is

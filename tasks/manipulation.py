@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from robot.demos import SEEDS, checksum_of
-from robot.types import OUTCOMES, ActionSpec, outcome_in
+from robot.types import OUTCOMES, outcome_in
 from robot.workers import WorkerPool
 from tasks.base import Rendered, Task, check, check_weights
 from tasks.metrics import accuracy_by
@@ -32,12 +32,23 @@ from tasks.robot_helpers import (
     jobs_of,
     read_speech,
 )
-from vlrl.types import Environment, Episode, Frame, Observation, Sample, Score, Split, UserError, writes_text
+from vlrl.types import (
+    Environment,
+    Episode,
+    Frame,
+    Observation,
+    Policy,
+    RobotTask,
+    Sample,
+    Score,
+    Split,
+    UserError,
+)
 
 WEIGHTS = {"success": 1.0, "speed": 0.0, "shaped": 0.0, "format": 0.0}
 
 
-class Manipulation(Task):
+class Manipulation(Task, RobotTask):
     """Samples: scenes of `robot`, `scenes` for training and `held_out` others. Several robots share them out evenly.
 
     Reward parts: `success` (0 or 1), `speed` (the share of `ticks` that a success left over), `shaped` (the sum of the
@@ -110,11 +121,6 @@ class Manipulation(Task):
         """The task as a policy plays it, or the control arms `expert` and `random`; some episodes filmed."""
         return ArmTask(self, script, videos)
 
-    @property
-    def controls(self) -> ActionSpec:
-        """What the numbers of an action are, and their limits."""
-        return self.pool.info.controls
-
     def add_spoken_state(self, shown: Observation) -> Observation:
         """What a policy is shown of what a robot shows: where actions are spoken, with what is told of the state."""
         return add_spoken_state(shown, self.pool.info.names, self.speech) if self.speech else shown
@@ -123,10 +129,10 @@ class Manipulation(Task):
         """A policy's action as controls float32 [K, A]; None where its words are no action."""
         return read_speech(str(action), self.chunk, self.controls, self.speech) if self.speech else action
 
-    def fits(self, policy: Any) -> None:
+    def fits(self, policy: Policy) -> None:
         """UserError where a policy could not drive the robot."""
-        shape = getattr(policy, "shape", None)
-        if shape is None and self.speech is None and writes_text(policy):
+        shape = policy.shape
+        if shape is None and self.speech is None and policy.writes_text:
             raise UserError(
                 "task.speech: a language model needs words for its actions, for example task.speech.words=bins"
             )

@@ -14,7 +14,20 @@ from robot import registry
 from robot.types import ActionSpec, Ending, fault
 from robot.workers import PooledRobotEnv, WorkerError, WorkerPool
 from tasks.base import check
-from vlrl.types import Decision, Environment, Episode, Frame, Observation, Sample, Step, UserError
+from vlrl.types import (
+    BaseTask,
+    Decision,
+    Environment,
+    Episode,
+    Frame,
+    Observation,
+    Policy,
+    Sample,
+    Score,
+    Split,
+    Step,
+    UserError,
+)
 
 # Scenes that begin alike, found by their states: what a baseline can be shared by.
 
@@ -77,7 +90,7 @@ def _episode(play: PooledRobotEnv, chunk: int, spread: np.ndarray, rng: np.rando
 # An episode of a robot that is moved by numbers.
 
 
-class Driven:
+class Driven(Environment):
     """An episode (`vlrl.types.Environment`) whose actions are chunks of controls, float32 [K, A]."""
 
     def __init__(self, play: PooledRobotEnv, chunk: int):
@@ -245,7 +258,7 @@ UNKNOWN = np.zeros(0, np.float32)  # log-probabilities of what is no policy
 SCRIPTS = ("expert", "random")
 
 
-class ArmTask:
+class ArmTask(BaseTask):
     """A task as one arm plays it: what `vlrl.rollout.collect` asks of a task, and who acts.
 
     Args:
@@ -265,17 +278,21 @@ class ArmTask:
         if script == "expert" and not task.pool.info.script:
             raise UserError(f"--against expert: the robot {task.name} has no script that could show the job")
         self.policy = {"": None, "expert": Nobody(), "random": Chance(task)}[script]
-        self.max_parallel_envs, self.hz, self.score, self.reward = (
-            task.max_parallel_envs,
-            task.pool.info.hz,
-            task.score,
-            task.reward,
-        )
+        self.max_parallel_envs, self.hz = task.max_parallel_envs, task.pool.info.hz
         self._task, self._scripted, self._videos = task, script == "expert", dict(videos or {})
 
     def environment(self, sample: Sample) -> Environment:
         played = self._task.environment(sample, self._videos.get(sample.id))
         return ScriptedEpisode(played) if self._scripted else played
+
+    def samples(self, split: Split) -> Sequence[Sample]:
+        return self._task.samples(split)
+
+    def score(self, episode: Episode) -> Score:
+        return self._task.score(episode)
+
+    def reward(self, score: Score) -> float:
+        return self._task.reward(score)
 
     def warm(self, samples: Sequence[Sample]) -> None:
         """Starts all workers, and asks a script once: neither is time of an episode, and what fails, fails now."""
@@ -290,7 +307,7 @@ class ArmTask:
                 environment.close()
 
 
-class ScriptedEpisode:
+class ScriptedEpisode(Environment):
     """An episode (`vlrl.types.Environment`) that the robot's script plays; decisions are ignored."""
 
     def __init__(self, played: Any):
@@ -318,14 +335,14 @@ class ScriptedEpisode:
         self._played.close()
 
 
-class Nobody:
+class Nobody(Policy):
     """A policy that decides nothing."""
 
     def act(self, episodes: Sequence[Episode], observations: Sequence[Observation], **how: Any) -> list[Decision]:
         return [Decision("", UNKNOWN, UNKNOWN, False) for _ in episodes]
 
 
-class Chance:
+class Chance(Policy):
     """A policy that draws its actions evenly within the limits, from the scene's seed and the number of the turn."""
 
     def __init__(self, task: Any):
@@ -344,7 +361,7 @@ class Chance:
 # An episode of a robot that is moved by words.
 
 
-class Spoken:
+class Spoken(Environment):
     """An episode (`vlrl.types.Environment`) whose actions are words. What is no action ends it, as a failure.
 
     Args:

@@ -139,7 +139,7 @@ class Tool:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, ("arguments", *first["loc"])))
             raise ToolError(f"{where}: {first['msg']}") from None
-        values = {name: getattr(model, name) for name in type(model).model_fields}
+        values = dict(model)
         shown = min(len(images), len(frames))
         numbers = {name: values[name] for name in self._images}
         for name, number in numbers.items():

@@ -22,7 +22,6 @@ from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_
 from tasks.context import (
     FULL,
     ContextStrategy,
-    ConversationEnvironment,
     ToolEnvironment,
     tool_metrics,
     with_context,
@@ -36,7 +35,7 @@ from tasks.rendering import scenes, screens
 from tasks.rendering.figures import write_quiz
 from tasks.rendering.scenes import SceneObject
 from tasks.tools import SECONDS, load_tools
-from vlrl.types import Annotation, Data, Episode, Frame, Message, Observation, Sample, Score, Split
+from vlrl.types import Annotation, Data, Environment, Episode, Frame, Message, Observation, Sample, Score, Split
 
 SHAPES = ("circle", "square", "triangle", "cross")  # which have room for a digit in their middle
 LETTERS = "ABCDEFGHIJ"
@@ -155,7 +154,7 @@ class VisualSearch(Task):
         system = [Message("system", (self.system,))] if self.system else []
         return Observation.from_messages([*system, Message("user", (*images, text))], self.toolbox.schemas)
 
-    def environment(self, sample: Sample) -> ConversationEnvironment:
+    def environment(self, sample: Sample) -> Environment:
         script = [partial(self._look, sample)] if {"zoom", "crop"} & self.toolbox.tools.keys() else []
         script = [*script, partial(self.gold, sample)][-self.turns :]
         inner = ToolEnvironment(sample.prompt, self.toolbox, self.turns, self.tool_timeout_s, script)

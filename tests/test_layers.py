@@ -59,6 +59,7 @@ AVOID = (
 )
 VAGUE = re.compile(rf"^_?({AVOID})(_|$)|_(told|asked|given|shown|earned|wanted)$")
 MAX_VAGUE, MAX_SHARED = 0, 0
+MAX_PROBES = 57  # calls of hasattr and getattr, of objects that are not ours; may only fall
 PICKLES = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
 MACHINE = re.compile(
     r"(?<![\w.~])/(?:work|farm|root|Users|home/\w+|tmp/w|opt/(?:wheels|pypi))/"  # a folder of somebody's machine
@@ -331,6 +332,18 @@ def test_names_say_what_they_name() -> None:
     classes = Counter(node.name for _, node in nodes if isinstance(node, ast.ClassDef) and node.name[0] != "_")
     shared = {name: count for name, count in classes.items() if count > 1}
     assert len(shared) <= MAX_SHARED, shared
+
+
+def test_hooks_are_methods_of_base_classes() -> None:
+    """A hook that is looked up by its name is silently ignored where it is misspelt."""
+    probes = [
+        f"{name}:{call.lineno} {ast.unparse(call)}"
+        for name in modules()
+        for call, function in calls(name)
+        if function in ("hasattr", "getattr")
+    ]
+    told = "add a hook that does nothing to the base class (vlrl.types, vlrl.methods, robot.types)"
+    assert len(probes) <= MAX_PROBES, f"{told}, or type what is read: {probes}"
 
 
 def test_the_command_is_shallow() -> None:

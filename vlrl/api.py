@@ -135,7 +135,7 @@ def resume(folder: str | Path, *changes: Change, allow_changes: bool = False) ->
 def evaluate_policy(config: Config) -> Result:
     """Greedy accuracy of `policy.model` on the held-out samples: `accuracy`, `metrics`, `parse_fail`, `episodes`."""
     result, _, task = evaluated(config)
-    _close(task)
+    task.close()
     return result
 
 
@@ -145,12 +145,11 @@ def evaluated(config: Config) -> tuple[Result, Policy, Any]:
     from vlrl.config import check_paths
 
     check_paths(config)
-    from vlrl import registry
     from vlrl.runner import evaluate
 
     with oom.report_oom():
         task, policy = load_task(config), load_policy(config)
-        registry.check_fit(task, policy)
+        task.fits(policy)
         return evaluate(policy, task, samples=config.eval.num_samples, batch=config.eval.batch_size), policy, task
 
 
@@ -186,9 +185,3 @@ def _lines(file: Path) -> list[dict[str, Any]]:
     from vlrl.report.run_reader import read_lines
 
     return read_lines(file)[0]
-
-
-def _close(task: Any) -> None:
-    """Ends a task's processes, where it has any."""
-    if hasattr(task, "close"):
-        task.close()

@@ -468,7 +468,7 @@ def check_options(
         checked = model.model_validate_json(_encode(options, path)) if strict else model.model_validate(dict(options))
     except ValidationError as error:
         raise UserError(explain(error, model, prefix=f"{path}.")) from None
-    return {name: getattr(checked, name) for name in parameters}
+    return dict(checked)
 
 
 def _encode(options: Mapping[str, Any], path: str) -> bytes:
@@ -613,6 +613,15 @@ class Config(Section):
     losses: list[Plugin] = [Component(name="ppo_clip")]
     loss_aggregation: Plugin = Component(name="token_mean")
     callbacks: list[Plugin] = []  # what happens between steps: schedules, references reset, supervised steps
+
+    def components(self, kind: str) -> Sequence[Component]:
+        """What is named under the key of a kind of methods, or `task`, in its order."""
+        return {
+            "task": [self.task], "sampler": [self.sampler], "rollout_strategy": [self.rollout_strategy],
+            "process_rewards": self.process_rewards, "reward_shaping": self.reward_shaping,
+            "advantages": self.advantages, "replay_mixing": self.replay_mixing, "losses": self.losses,
+            "loss_aggregation": [self.loss_aggregation], "callbacks": self.callbacks,
+        }[kind]  # fmt: skip
 
 
 def is_training_config(file: Path) -> bool:

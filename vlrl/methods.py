@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from vlrl.types import UserError, suggest
+from vlrl.plugins import base_problem, load_object
+from vlrl.types import Episode, Sample, UserError, suggest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+
     from vlrl.config import Component, Config
 
 Need = Literal[
@@ -74,10 +82,6 @@ CALLS: Mapping[str, tuple[str, ...]] = {
     "replay_mixing": ("lessons", "step"),
     "source": ("task", "seed"),
 }
-# kind -> what its classes have one of; those of agents may only make one (`__new__`)
-CLASSES: Mapping[str, tuple[str, ...]] = {
-    "sampler": ("draw",), "callbacks": ("before", "after"), "agent": (), "judge": ("prefer",),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,9 @@ class Method:
     reads: Facts = ()
     gives: Facts = ()
     check_recipe: Callable[[Recipe, RecipePart], str | None] | None = None
+
+
+NOTHING = Method()
 
 
 def method(
@@ -194,9 +201,207 @@ class Recipe:
         return part
 
 
+def of(target: object) -> Method:
+    """What a plug-in declares; of one without `@method`, nothing."""
+    found = getattr(target.func if isinstance(target, functools.partial) else target, "method", None)
+    return found if isinstance(found, Method) else NOTHING
+
+
 def is_method(target: object) -> bool:
     """Whether a function or class carries `@method`, its own or that of a class it extends."""
-    return isinstance(getattr(target, "method", None), Method)
+    return of(target) is not NOTHING
+
+
+# What the parts of a training step are: small bases whose hooks do nothing. A class extends the one of its kind; a
+# function with `@method` is put into one when it is made (`bind`).
+
+
+NO_METRICS: Any = MappingProxyType({})
+
+
+class StepMethod:
+    """What all parts of a step share: numbers for the log, and a memory that a resumed run goes on with."""
+
+    method: Method = NOTHING
+    metrics: dict[str, float] = NO_METRICS  # of the latest step: a step assigns new ones
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it remembers from step to step, as a checkpoint holds it: keyed by sample ids, never by positions."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """What `state_dict` returned."""
+
+    @classmethod
+    def is_stateful(cls) -> bool:
+        return cls.state_dict is not StepMethod.state_dict
+
+
+class Sampler(StepMethod, ABC):
+    """Chooses the prompts of each step. Made with `(n, seed)`: samples of the training split, the run's seed."""
+
+    n: int  # samples that it draws from
+
+    @property
+    def positions(self) -> Sequence[int]:
+        """All that are ever drawn."""
+        return range(self.n)
+
+    @abstractmethod
+    def draw(self, count: int) -> list[int]:
+        """Positions of the next step's samples."""
+
+    def check(self, samples: Sequence[Sample]) -> None:
+        """UserError where it was made for other samples. Called once, before anything is written."""
+
+    def follow(self, samples: Sequence[Sample], estimators: Sequence[Any]) -> None:
+        """Takes note of the samples and of the estimators, whose values it may draw by. Called once."""
+
+    def observe(self, episodes: Sequence[Episode]) -> None:
+        """Learns from a step's episodes, before process rewards."""
+
+
+class RolloutStrategy(StepMethod):
+    """Plays a step's episodes. Made with `(policy, task, seed)`; called with CALLS["rollout_strategy"] and `**act`."""
+
+    pool: Sequence[Sample] | None = None  # the sampler's prompts, once it is part of a run
+    played: int | None = None  # episodes of the latest step, with those that it left out; None: what it returned
+
+
+class ProcessReward(StepMethod):
+    """Pays the steps of episodes. Made with `(policy, task, seed)`."""
+
+
+class RewardShaping(StepMethod):
+    """Changes the rewards of a step's episodes."""
+
+
+class Estimator(StepMethod):
+    """Estimates advantages.
+
+    Args:
+        start: responses of the initial policy to each prompt that it wants before the first step, of `start_limit`
+            prompts at most.
+    """
+
+    start: int = 0
+    start_limit: int = 0
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What the run must give, where it hangs on the options; by default what the class declares."""
+        return self.method.needs
+
+    def compute_outcome(self, reward: float, correct: float) -> float:
+        """What one of those responses counts as, from its reward and from `Score.correct`."""
+        return reward
+
+    def begin(self, key: str, outcomes: list[float]) -> None:
+        """Takes the outcomes of the responses to one prompt, by `Sample.key`."""
+
+    def revisit(self, policy: Any, episodes: Sequence[Episode]) -> None:
+        """Asks the policy about the episodes, or changes their decisions, before their columns are made."""
+
+    @classmethod
+    def revisits(cls) -> bool:
+        return cls.revisit is not Estimator.revisit
+
+
+class PromptTracker(Estimator):
+    """An estimator that knows what each prompt is worth before it is answered."""
+
+    def value(self, key: str) -> float:
+        """The running success rate of a prompt, by `Sample.key`."""
+        raise NotImplementedError
+
+    def weight(self, key: str) -> float:
+        """Observations that it rests on."""
+        raise NotImplementedError
+
+
+class ReplayMixing(StepMethod):
+    """Changes what a step learns from. Made with `(policy, task, seed)`."""
+
+
+class Callback(StepMethod):
+    """Acts between steps. Made with `(policy, task, updater, seed)`."""
+
+    def on_step_begin(self, step: int) -> None:
+        """Before the update of a step, counted from 0."""
+
+    def on_step_end(self, step: int, row: dict[str, Any]) -> None:
+        """Behind it, with the number of steps made and the step's row of metrics.jsonl."""
+
+
+class Agent(StepMethod, ABC):
+    """Learns off-policy from transitions (`vlrl offpolicy`). Made with `(about, seed)`: vlrl.offpolicy.base.AgentSpec.
+
+    Nothing but the seed and what went through the methods decides what it does: its generators are its own and part
+    of its state, so that a killed run resumes exactly.
+    """
+
+    requires: tuple[Literal["offline", "start"], ...] = ()  # what a configuration must give
+
+    @abstractmethod
+    def act(self, state: np.ndarray, explore: bool) -> np.ndarray:
+        """Chunks float32 [B, K, A] in physical units, within the limits, for states float32 [B, S].
+
+        Args:
+            explore: as it plays to learn; else its best, without chance.
+        """
+
+    def warm(self, state: np.ndarray) -> np.ndarray | None:
+        """What to play in the warm-up; None: controls drawn evenly within the limits."""
+        return None
+
+    @abstractmethod
+    def update(self, online: Any, offline: Any) -> dict[str, float]:
+        """One gradient step on a batch, `vlrl.offpolicy.replay_buffer.Transitions`.
+
+        The loop has drawn the batch: one half `online`, what the agent did (a person's steps among them), and one half
+        `offline`, what was given and a person's steps (symmetric sampling, RLPD: arXiv 2302.02948); where one of them
+        does not exist it is None and the other the whole batch. Never both None.
+
+        Returns:
+            Numbers for the log, such as losses; the same names at every call or a subset. A number that is not finite
+            stops the run.
+        """
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """A policy that `vlrl.policies.loading` reads: config.json and model.safetensors. The folder exists."""
+
+
+class BoundFunction:
+    """A function with `@method` and its options, as a part of a step."""
+
+    def __init__(self, function: Callable, options: Mapping[str, Any]):
+        self.function, self.options, self.method = function, dict(options), of(function)
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        return self.function(*given, **self.options, **named)
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    def replace(self, **options: Any) -> BoundFunction:
+        """The same with other options."""
+        return type(self)(self.function, self.options | options)
+
+
+BASES: Mapping[str, type[StepMethod]] = {
+    "sampler": Sampler, "rollout_strategy": RolloutStrategy, "process_rewards": ProcessReward,
+    "reward_shaping": RewardShaping, "advantages": Estimator, "replay_mixing": ReplayMixing, "callbacks": Callback,
+    "agent": Agent,
+}  # fmt: skip
+JUDGE = "vlrl.contrib.preferences.labelling:PreferenceJudge"  # of contrib, so by name
+BOUND = {kind: type(f"Bound{base.__name__}", (BoundFunction, base), {}) for kind, base in BASES.items()}
+
+
+def bind(kind: str, function: Callable, options: Mapping[str, Any]) -> BoundFunction:
+    """A function as a part of a step, with the hooks of its kind."""
+    return BOUND.get(kind, BoundFunction)(function, options)
 
 
 def contract_problem(kind: str, target: Any) -> str | None:
@@ -204,10 +409,13 @@ def contract_problem(kind: str, target: Any) -> str | None:
 
     Parameters may have other names, but not all those of another kind: it would be called with the wrong values.
     """
-    if kind in CLASSES:
-        names = CLASSES[kind]
-        fits = inspect.isclass(target) and (not names or any(name in dir(target) for name in names))
-        return None if fits else " with ".join(filter(None, [f"{kind} needs a class", " or ".join(names)]))
+    base: Any = load_object(JUDGE, kind) if kind == "judge" else BASES.get(kind)
+    if kind not in CALLS and not inspect.isclass(target):
+        return f"{kind} needs a class that extends {base.__module__}.{base.__qualname__}"
+    if base and inspect.isclass(target) and (problem := base_problem(target, base)):
+        return problem
+    if kind not in CALLS:
+        return None
     called = target.__call__ if inspect.isclass(target) and "__call__" in dir(target) else target
     if inspect.isclass(called):
         return f"{kind} needs a function or a class with __call__({', '.join(CALLS[kind])})"
@@ -223,8 +431,3 @@ def contract_problem(kind: str, target: Any) -> str | None:
         return None
     like = f", as a method of {other}" if other else ""
     return f"it takes ({', '.join(taken)}){like}; {kind} calls it with ({', '.join(CALLS[kind])})"
-
-
-def of(target: object) -> Method:
-    """What a plug-in declares, also with its options filled in (functools.partial)."""
-    return getattr(getattr(target, "func", target), "method", Method())

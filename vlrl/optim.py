@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from vlrl.distributed.gradients import Replicated
 from vlrl.distributed.world import get_world, in_parts, optimizer_in_parts
+from vlrl.methods import BoundFunction
 from vlrl.types import UserError
 from vlrl.update import Updater
 
@@ -282,7 +283,8 @@ def updater(config: Config, policy: Any, saved: Path | None = None) -> Updater:
     train = config.train
     shared, optimizer = _shared(train, policy, saved)
     terms = [registry.make("losses", c, f"losses.{i}") for i, c in enumerate(config.losses)]
-    clip_range = next(((t.keywords["low"], t.keywords["high"]) for t in terms if "high" in t.keywords), (0.2, 0.2))
+    options = [term.options for term in terms if isinstance(term, BoundFunction)]
+    clip_range = next(((o["low"], o["high"]) for o in options if "high" in o), (0.2, 0.2))
     return Updater(
         policy, optimizer, terms, registry.make("loss_aggregation", config.loss_aggregation, "loss_aggregation"),
         backward=torch.Tensor.backward, clip=functools.partial(shared.clip, train.max_grad_norm),

@@ -6,7 +6,8 @@ import importlib
 import inspect
 import sys
 from dataclasses import dataclass
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, NoReturn
 
 from vlrl.types import UserError
 
@@ -17,6 +18,7 @@ class PluginShape:
 
     guide: str
     methods: tuple[str, ...] = ()
+    base: str = ""  # `module:Class` that a class extends
     arguments: int | None = None  # None: any
     factory: bool = False  # a function that makes the object fits as well
 
@@ -29,21 +31,26 @@ class PluginShape:
         return f"a Python function{count} ({self.guide})"
 
 
+NEAR = 0.8  # from which likeness on a public name is taken for a misspelt hook
+
 SHAPES = {
-    "task": PluginShape("docs/guides/own_task.md", ("samples", "score")),
-    "task base": PluginShape("docs/guides/own_task.md", ("environment", "reward")),
+    "task": PluginShape("docs/guides/own_task.md", ("samples", "score"), "vlrl.types:BaseTask"),
     "reward": PluginShape("docs/guides/own_reward.md"),
     "bonus": PluginShape("docs/video.md", arguments=2),
     "detection reward": PluginShape("docs/detection.md", arguments=3),
     "TRL reward": PluginShape("docs/interop.md"),
     "reward model": PluginShape("docs/methods.md", ("compute_reward",), factory=True),
     "judges": PluginShape("docs/judges.md", ("ask",)),
-    "encoder": PluginShape("docs/methods.md", ("encode",)),
+    "encoder": PluginShape("docs/methods.md", ("encode",), "vlrl.contrib.encoders:Encoder"),
     "embedder": PluginShape("docs/open_answer.md", ("embed",)),
-    "engine": PluginShape("docs/engines.md", ("generate", "publish", "close")),
+    "engine": PluginShape("docs/engines.md", ("generate", "publish", "close"), "vlrl.policies.engine:Engine"),
     "tool": PluginShape("docs/guides/own_task.md"),
-    "robot": PluginShape("docs/guides/own_robot.md", ("reset", "get_observation", "send_action", "status", "close")),
-    "body": PluginShape("docs/motion.md", ("connect", "begin", "sense", "send", "rest", "close")),
+    "robot": PluginShape(
+        "docs/guides/own_robot.md", ("reset", "get_observation", "send_action", "status", "close"), "robot.types:Robot"
+    ),
+    "body": PluginShape(
+        "docs/motion.md", ("connect", "begin", "sense", "send", "rest", "close"), "robot.types:RobotDriver"
+    ),
 }
 
 
@@ -64,10 +71,13 @@ def load_plugin(kind: str, name: str, path: str) -> Any:
     """The object that `module:name` names, of the shape of its kind in SHAPES.
 
     Raises:
-        UserError: it cannot be imported; it has another shape.
+        UserError: it cannot be imported; it has another shape; it does not extend the base of its kind, or misspells a
+            hook of it.
     """
-    target = load_object(name, path)
-    check_shape(SHAPES[kind], target, name, path)
+    target, shape = load_object(name, path), SHAPES[kind]
+    check_shape(shape, target, name, path)
+    if shape.base and (problem := base_problem(target, load_object(shape.base, path))):
+        raise UserError(f"{path}: {name!r}: {problem} ({shape.guide})")
     return target
 
 
@@ -75,6 +85,28 @@ def check_shape(shape: PluginShape, target: Any, name: str, path: str) -> None:
     """UserError where `target` is of another shape, or comes from the standard library."""
     if is_foreign(target) or not _fits(shape, target):
         raise UserError(f"{path}: {describe_object(target, name)}: needs {shape.need}")
+
+
+def base_problem(target: Any, base: type) -> str | None:
+    """Why a class is no `base`, for a message: it does not extend it, or misspells a hook; None: it is one."""
+    hooks = [name for name in dir(base) if not name.startswith("_")]
+    own = {name for each in target.__mro__ if each not in base.__mro__ for name in vars(each) if name[0] != "_"}
+    unused = [name for name in hooks if name not in own]
+    slips = [f"{name!r} looks like {near[0]!r}" for name in sorted(own.difference(hooks))
+             if (near := get_close_matches(name, unused, 1, NEAR))]  # fmt: skip
+    missing = [name for name in hooks if inspect.isabstract(target) and name in target.__abstractmethods__]
+    name = f"{base.__module__}.{base.__qualname__}"
+    if not issubclass(target, base):
+        return f"must extend {name}" + (f" ({slips[0]}, one of its hooks)" if slips else "")
+    if slips:
+        return f"{slips[0]}, a hook of {name}: rename it"
+    return f"lacks {', '.join(missing)} of {name}" if missing else None
+
+
+def refuse_instance(value: object, base: type, path: str, guide: str) -> NoReturn:
+    """UserError: an object of a user's class is no `base`."""
+    kind = type(value)
+    raise UserError(f"{path}: {kind.__module__}.{kind.__qualname__}: {base_problem(kind, base)} ({guide})")
 
 
 def check_module(kind: str, name: str, path: str) -> None:

@@ -25,10 +25,8 @@ LISTS = ("process_rewards", "reward_shaping", "advantages", "replay_mixing", "lo
 
 def takes_turns(config: Config, find: Find) -> bool:
     """Whether the task's episodes may have several turns: it makes environments of its own, and not for one turn."""
-    one = find("task base", "tasks.base:Task").environment
     return any(
-        getattr(find("task", task.name), "environment", one) is not one and task.options.get("turns") != 1
-        for _, task in tasks_of(config.task)
+        find("task", task.name).takes_turns() and task.options.get("turns") != 1 for _, task in tasks_of(config.task)
     )
 
 
@@ -39,8 +37,8 @@ def make_recipe(config: Config, find: Find) -> Recipe:
         return RecipePart(kind, component, find(kind, component.name), path)
 
     single = ("task", "sampler", "rollout_strategy", "loss_aggregation")
-    parts = [part(kind, getattr(config, kind), kind) for kind in single]
-    parts += [part(kind, c, f"{kind}.{i}") for kind in LISTS for i, c in enumerate(getattr(config, kind))]
+    parts = [part(kind, each, kind) for kind in single for each in config.components(kind)]
+    parts += [part(kind, c, f"{kind}.{i}") for kind in LISTS for i, c in enumerate(config.components(kind))]
     return Recipe(config, tuple(parts), takes_turns(config, find))
 
 
@@ -279,7 +277,7 @@ ZERO = "set train.max_staleness to 0"
 def remembering(recipe: Recipe) -> str | None:
     """A strategy with a state goes on from what it played last."""
     strategy = recipe.one("rollout_strategy")
-    if hasattr(strategy.target, "state_dict"):
+    if isinstance(strategy.target, type) and strategy.target.is_stateful():
         return (
             f"rollout_strategy: {strategy.name} goes on from its last step, which train.max_staleness does not wait "
             "for: use plain"
@@ -305,7 +303,7 @@ def recorded(recipe: Recipe) -> str | None:
 def one_writer(recipe: Recipe) -> str | None:
     """An engine has to be told whose weights it writes by, and to write while the trainer works."""
     engine = recipe.config.policy.engine
-    if engine.name != "local" and not hasattr(engines.target(engine), "follow"):
+    if engine.name != "local" and not engines.target(engine).can_follow():
         return f"policy.engine: {engine.name} writes by the present weights alone: use local or server, or {ZERO}"
     return None
 
@@ -356,7 +354,7 @@ def check(config: Config, source: str) -> None:
         _check_needs(config, "rollout_strategy", config.rollout_strategy, "rollout_strategy")
         registry.check_component("loss_aggregation", config.loss_aggregation, "loss_aggregation")
         for kind in LISTS:
-            for i, component in enumerate(getattr(config, kind)):
+            for i, component in enumerate(config.components(kind)):
                 _check_needs(config, kind, component, f"{kind}.{i}")
         for problem in problems(config):
             raise UserError(problem)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import inspect
 import pkgutil
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from vlrl import methods, plugins
 from vlrl.config import MIXTURE, Component, Config, DataSection, check_options
-from vlrl.types import Data, UserError, suggest
+from vlrl.types import BaseTask, Data, Policy, UserError, suggest
 
 # kind -> modules whose public functions and classes may be named in a YAML; of a package, those of all its modules
 HOMES = {
@@ -68,7 +67,8 @@ def names(kind: str) -> dict[str, Any]:
     found = {}
     for home in HOMES[kind]:
         whole = importlib.import_module(home)
-        inner = [f"{home}.{part.name}" for part in pkgutil.iter_modules(getattr(whole, "__path__", ()))]
+        package = whole.__spec__.submodule_search_locations if whole.__spec__ else None
+        inner = [f"{home}.{part.name}" for part in pkgutil.iter_modules(package or ())]
         for module in (whole, *map(importlib.import_module, inner)):
             own = vars(module).items()
             found |= {n: v for n, v in own if methods.is_method(v) and n.islower()}
@@ -80,7 +80,7 @@ def task_names() -> list[str]:
     listed = [
         module.name for module in pkgutil.iter_modules(importlib.import_module("tasks").__path__) if not module.ispkg
     ]
-    return [name for name in sorted(listed) if hasattr(importlib.import_module(f"tasks.{name}"), _camel(name))]
+    return [name for name in sorted(listed) if _camel(name) in dir(importlib.import_module(f"tasks.{name}"))]
 
 
 def rewards() -> dict[str, Callable[..., float]]:
@@ -149,15 +149,15 @@ def options_of(target: Any) -> dict[str, tuple[Any, Any]]:
 
 
 def make(kind: str, component: Component, path: str, *given: Any, **named: Any) -> Any:
-    """The plug-in ready to call: a class instantiated with its options, a function with them filled in."""
+    """The plug-in ready to call: a class instantiated with its options, a function bound to them (`methods.bind`)."""
     target = find(kind, component.name, f"{path}.name")
     options = check_options(component.options, options_of(target), path)
-    return target(*given, **options, **named) if inspect.isclass(target) else functools.partial(target, **options)
+    return target(*given, **options, **named) if inspect.isclass(target) else methods.bind(kind, target, options)
 
 
 def make_all(kind: str, config: Config, *given: Any) -> list[Any]:
     """The plug-ins of a kind that a configuration lists, in its order, each as `make` makes it."""
-    return [make(kind, component, f"{kind}.{i}", *given) for i, component in enumerate(getattr(config, kind))]
+    return [make(kind, each, f"{kind}.{i}", *given) for i, each in enumerate(config.components(kind))]
 
 
 def chosen(value: str | Mapping[str, Any], path: str, noun: str, known: Mapping[str, str]) -> Component:
@@ -184,20 +184,18 @@ class AsksTask(Protocol):
     def data(self) -> DataSection: ...
 
 
-def make_task(section: AsksTask, path: str = "task") -> Any:
+def make_task(section: AsksTask, path: str = "task") -> BaseTask:
     """The section's task, given its data if it reads any.
 
     Raises:
         UserError: `data` names files, but the task makes its own samples.
     """
     task = _make_checked_task(section, path)
-    task.reward_timeout_s = getattr(
-        getattr(section, "train", None), "reward_timeout_s", None
-    )  # read by vlrl/rollout.py
+    task.reward_timeout_s = section.train.reward_timeout_s if isinstance(section, Config) else None
     return task
 
 
-def _make_checked_task(section: AsksTask, path: str) -> Any:
+def _make_checked_task(section: AsksTask, path: str) -> BaseTask:
     component, data = section.task, section.data
     if "data" in inspect.signature(find("task", component.name, f"{path}.name")).parameters:
         return make("task", component, path, data=data.plain())
@@ -251,40 +249,30 @@ def check_policy(config: Config, about: Mapping[str, Any]) -> None:
         )
 
 
-def needs_reference(config: Config, estimators: list[Callable]) -> bool:
+def needs_reference(config: Config, estimators: Sequence[methods.Estimator]) -> bool:
     """Whether any loss term, shaping or estimator reads the reference's log-probabilities."""
-    components = [("losses", c) for c in config.losses] + [("reward_shaping", c) for c in config.reward_shaping]
-    declared = [methods.of(find(kind, c.name)).needs for kind, c in components]
-    return any("reference" in needs for needs in [*declared, *map(needs_of, estimators)])
+    declared = [
+        methods.of(find(kind, c.name)) for kind in ("losses", "reward_shaping") for c in config.components(kind)
+    ]
+    return any("reference" in each.needs for each in [*declared, *estimators])
 
 
 def needs_teacher(config: Config) -> bool:
     """Whether any loss term or estimator reads a teacher's log-probabilities."""
-    components = [(kind, c) for kind in ("losses", "reward_shaping", "advantages") for c in getattr(config, kind)]
+    components = [(kind, c) for kind in ("losses", "reward_shaping", "advantages") for c in config.components(kind)]
     return any("teacher" in methods.of(find(kind, c.name)).needs for kind, c in components)
 
 
-def needs_features(policy: Any, estimators: list[Callable]) -> bool:
+def needs_features(policy: Policy, estimators: Sequence[methods.Estimator]) -> bool:
     """Whether any estimator reads what the policy makes of its prompts.
 
     Raises:
         UserError: but the policy has nothing of the kind.
     """
-    readers = [type(e).__name__ for e in estimators if "features" in needs_of(e)]
-    if readers and not hasattr(policy, "features"):
+    readers = [type(e).__name__ for e in estimators if "features" in e.needs]
+    if readers and not policy.has_features:
         raise UserError(f"advantages: the critics of {readers[0]} read features, which this policy does not give")
     return bool(readers)
-
-
-def check_fit(task: Any, policy: Any) -> None:
-    """UserError where the policy's actions are none of the task's; tasks that take text need no check."""
-    if hasattr(task, "fits"):
-        task.fits(policy)
-
-
-def needs_of(estimator: Callable) -> tuple[str, ...]:
-    """An object's own needs, which may hang on its options, or those that its class declares."""
-    return getattr(estimator, "needs", methods.of(estimator).needs)
 
 
 def _modules(package: str) -> list[str]:

@@ -21,11 +21,15 @@ from vlrl.distributed.world import World, get_world
 from vlrl.engines import load_policy
 from vlrl.engines.client import Shared
 from vlrl.io import OverdueError, deadline
+from vlrl.methods import RolloutStrategy, Sampler
 from vlrl.performance import oom
 from vlrl.performance.profiling import timed
+from vlrl.plugins import SHAPES, refuse_instance
 from vlrl.policies import rng
 from vlrl.types import (
     OVERLONG,
+    BaseTask,
+    Decision,
     Environment,
     Episode,
     Observation,
@@ -47,7 +51,7 @@ RAISED, LATE, ODD = "reward_raised", "reward_late", "reward_not_finite"  # reaso
 IN_A_ROW = 16  # rewards that may fail one after the other: then it is no matter of a sample
 
 
-def scored(task: Any, episodes: Sequence[Episode]) -> None:
+def scored(task: BaseTask, episodes: Sequence[Episode]) -> None:
     """Gives every episode its score and reward, in place.
 
     A reward that raises, takes longer than the task's `reward_timeout_s` seconds (None: no limit) or is not finite says
@@ -60,7 +64,7 @@ def scored(task: Any, episodes: Sequence[Episode]) -> None:
     failed: dict[int, str] = {}
     for number, episode in enumerate(episodes):
         problem = _tried(task, episode)
-        task.failed_rewards = getattr(task, "failed_rewards", 0) + 1 if problem else 0
+        task.failed_rewards = task.failed_rewards + 1 if problem else 0
         if problem:
             failed[number] = problem
         if task.failed_rewards >= IN_A_ROW:
@@ -77,9 +81,9 @@ def scored(task: Any, episodes: Sequence[Episode]) -> None:
     print(f"\nvlrl: {told}", file=sys.stderr)
 
 
-def _tried(task: Any, episode: Episode) -> str | None:
+def _tried(task: BaseTask, episode: Episode) -> str | None:
     """Scores one episode; what went wrong, which the score's reason then names."""
-    limit, where = getattr(task, "reward_timeout_s", None), f"sample {episode.sample.id}"
+    limit, where = task.reward_timeout_s, f"sample {episode.sample.id}"
     try:
         with deadline(limit):
             episode.score = task.score(episode)
@@ -100,9 +104,9 @@ def _tried(task: Any, episode: Episode) -> str | None:
     return f"{where}: {odd} is {numbers[odd]}"
 
 
-def _stand_in(task: Any, episode: Episode, others: Sequence[Episode]) -> None:
+def _stand_in(task: BaseTask, episode: Episode, others: Sequence[Episode]) -> None:
     """Makes an episode one that says nothing: the mean of the others of its group, and no credit for any unit."""
-    parts = dict.fromkeys(getattr(task, "weights", ()), 0.0)
+    parts = dict.fromkeys(task.weights, 0.0)
     correct = episode.reward = 0.0
     if others:
         shared = [name for name in others[0].score.parts if all(name in other.score.parts for other in others)]
@@ -127,7 +131,7 @@ class HaltedError(Exception):
 
 
 def collect(
-    policy: Policy, task: Any, samples: Sequence[Sample], group_size: int,
+    policy: Policy, task: BaseTask, samples: Sequence[Sample], group_size: int,
     begun: Sequence[Sequence[int]] | None = None, lanes: int = 1, **act: Any,
 ) -> list[Episode]:  # fmt: skip
     """`group_size` scored episodes of each sample, in order. Environments are made for one episode and always closed.
@@ -157,7 +161,7 @@ def collect(
         key = rng.key(policy)
         for place, episode in enumerate(episodes):
             episode.stream = (key, place)
-    groups, max_parallel_envs = get_world().part(len(samples)), getattr(task, "max_parallel_envs", None)
+    groups, max_parallel_envs = get_world().part(len(samples)), task.max_parallel_envs
     own = range(groups.start * group_size, groups.stop * group_size)
     with _Stepper(max_parallel_envs) as stepper:
 
@@ -176,7 +180,7 @@ def collect(
 
 
 def _play(
-    policy: Policy, task: Any, episodes: list[Episode], max_parallel_envs: int, stepper: _Stepper,
+    policy: Policy, task: BaseTask, episodes: list[Episode], max_parallel_envs: int, stepper: _Stepper,
     begun: Sequence[Sequence[int]] | None, act: dict[str, Any],
 ) -> None:  # fmt: skip
     """Takes every episode to its end; at most `max_parallel_envs` environments are open."""
@@ -185,11 +189,11 @@ def _play(
     shown: dict[int, Observation] = {}
     try:
         while True:
-            if getattr(policy, "halted", False):
+            if policy.halted:
                 raise HaltedError
             started = [waiting.popleft() for _ in range(min(len(waiting), max_parallel_envs - len(opened)))]
             with timed(policy, "environment"):
-                opened.update((i, task.environment(episodes[i].sample)) for i in started)
+                opened.update((i, open_environment(task, episodes[i].sample)) for i in started)
                 shown.update(zip(started, stepper.map(lambda i: opened[i].reset(), started), strict=True))
             if not opened:
                 return
@@ -254,19 +258,58 @@ def _split_range(whole: range, count: int) -> list[range]:
     return [whole[len(whole) * i // count : len(whole) * (i + 1) // count] for i in range(count)]
 
 
-class _Shared:
-    """A policy that threads ask one after the other."""
+class PolicyWrapper(Policy):
+    """Stands in for another policy in `collect`; a subclass changes how it acts."""
 
     def __init__(self, policy: Policy):
-        self._policy, self._turn = policy, Lock()
+        self.policy, self.work, self.generator = policy, policy.work, policy.generator
 
     @property
     def halted(self) -> bool:
-        return getattr(self._policy, "halted", False)
+        return self.policy.halted
 
-    def act(self, episodes: Sequence[Episode], shown: Sequence[Observation], **options: Any) -> list[Any]:
+    @halted.setter
+    def halted(self, value: bool) -> None:
+        self.policy.halted = value
+
+    def act(self, episodes: Sequence[Episode], observations: Sequence[Observation], **options: Any) -> list[Decision]:
+        return self.policy.act(episodes, observations, **options)
+
+    def decide(self, observation: Observation, action: Any, *args: Any, **options: Any) -> Decision:
+        return self.policy.decide(observation, action, *args, **options)
+
+    def ids(self, decision: Decision) -> list[int] | None:
+        return self.policy.ids(decision)
+
+    def forget(self) -> None:
+        self.policy.forget()
+
+
+def open_environment(task: BaseTask, sample: Sample) -> Environment:
+    """An environment for one episode of a sample. UserError where a task's own is none."""
+    environment = task.environment(sample)
+    if not isinstance(environment, Environment):
+        refuse_instance(environment, Environment, "task: its environment", SHAPES["task"].guide)
+    return environment
+
+
+def with_environment(task: BaseTask, environment: Callable[[Sample], Environment]) -> BaseTask:
+    """A copy of a task that opens other environments."""
+    other: Any = copy.copy(task)
+    other.environment = environment
+    return other
+
+
+class _Shared(PolicyWrapper):
+    """A policy that threads ask one after the other."""
+
+    def __init__(self, policy: Policy):
+        super().__init__(policy)
+        self.work, self._turn = None, Lock()  # which counts for one thread
+
+    def act(self, episodes: Sequence[Episode], observations: Sequence[Observation], **options: Any) -> list[Decision]:
         with self._turn:
-            return self._policy.act(episodes, shown, **options)
+            return self.policy.act(episodes, observations, **options)
 
 
 def _forget(episode: Episode, fault: str) -> None:
@@ -316,16 +359,15 @@ class SamplePool(Sequence[Sample]):
 class RolloutWorker:
     """One that plays. `samples`: the training split, as its own task makes it; `world`: who plays with it."""
 
-    policy: Any
-    task: Any
-    rollouts: Any
+    policy: Policy
+    task: BaseTask
+    rollouts: RolloutStrategy
     samples: Sequence[Sample]
     world: World = field(default_factory=get_world)
 
     def tell(self, step: int) -> None:
         """Rewards that grow stricter hang on the step alone, so that a resumed run goes on with them."""
-        if hasattr(self.task, "at_step"):  # tasks of users' own may lack it
-            self.task.at_step(step)
+        self.task.at_step(step)
 
     def play(self, positions: Sequence[int], group_size: int, step: int, keep: bool = False) -> list[Episode]:
         """The strategy's episodes of the samples at these positions. keep: as `vlrl.policies.vlm.VLM.act`."""
@@ -342,11 +384,11 @@ class RolloutWorker:
         from vlrl.policies.weights import put  # torch: checks of the command line read this module without it
 
         put(self.policy.model, weights)
-        if hasattr(self.policy, "generator"):
+        if self.policy.generator is not None:
             self.policy.generator.manual_seed(seed)
 
 
-def weights_of(policy: Any) -> dict[str, Tensor]:
+def weights_of(policy: Policy) -> dict[str, Tensor]:
     """The parameters that train, by name: views, not copies."""
     return {name: p.detach() for name, p in policy.model.named_parameters() if p.requires_grad}
 
@@ -361,13 +403,13 @@ def twin(config: Config, first: RolloutWorker) -> RolloutWorker:
     alone = config.policy.model_copy(update={"engine": Component(name="local")})
     policy = load_policy(alone, shared_prefix=config.train.shared_prefix, seed=config.seed)
     _share(first.policy.model, policy.model)
-    if getattr(first.policy, "engine", None) is not None:
+    if first.policy.engine is not None:
         policy.engine = Shared.share_engine(first.policy, policy)
-    many = getattr(first.task, "max_parallel_envs", None) is None
+    many = first.task.max_parallel_envs is None
     task = copy.copy(first.task) if many else registry.make_task(config)
     rollouts = registry.make("rollout_strategy", config.rollout_strategy, "rollout_strategy", policy, task, config.seed)
     samples = task.samples("train")
-    if hasattr(rollouts, "pool"):
+    if isinstance(first.rollouts.pool, SamplePool):
         rollouts.pool = SamplePool(samples, first.rollouts.pool.positions)
     return RolloutWorker(policy, task, rollouts, samples, get_world().on_own_link())
 
@@ -408,7 +450,7 @@ class RolloutScheduler:
         first: the run's own policy, task and strategy.
     """
 
-    def __init__(self, config: Config, sampler: Any, first: RolloutWorker):
+    def __init__(self, config: Config, sampler: Sampler, first: RolloutWorker):
         self.config, self.sampler, self.first = config, sampler, first
         self.staleness = config.train.max_staleness
         self.metrics: dict[str, float] = {}
@@ -432,14 +474,14 @@ class RolloutScheduler:
         if self.staleness:
             self.metrics = {"staleness": float(age)}
             assign_policy(self.first.policy, episodes)
-            if hasattr(self.first.policy, "work"):
+            if self.first.policy.work is not None:
                 self.first.policy.work.absorb(job.player.policy.work)
         return job.player, episodes
 
     def cpu_s(self) -> float:
         """Processor seconds of all tasks' simulators."""
-        own = [player.task for player in self._twins if getattr(player.task, "max_parallel_envs", None) is not None]
-        return sum(task.cpu_s() for task in (self.first.task, *own) if hasattr(task, "cpu_s"))
+        own = [player.task for player in self._twins if player.task.max_parallel_envs is not None]
+        return sum(task.cpu_s() for task in (self.first.task, *own))
 
     def close(self) -> None:
         """Ends what is under way, where it is: between two turns."""
@@ -459,14 +501,14 @@ class RolloutScheduler:
             told.append({"step": job.step, "version": job.version, "positions": job.positions, "seed": job.seed,
                          "weights": fresh})  # fmt: skip
             before = job.version
-        return {"pending": told, "sampler": dict(getattr(self.sampler, "metrics", {})) if told else {}}
+        return {"pending": told, "sampler": dict(self.sampler.metrics) if told else {}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         weights: dict[str, Any] = {}
         for saved in state["pending"]:
             weights = saved["weights"] or weights
             self._submit(saved["step"], saved["version"], saved["positions"], saved["seed"], weights)
-        if state["pending"] and hasattr(self.sampler, "metrics"):
+        if state["pending"]:
             self.sampler.metrics = state["sampler"]
 
     def _begin(self, step: int, version: int, keep: bool) -> None:
@@ -497,6 +539,5 @@ class RolloutScheduler:
     def _pool(self) -> ThreadPoolExecutor:
         """Threads for all that may be under way; one where an engine writes, which has one copy of the weights."""
         if self._threads is None:
-            engine = getattr(self.first.policy, "engine", None)
-            self._threads = ThreadPoolExecutor(1 if engine else self.staleness + 1, "rollouts")
+            self._threads = ThreadPoolExecutor(1 if self.first.policy.engine else self.staleness + 1, "rollouts")
         return self._threads

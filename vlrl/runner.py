@@ -53,7 +53,7 @@ class Learner:
     by_advantage = False  # whether advantages are what moves the weights
     progress_metrics: tuple[str, ...] = ("reward", "accuracy")  # on the progress line
     evaluates_before = True  # also the model that the run begins with
-    task: Any = None
+    task: Any = None  # vlrl.types.BaseTask; None: it has none
     policy: Any  # that is trained: `save(folder)`
 
     def __init__(self, config: Any):
@@ -129,7 +129,7 @@ class Learner:
 
     def close(self) -> None:
         """Ends processes and threads. Called once, however the run ends."""
-        if hasattr(self.task, "close"):  # tasks of users' own may lack it
+        if self.task is not None:
             self.task.close()
 
 
@@ -415,8 +415,7 @@ def evaluate(
         episodes += collect(policy, task, chosen, group_size=1, greedy=True)
         if progress:
             progress(len(episodes), n)
-    told = [dict(getattr(task, name)(episodes)) if hasattr(task, name) else {} for name in ("metrics", "facts")]
-    return summarise(episodes, *told)
+    return summarise(episodes, dict(task.metrics(episodes)), dict(task.facts(episodes)))
 
 
 def summarise(

@@ -20,13 +20,14 @@ from vlrl.distributed.episodes import columns_of, mine
 from vlrl.engines import load_policy
 from vlrl.engines.client import PREFIX_CACHE
 from vlrl.logging import StoppedError
+from vlrl.methods import Estimator
 from vlrl.metrics import describe, turn_advantages
 from vlrl.optim import rate, updater
 from vlrl.performance.profiling import mfu
 from vlrl.policies.loading import bundled, described, newest_checkpoint
 from vlrl.rollout import RolloutScheduler, RolloutWorker, SamplePool, collect
 from vlrl.runner import Learner, Result, Runner, StepMetrics, stop_not_finite
-from vlrl.types import Decision, Episode, Rollouts, Turn, UserError, writes_text
+from vlrl.types import Decision, Episode, Rollouts, Turn, UserError
 from vlrl.update import UpdateStats
 
 # A second model that is not trained, whose log-probabilities methods of distillation read.
@@ -67,7 +68,7 @@ class Teacher:
     def _check(self, policy: Any) -> None:
         if self._checked:
             return
-        if not all(hasattr(each, "ids") for each in (self.policy, policy)):
+        if not (self.policy.writes_text and policy.writes_text):
             raise UserError("policy.teacher: only language models can teach, and only their like: leave it out")
         own, its = (each.processor.tokenizer.get_vocab() for each in (self.policy, policy))
         if own != its:
@@ -93,7 +94,7 @@ class RLTrainer(Learner):
         self.task = registry.make_task(config)
         self.samples = self.task.samples("train")
         self.policy = load_policy(config.policy, shared_prefix=train.shared_prefix, seed=config.seed)
-        registry.check_fit(self.task, self.policy)
+        self.task.fits(self.policy)
         self.policy.check(self.samples[0])  # limits that no prompt meets show before anything is written
         self._make_methods()
         worker = RolloutWorker(self.policy, self.task, self.rollout_strategy, self.samples)
@@ -108,22 +109,19 @@ class RLTrainer(Learner):
         self.reward_shaping = registry.make_all("reward_shaping", config)
         self.advantages = registry.make_all("advantages", config)
         self.features = registry.needs_features(self.policy, self.advantages)
-        self.anchors = any("anchors" in registry.needs_of(estimator) for estimator in self.advantages)
+        self.anchors = any("anchors" in estimator.needs for estimator in self.advantages)
         self.reference = registry.needs_reference(config, self.advantages)
         if self.reference:
             self.policy.freeze_reference()
         self.sampler = registry.make("sampler", config.sampler, "sampler", len(self.samples), config.seed)
-        if hasattr(self.sampler, "check"):
-            self.sampler.check(self.samples)  # a list made for other data shows before anything is written
-        if hasattr(self.sampler, "follow"):
-            self.sampler.follow(self.samples, self.advantages)  # draws by what an estimator knows of each prompt
+        self.sampler.check(self.samples)  # a list made for other data shows before anything is written
+        self.sampler.follow(self.samples, self.advantages)  # draws by what an estimator knows of each prompt
         given = (self.policy, self.task, config.seed)
         self.rollout_strategy = registry.make("rollout_strategy", config.rollout_strategy, "rollout_strategy", *given)
         self.process_rewards = registry.make_all("process_rewards", config, *given)
         self.replay_mixing = registry.make_all("replay_mixing", config, *given)
         self.teacher = Teacher(config.policy) if registry.needs_teacher(config) else None
-        if hasattr(self.rollout_strategy, "pool"):
-            self.rollout_strategy.pool = SamplePool(self.samples, self.sampler.positions)
+        self.rollout_strategy.pool = SamplePool(self.samples, self.sampler.positions)
 
     @property
     def steps(self) -> int:
@@ -133,7 +131,7 @@ class RLTrainer(Learner):
         config, train = self.config, self.config.train
         if config.data.train and not config.data.test:
             yield "data.test is not given: accuracy is of the task's own samples, not of your data; hold some rows out"
-        if not writes_text(self.policy):
+        if not self.policy.writes_text:
             return
         trained = sum(p.numel() for p in self.policy.model.parameters() if p.requires_grad)
         if trained > LARGE and train.lr > LARGE_LR:
@@ -164,12 +162,11 @@ class RLTrainer(Learner):
         laps = Laps()
         self._work(decisions=[], seconds=0)  # an evaluation's is not the step's
         worker, episodes = self.collector.collect(i, keep=self._keeps_prefill())
-        if hasattr(self.sampler, "observe"):
-            self.sampler.observe(episodes)
+        self.sampler.observe(episodes)
         for process_reward in self.process_rewards:
             episodes = process_reward(episodes, i)
         laps.end("rollout")
-        for estimator in self._revisiting():
+        for estimator in self.advantages:
             estimator.revisit(self.policy, episodes)  # scores what was answered earlier
         rollouts = self._columns(episodes, i)
         advantages = estimate(shaped(rollouts, self.reward_shaping), self.advantages)
@@ -177,7 +174,7 @@ class RLTrainer(Learner):
         self._prepare(i)
         laps.end("estimate")
         stats = self.updater.step(decisions, learned, credit, (self.config.seed, i))
-        played = getattr(worker.rollouts, "played", len(episodes))  # a strategy may leave out some
+        played = len(episodes) if worker.rollouts.played is None else worker.rollouts.played
         self._count(stats, played, i + 1)
         row = {
             "step": i + 1,
@@ -186,8 +183,7 @@ class RLTrainer(Learner):
             **describe(episodes, rollouts, advantages, stats),
         }
         for callback in self.callbacks:
-            if hasattr(callback, "after"):
-                callback.after(i + 1, row)
+            callback.on_step_end(i + 1, row)
         row |= self._metrics(worker)
         laps.end("update")
         timing = laps.seconds | self._work(mine(decisions), laps.total())
@@ -229,20 +225,19 @@ class RLTrainer(Learner):
         for setting in self.updater.optimizer.param_groups:
             setting["lr"] = rate(self.config.train, i)
         for callback in self.callbacks:
-            if hasattr(callback, "before"):
-                callback.before(i)
+            callback.on_step_begin(i)
 
     def _metrics(self, worker: RolloutWorker) -> dict[str, float]:
         """What the parts of this step say of themselves."""
         row: dict[str, float] = {}
         collected_by = (worker.policy, self.sampler, worker.rollouts, self.collector)
         for part in (*collected_by, *self.process_rewards, *self._learning(), *self.callbacks):
-            row |= getattr(part, "metrics", {})
+            row |= part.metrics
         return row
 
     def _work(self, decisions: list[Decision], seconds: float) -> dict[str, float]:
         """What the policy forwarded since the last call, and the seconds of its parts, where it counts them."""
-        if not hasattr(self.policy, "work"):
+        if self.policy.work is None:
             return {}
         row = self.policy.work.taken()
         if decisions:
@@ -259,17 +254,12 @@ class RLTrainer(Learner):
         whole = (
             train.num_minibatches == train.update_epochs == 1 and not train.micro_batch_size and not self.replay_mixing
         )
-        first = not self._revisiting()  # such an estimator would evaluate before the update
-        here_written = (
-            getattr(self.policy, "engine", None) is None and getattr(self.task, "max_parallel_envs", None) is None
-        )
+        first = not any(each.revisits() for each in self.advantages)  # it would evaluate before the update
+        here_written = self.policy.engine is None and self.task.max_parallel_envs is None
         in_parts = self.updater.shared.in_parts  # kept passes would be made there in parts
         return (
             bool(train.shared_prefix) and whole and first and here_written and not train.max_staleness and not in_parts
         )
-
-    def _revisiting(self) -> list[Any]:
-        return [estimator for estimator in self.advantages if hasattr(estimator, "revisit")]
 
     def _count(self, stats: UpdateStats, rollouts: int, step: int) -> None:
         """Counters, and the stop after too many non-finite updates in a row."""
@@ -293,13 +283,13 @@ class RLTrainer(Learner):
         for estimator in self.advantages:
             self._start(estimator, run)
 
-    def _start(self, estimator: Any, run: Runner) -> None:
+    def _start(self, estimator: Estimator, run: Runner) -> None:
         """The first responses that a stateful estimator wants per prompt, sampled from the initial policy.
 
         Raises:
             StoppedError: on a signal, between two batches.
         """
-        wanted = getattr(estimator, "start", 0)
+        wanted = estimator.start
         if not wanted:
             return
         of_key = self._first_prompts(estimator.start_limit, wanted)
@@ -364,7 +354,7 @@ class RLTrainer(Learner):
 
     def _stateful(self) -> list[Any]:
         parts = (self.rollout_strategy, *self.process_rewards, *self._learning(), *self.callbacks)
-        return [part for part in parts if hasattr(part, "state_dict")]
+        return [part for part in parts if part.is_stateful()]
 
     def _learning(self) -> list[Any]:
         return [*self.reward_shaping, *self.advantages, *self.replay_mixing]

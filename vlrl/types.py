@@ -9,9 +9,11 @@ import difflib
 import math
 import os
 import traceback
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL.Image import Image
     from torch import Tensor
-    from torch.nn import Module
 
 __version__ = "0.1.0"
 Split = Literal["train", "test"]
@@ -32,6 +33,8 @@ PILLOW_PIXELS = 178_956_970  # Pillow opens no image with more
 
 class UserError(Exception):
     """Something the user can mend. One line: what is wrong, where (file, row or key), what to do. Exit code 2."""
+
+    exit_code: int | None = None  # of the end of a run, where it is none of 2
 
 
 def first_line(error: BaseException) -> str:
@@ -187,6 +190,14 @@ class Sample:
         return self.bucket or self.id
 
 
+class TaggedSamples(Sequence[Sample]):
+    """The samples of a split that knows tags without making samples, which may mean decoding a video."""
+
+    def tag_of(self, position: int, tag: str) -> str | None:
+        """The value of a tag; None where it is not known."""
+        return None
+
+
 @dataclass(frozen=True)
 class Frame:
     """The coordinates in which a model writes about an image or video, and its sizes (width, height) in pixels.
@@ -252,6 +263,7 @@ class Decision:
     inputs: Any = None  # private to the policy that made it
     forced_mask: Tensor | None = None  # bool [T], units put there and not sampled, which earn no credit; None: none
     owner_rank: int | None = None  # of several processes the one that made it and evaluates it; None: any can
+    engine_logprobs: Tensor | None = None  # float32 [T], under the engine that wrote it; None: the policy itself did
 
 
 @dataclass(frozen=True)
@@ -334,10 +346,15 @@ class Estimate:
     n: int
 
 
+def shallow(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass by name, their values as they are: `dataclasses.asdict` would copy all below."""
+    return {each.name: getattr(value, each.name) for each in fields(value)}
+
+
 def plain(value: Any) -> Any:
     """What JSON can hold of an answer: dataclasses become dicts, tuples lists, whatever they hold as well."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+        return plain(shallow(value))
     if isinstance(value, Mapping):
         return {key: plain(each) for key, each in value.items()}
     return [plain(each) for each in value] if isinstance(value, list | tuple) else value
@@ -376,56 +393,201 @@ class Episode:
         return self.turns[-1].decision.frames if self.turns else ()
 
 
-class Environment(Protocol):
+class Environment:
     """Single use: made for one episode, reset once, closed at its end. `frames` say how coordinates are to be read."""
 
-    def reset(self) -> Observation: ...
-    def step(self, action: str | np.ndarray, frames: Sequence[Frame] = ()) -> Step: ...
-    def close(self) -> None: ...
+    def reset(self) -> Observation:
+        raise NotImplementedError
+
+    def step(self, action: str | np.ndarray, frames: Sequence[Frame] = ()) -> Step:
+        raise NotImplementedError
+
+    def gold(self, frames: Sequence[Frame]) -> Any:
+        """The best next action, text or float32 [K, A], of an environment with a script; None: none for this turn."""
+        raise NotImplementedError
+
+    @property
+    def has_script(self) -> bool:
+        """Whether it knows gold actions, turn by turn; else the task's gold completion is all that is known."""
+        return type(self).gold is not Environment.gold
+
+    def close(self) -> None:
+        """Releases what the episode holds."""
 
 
-class BaseTask(Protocol):
-    """Samples, scoring and what a run reports. One class per file in `tasks/`; see `tasks/base.py` for the defaults."""
+class BaseTask(ABC):
+    """Samples, scoring and what a run reports: the base of every task. `tasks.base.Task` has further defaults.
 
-    weights: Mapping[str, float]  # reward part -> weight
-    max_parallel_envs: (
-        int | None
-    )  # environments that may be open at a time, each in its thread; None: any number, in one
-
-    def samples(self, split: Split) -> Sequence[Sample]: ...
-    def environment(self, sample: Sample) -> Environment: ...
-    def score(self, episode: Episode) -> Score: ...
-    def gold(self, sample: Sample, frames: Sequence[Frame]) -> str: ...
-    def metrics(self, episodes: Sequence[Episode]) -> Mapping[str, float]: ...
-    def at_step(self, step: int) -> None: ...
-
-
-class Policy(Protocol):
-    """A model that acts and can say how likely its actions were.
-
-    `act` also takes `greedy` (the likeliest action) and `keep`, and `begun` where it writes text (see `VLM.act`).
-    For methods with critics also `features(decisions) -> Tensor [B, H]`, see `vlrl.policies.vlm.VLM.features`; for
-    those that score earlier actions again `decide`, and `ids` where a text can be written in several ways. To be
-    trained it is `Trainable`.
+    A subclass has `weights`, `samples`, `environment`, `score`, `reward` and `gold`; the hooks below do nothing.
     """
 
-    def act(self, episodes: Sequence[Episode], observations: Sequence[Observation]) -> list[Decision]: ...
-    def evaluate(self, decisions: Sequence[Decision]) -> Evaluation: ...
-    def reference(self, decisions: Sequence[Decision]) -> Tensor: ...
+    weights: Mapping[str, float] = MappingProxyType({})  # reward part -> weight
+    max_parallel_envs: int | None = None  # open at a time, each in its thread; None: any number, in one thread
+    bad_rows: Sequence[BadRow] = ()  # of a large file those met so far
+    reward_timeout_s: float | None = None  # of one score; set by the run
+    failed_rewards: int = 0  # one after the other, up to the latest episode
+
+    @abstractmethod
+    def samples(self, split: Split) -> Sequence[Sample]:
+        """The same index gives the same sample on every machine."""
+
+    @abstractmethod
+    def environment(self, sample: Sample) -> Environment:
+        """A new environment for one episode of a sample."""
+
+    @abstractmethod
+    def score(self, episode: Episode) -> Score:
+        """What the task says of an ended episode. Never raises, whatever the text."""
+
+    @abstractmethod
+    def reward(self, score: Score) -> float:
+        """What an episode of this score earns."""
+
+    def gold(self, sample: Sample, frames: Sequence[Frame]) -> str | None:
+        """The best completion; None where none is known."""
+        raise NotImplementedError
+
+    @classmethod
+    def takes_turns(cls) -> bool:
+        """Whether its episodes may have several turns."""
+        return True
+
+    def truth(self, value: Any) -> Any:
+        """A sample's answer from what JSON holds of it, for `vlrl score`. ValueError, TypeError: it is none."""
+        return tuple(value) if isinstance(value, list) else value
+
+    def truths(self, sample: Sample) -> Sequence[str]:
+        """The texts that are right, for rewards that compare answers themselves; (): what `gold` answers."""
+        return ()
+
+    def metrics(self, episodes: Sequence[Episode]) -> Mapping[str, float]:
+        """What an evaluation reports beside accuracy and reward: name -> number."""
+        return {}
+
+    def facts(self, episodes: Sequence[Episode]) -> Mapping[str, str]:
+        """What an evaluation was made on: results with other facts are not comparable."""
+        return {}
+
+    def at_step(self, step: int) -> None:
+        """Called before each training step: rewards that grow stricter hang on it, and on nothing before it."""
+
+    def fits(self, policy: Policy) -> None:
+        """UserError where the policy's actions are none of the task's."""
+
+    def cpu_s(self) -> float:
+        """Processor seconds of processes that the task started, as simulators."""
+        return 0.0
+
+    def close(self) -> None:
+        """Ends processes and frees what the task holds."""
 
 
-class Trainable(Policy, Protocol):
-    """A policy that the trainer can change, save and go on with."""
+class RobotTask(BaseTask):
+    """A task whose episodes move a robot, by numbers or, with `speech`, by words: `tasks.manipulation.Manipulation`."""
 
-    model: Module  # its parameters are learned and saved
-    scorer: Module  # the forward pass that is trained: accelerate may wrap it
+    pool: Any  # with `info`: names of the state, hz, whether there is a script
+    robot: str = ""  # `module:Class`, where it is a class of robot/ or like one
+    options: Mapping[str, Any] = MappingProxyType({})  # of the robot
+    horizon: int  # ticks of an episode
+    chunk: int  # ticks of an action
+    speech: Any = None  # how a language model says an action; None: policies give numbers
 
-    def check(self, sample: Sample) -> None: ...  # UserError for what it could never be shown
-    def freeze_reference(self) -> None: ...
-    def save(self, folder: Path) -> None: ...
-    def load_weights(self, folder: Path) -> None: ...
-    def state_dict(self) -> dict[str, Any]: ...  # what `save` leaves out: random generators
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    @property
+    def controls(self) -> Any:
+        """What the numbers of an action are, and their limits: robot.types.ActionSpec."""
+        return self.pool.info.controls
+
+    def arm(self, script: str = "", videos: Mapping[str, Mapping[str, Any]] | None = None) -> BaseTask | None:
+        """The task as a policy plays it, or the control arms `expert` and `random`; None: it has no such arms."""
+        return None
+
+    def demonstrations(self, count: int, noise: float, seed: int) -> Iterator[Sequence[tuple[Observation, Any]]]:
+        """Episodes of the script: observations with the chunks, float32 [K, A], that it would send. UserError: none."""
+        raise UserError(f"task: {type(self).__name__} has no script to imitate")
+
+    def add_spoken_state(self, shown: Observation) -> Observation:
+        """What a policy is shown of what a robot shows."""
+        return shown
+
+
+class Policy:
+    """A model that acts and can say how likely its actions were: the base of every policy.
+
+    A subclass has `act` and, to be trained, everything down to `load_state_dict`. `act` also takes `greedy` (the
+    likeliest action) and `keep`, and `begun` where it writes text (see `vlrl.policies.vlm.VLM.act`).
+    """
+
+    model: Any  # torch.nn.Module, whose parameters are learned and saved
+    scorer: Any  # torch.nn.Module, the forward pass that is trained: accelerate may wrap it
+    writes_text: bool = False  # completions of tokens, as `vlrl.policies.vlm.VLM`; others act in numbers
+    shape: Any = None  # of one that acts in numbers: the robot that it was made for
+    engine: Any = None  # who writes completions (`vlrl.policies.engine.Engine`); None: the policy itself
+    generator: Any = None  # torch.Generator of its random numbers; None: it draws none
+    work: Any = None  # counts what is forwarded (`vlrl.performance.profiling.StepProfiler`); None: it does not count
+    halted: bool = False  # set from another thread: episodes are broken off between two turns
+    acts_at_most: int | None = None  # episodes at a time, where memory does not suffice for all
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Of the latest episodes, for the log."""
+        return {}
+
+    def act(
+        self, episodes: Sequence[Episode], observations: Sequence[Observation], *args: Any, **options: Any
+    ) -> list[Decision]:
+        """An action for each open episode."""
+        raise NotImplementedError
+
+    def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
+        raise NotImplementedError
+
+    def reference(self, decisions: Sequence[Decision]) -> Tensor:
+        """Log-probabilities [B, T] under the frozen reference."""
+        raise NotImplementedError
+
+    def check(self, sample: Sample) -> None:
+        """UserError for what it could never be shown."""
+
+    def freeze_reference(self) -> None:
+        """The policy as it is now becomes the reference."""
+
+    def save(self, folder: Path, *args: Any, **options: Any) -> None:
+        raise NotImplementedError
+
+    def load_weights(self, folder: Path) -> None:
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `save` leaves out: its random generator."""
+        return {} if self.generator is None else {"generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """What `state_dict` returned."""
+        if "generator" in state:
+            self.generator.set_state(state["generator"])
+
+    def decide(self, observation: Observation, action: Any, *args: Any, **options: Any) -> Decision:
+        """An action that another made, as the policy's own decision, so that it can be evaluated."""
+        raise NotImplementedError
+
+    def features(self, decisions: Sequence[Decision]) -> Tensor:
+        """[B, H], what the policy makes of each decision's prompt, for critics."""
+        raise NotImplementedError
+
+    @property
+    def can_decide(self) -> bool:
+        return type(self).decide is not Policy.decide
+
+    @property
+    def has_features(self) -> bool:
+        return type(self).features is not Policy.features
+
+    def ids(self, decision: Decision) -> list[int] | None:
+        """The tokens of a completion, as a text can be written in several ways; None: there are none."""
+        return None
+
+    def forget(self) -> None:
+        """Gives back memory that can be filled anew."""
 
 
 @dataclass(frozen=True)
@@ -482,11 +644,6 @@ class Rollouts:
     def is_correct(self) -> Tensor:
         """bool [N], the episodes that count as successes (`Score.is_correct`)."""
         return self.correctness > CORRECT_ABOVE
-
-
-def writes_text(policy: Any) -> bool:
-    """Whether a policy writes completions, as `vlrl.policies.vlm.VLM`; others act in numbers."""
-    return hasattr(policy, "codec")
 
 
 @dataclass(frozen=True)

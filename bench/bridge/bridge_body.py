@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from robot.types import Channel, RobotState, RobotStatus
+from robot.types import Channel, RobotDriver, RobotState, RobotStatus
 
 CAMERAS = ("front", "wrist")
 JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
@@ -29,7 +29,7 @@ def frames(height: int, width: int, count: int = 8, seed: int = 0) -> list[dict[
     return [{name: picture() for name in CAMERAS} for _ in range(count)]
 
 
-class Still:
+class Still(RobotDriver):
     """A perfect robot (`robot.types.RobotDriver`): it is where it was sent. Its state turns so that each is new.
 
     Args:

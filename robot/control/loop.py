@@ -167,13 +167,13 @@ class TickClock:
         self._due = time.monotonic()
 
 
-def prioritise(body: object) -> Literal["nice", "normal"]:
+def prioritise(body: RobotDriver) -> Literal["nice", "normal"]:
     """Lets a real robot's ticks go before other work, as far as this user may; a simulator's are ordinary work.
 
     Not SCHED_FIFO: lerobot's buses wait for a reply in a busy loop, which at that priority keeps the kernel from
     bringing the reply (measured: 20 of 240 reads lost on two busy cores, none without).
     """
-    if getattr(body, "simulated", False):
+    if body.simulated:
         return "normal"
     priority = "normal"
     with contextlib.suppress(OSError):
@@ -245,7 +245,7 @@ class Loop:
         self._sent: np.ndarray | None = None
         self._running, self._fresh = False, False
         self._well = self._quick = time.monotonic()
-        self._slow = math.inf if getattr(body, "simulated", False) else 1 / body.hz  # a simulator's time waits
+        self._slow = math.inf if body.simulated else 1 / body.hz  # a simulator's time waits
 
     def begin(self, seed: int) -> None:
         """Begins an episode: no plan is left over. A stop stays one. May raise what the body raises."""
@@ -352,7 +352,7 @@ class Loop:
         if due is None:
             return _Chosen()
         requested = due.action
-        if getattr(self.body, "drive", "position") == "speed":
+        if self.body.drive == "speed":
             last = self._sensed.measured if self._sent is None else self._sent
             requested = integrated(last, requested, self.body.channels, self.body.hz)
         return _Chosen(requested, "policy", due.age_s, due.seq)
@@ -395,7 +395,7 @@ class Loop:
 
 def controls_of(body: RobotDriver) -> tuple[Channel, ...]:
     """What plans for a body say: its channels, or their speeds."""
-    return speeds(body.channels) if getattr(body, "drive", "position") == "speed" else tuple(body.channels)
+    return speeds(body.channels) if body.drive == "speed" else tuple(body.channels)
 
 
 def format_error(error: Exception) -> str:

@@ -239,8 +239,13 @@ class MotionService:
         self._line, self._memory, self._guardian = line, memory, guardian
         self._body, self._clock, self._task = body, TickClock(body.hz), ""
         self._safety, self._stops = safety, Stops(safety.estop)  # keys are the terminal's, so of whoever started it
+        self._orders = {
+            "plan": self._on_plan, "hand": self._on_hand, "begin": self._on_begin, "idle": self._on_idle,
+            "pet": self._on_pet, "held": self._on_held, "stop": self._on_stop, "rearm": self._on_rearm,
+            "close": self._on_close,
+        }  # fmt: skip
         self._person = -math.inf  # boottime() of the last sign of the dead man that came over the line
-        limits = narrowed(safety, getattr(body, "ranges", {}))
+        limits = narrowed(safety, body.ranges)
         self._loop = Loop(
             body,
             Governor(body.channels, limits, body.hz),
@@ -273,8 +278,7 @@ class MotionService:
                     self._guardian.beat()
                 timing = self._clock.begin()
                 ticked = self._loop.do()
-                task = getattr(self._body, "task", "")
-                self._line.send(pack_ticked(ticked, timing, self._loop.began, task, self._memory))
+                self._line.send(pack_ticked(ticked, timing, self._loop.began, self._body.task, self._memory))
                 self._use(self._clock.end(), ticked.tick)
             self._clock.wait()
 
@@ -283,13 +287,13 @@ class MotionService:
         if seconds > 0.2 / self._body.hz and tick % SWEEP == 0:
             gc.collect(0)
         with contextlib.suppress(Exception):  # a reading of a servo's health that fails is none; the tick has its own
-            getattr(self._body, "spare", lambda seconds: None)(seconds)
+            self._body.spare(seconds)
 
     def _listen(self) -> None:
         for message in self._line.receive():
             kind, fields, arrays = read(message)
             self._loop.end_silence()
-            getattr(self, f"_on_{kind}")(fields, arrays)
+            self._orders[kind](fields, arrays)
 
     def _on_plan(self, fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         self._loop.plan(read_plan(fields, arrays))
@@ -356,8 +360,8 @@ def main(line: PipeEnd, memory: MappedPictures) -> int:
         order = _first(line)
         safety = Safety.model_validate(order["safety"])
         body = make_driver(order["body"].pop("name", ""), order["body"])
-        how = safety.at_fault or getattr(body, "at_fault", "hold")
-        if not getattr(body, "simulated", False):
+        how = safety.at_fault or body.at_fault
+        if not body.simulated:
             guardian = Guardian(body, how, HANG_S, line.close)
             print(f"guardian: {move_to_scope(guardian.pid)}", file=sys.stderr, flush=True)
         body.connect()
@@ -365,7 +369,7 @@ def main(line: PipeEnd, memory: MappedPictures) -> int:
     except EndError as error:
         code, cause = error.code, str(error)
         if (code == DONE or code - 128 in ENDING) and body is not None:
-            how = safety.at_exit or getattr(body, "at_exit", how)
+            how = safety.at_exit or body.at_exit or how
     except UserError as error:
         code, kind, cause = USER, "user_error", str(error)
     except LostError as error:

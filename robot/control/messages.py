@@ -304,9 +304,12 @@ def read_info(said: Mapping[str, Any]) -> MotionInfo:
 
 
 def pack_plan(plan: ActionPlan) -> bytes:
-    names = ("seq", "first", "hz", "expires", "observed", "blend")
+    fields = {
+        "kind": "plan", "seq": plan.seq, "first": plan.first, "hz": plan.hz, "expires": plan.expires,
+        "observed": plan.observed, "blend": plan.blend,
+    }  # fmt: skip
     arrays = {"actions": plan.actions} | ({} if plan.declared is None else {"declared": plan.declared})
-    return wire_pack({"kind": "plan"} | {name: getattr(plan, name) for name in names}, arrays)
+    return wire_pack(fields, arrays)
 
 
 def read_plan(fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> ActionPlan:

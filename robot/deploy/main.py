@@ -518,7 +518,7 @@ def replay_main(options: argparse.Namespace) -> int:
         told = replay(recorded, moved(config), ender)
     if told is None:  # a second signal
         return ender.code
-    if getattr(options, "json", False):
+    if options.json:
         print(json.dumps(told, allow_nan=False))
     else:
         rows = [f"{name}: mean {each['mean']:.3g}, most {each['max']:.3g} {each['unit']}"

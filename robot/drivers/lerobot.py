@@ -156,12 +156,20 @@ def buses_of(device: Any) -> dict[str, Any]:
     return found
 
 
+def is_serial(bus: Any) -> bool:
+    """Whether a bus is one of servos on a serial port, as Feetech's and Dynamixel's; others may be CAN."""
+    return hasattr(bus, "port_handler")
+
+
+def port_of(bus: Any) -> str:
+    return str(getattr(bus, "port", "?"))
+
+
 def guard(bus: Any) -> None:
     """Guards a serial bus; others are left as they are."""
-    port = getattr(bus, "port_handler", None)
-    if port is None:
+    if not is_serial(bus):
         return
-
+    port = bus.port_handler
     port.__class__ = _guarded(type(port))
     enable = bus.enable_torque
 
@@ -219,7 +227,7 @@ def off(bus: Any) -> list[str]:
     problem = _opened(bus)
     if problem:
         return [problem]
-    if hasattr(bus, "port_handler"):
+    if is_serial(bus):
         _try(lambda: bus.sync_write("Torque_Enable", 0, normalize=False))  # one packet, not answered: the quickest
         _try(lambda: watch(bus, bus.motors, 0))
     return _each(bus, lambda motor: bus.disable_torque(motor), lambda motor: _torque_is_off(bus, motor))
@@ -239,7 +247,7 @@ def close_bus(bus: Any) -> None:
 def ranges(bus: Any) -> dict[str, tuple[float, float]]:
     """The limits that the servos themselves keep, in the units of positions; of those that say them."""
     found = {}
-    for motor in bus.motors if hasattr(bus, "port_handler") else ():
+    for motor in bus.motors if is_serial(bus) else ():
         limits = [bus.read(f"{end}_Position_Limit", motor, normalize=False, num_retry=1) for end in ("Min", "Max")]
         if motor in bus.calibration and limits[0] < limits[1]:
             number = bus.motors[motor].id
@@ -288,7 +296,7 @@ def _opened(bus: Any) -> str:
     if bus.is_connected:
         return ""
     error = _try(lambda: bus.connect(handshake=False))
-    return f"port {getattr(bus, 'port', '?')} cannot be opened: {error}" if error else ""
+    return f"port {port_of(bus)} cannot be opened: {error}" if error else ""
 
 
 def _each(bus: Any, do: Callable[[str], Any], is_safe: Callable[[str], bool]) -> list[str]:
@@ -407,7 +415,7 @@ HANG_S = 1.0  # without a packet: the servos stop, as the guardian ends a proces
 ENOUGH = 0.005  # seconds: below that, a tick has no room for a reading
 
 
-class LerobotBody:
+class LerobotBody(RobotDriver):
     """A robot of lerobot (`robot.types.RobotDriver`). Actions go through its own `send_action`.
 
     The state is the numbers of `get_observation` in the robot's order, the channels those of `action_features`. Cameras
@@ -437,12 +445,11 @@ class LerobotBody:
         self._pictures = tuple(name for name, kind in shown.items() if isinstance(kind, tuple) and kind[-1] == 3)
         self.at_exit = "off" if getattr(self._robot.config, "disable_torque_on_disconnect", True) else "hold"
         self.at_fault: Literal["hold", "off"] = "off"
-        self.ranges: dict[str, tuple[float, float]] = {}
         self._health: dict[str, float] = {}
         self._questions: Iterator[Any] = iter(())
         self._torque: list[Any] = []
         self._last_request = 0.0
-        self._unwatched = [bus for bus in self._buses.values() if hasattr(bus, "port_handler")]
+        self._unwatched = [bus for bus in self._buses.values() if is_serial(bus)]
 
     def connect(self) -> None:
         """Raises UserError: no such port, servos are missing, or it is not calibrated; nobody is asked anything."""
@@ -450,8 +457,8 @@ class LerobotBody:
             raise UserError(f"robot: {self._name()} is not calibrated, or not as its servos say: run {self._how()}")
         for prefix, bus in self._buses.items():
             found = ranges(bus)
-            self.ranges |= {f"{prefix}{motor}.pos": both for motor, both in found.items()}
-        serial = [(bus, prefix) for prefix, bus in self._buses.items() if hasattr(bus, "port_handler")]
+            self.ranges = {**self.ranges, **{f"{prefix}{motor}.pos": both for motor, both in found.items()}}
+        serial = [(bus, prefix) for prefix, bus in self._buses.items() if is_serial(bus)]
         self._questions = chain.from_iterable(zip(*starmap(readings, serial), strict=False))
         self._torque = [partial(torque, *each) for each in serial]
 
@@ -543,7 +550,7 @@ class LerobotBody:
         return Channel(name, "")
 
     def _name(self) -> str:
-        ports = ", ".join(str(getattr(bus, "port", "?")) for bus in self._buses.values())
+        ports = ", ".join(map(port_of, self._buses.values()))
         return f"{self._type} ({self._robot.id or 'without an id'})" + (f" on {ports}" if ports else "")
 
     def _how(self) -> str:

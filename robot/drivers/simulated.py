@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from robot.registry import resolve
-from robot.types import Channel, Robot, RobotState, RobotStatus
+from robot.types import Channel, Robot, RobotDriver, RobotState, RobotStatus
 from robot.workers import worker_find
 from vlrl.decoders import load_json
 from vlrl.media import load_rgb
@@ -18,7 +18,7 @@ from vlrl.system.clock import boottime
 from vlrl.types import Observation, UserError
 
 
-class Simulated:
+class Simulated(RobotDriver):
     """Any robot of `robot.registry` (`robot.types.RobotDriver`). What is in a unit a second is a speed.
 
     A position's measured value is the number of the state that has the same name; where there is none, NaN: the robot
@@ -45,7 +45,7 @@ class Simulated:
             Channel(name, unit, "speed" if unit.endswith("/s") else "position")
             for name, unit in zip(controls.names, controls.units, strict=True)
         )
-        self.names = tuple(getattr(self._robot, "names", ()))
+        self.names = tuple(self._robot.names)
         self.ranges = {
             each.name: (float(low), float(high))
             for each, low, high in zip(self.channels, controls.low, controls.high, strict=True)
@@ -101,7 +101,7 @@ def _pictures(observation: Observation) -> dict[str, np.ndarray]:
 STATE, ACTION, PICTURE = "observation.state", "action", "observation.images."
 
 
-class ReplayDriver:
+class ReplayDriver(RobotDriver):
     """An episode of a LeRobotDataset v3 (`robot.types.RobotDriver`), read without lerobot. One frame for each target.
 
     `signals.numbers` has `deviation`: the largest difference of a channel between the target that was sent last and

@@ -119,8 +119,8 @@ def _row(channel: Channel, safety: Safety) -> list[float]:
 
 def _read_section(limits: ChannelLimits) -> dict[str, float]:
     """What a section says itself; null: no limit."""
-    said = ((name, getattr(limits, name)) for name in FIELDS if name in limits.model_fields_set)
-    return {name: math.inf if value is None else float(value) for name, value in said}
+    said = {name: value for name, value in limits if name in FIELDS and name in limits.model_fields_set}
+    return {name: math.inf if value is None else float(value) for name, value in said.items()}
 
 
 # What a stage is given, what it gives back, and the arithmetic of braking.
@@ -243,10 +243,8 @@ def others(excess: np.ndarray) -> str:
 def read_request(requested: object, names: Sequence[str]) -> tuple[np.ndarray | None, str]:
     """An action of unknown making -> float64 [A] and '', or None and why it is of no use. Never raises."""
     if not isinstance(requested, np.ndarray) or requested.dtype.kind not in "fiu":
-        return (
-            None,
-            f"not an array of numbers but {type(requested).__name__} {getattr(requested, 'dtype', '')}".rstrip(),
-        )
+        kind = f" {requested.dtype}" if isinstance(requested, np.ndarray | np.generic) else ""
+        return None, f"not an array of numbers but {type(requested).__name__}{kind}"
     if requested.shape != (len(names),):
         return None, f"of shape {requested.shape}, not {(len(names),)}"
     with np.errstate(over="ignore"):  # beyond float32 is infinite

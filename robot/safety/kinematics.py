@@ -97,9 +97,14 @@ def _model(name: str) -> Any:
 def _id(model: Any, kind: str, name: str) -> int:
     """The number of a named part of the model."""
     mujoco = load_mujoco()
-    number = mujoco.mj_name2id(model, getattr(mujoco.mjtObj, f"mjOBJ_{kind.upper()}"), name)
+    kinds = mujoco.mjtObj
+    number_of, count = {
+        "body": (kinds.mjOBJ_BODY, model.nbody), "geom": (kinds.mjOBJ_GEOM, model.ngeom),
+        "joint": (kinds.mjOBJ_JOINT, model.njnt), "site": (kinds.mjOBJ_SITE, model.nsite),
+    }[kind]  # fmt: skip
+    number = mujoco.mj_name2id(model, number_of, name)
     if number < 0:
-        known = [getattr(model, kind)(i).name for i in range(getattr(model, f"n{kind if kind != 'joint' else 'jnt'}"))]
+        known = [mujoco.mj_id2name(model, number_of, i) or "" for i in range(count)]
         raise UserError(f"safety.workspace: the model has no {kind} {name!r}{suggest(name, known)}")
     return number
 

@@ -159,5 +159,5 @@ def _read_end(own: ChannelLimits, safety: Safety, end: str, unless: float) -> fl
     """What the config says of an end itself."""
     for limits in (own, safety.default):
         if end in limits.model_fields_set:
-            return getattr(limits, end)
+            return dict(limits)[end]
     return unless

@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 from robot.sim.tabletop import Camera, load_mujoco
-from robot.types import ActionSpec, RobotError, RobotStatus
+from robot.types import ActionSpec, Robot, RobotError, RobotStatus
 from vlrl.types import Observation, UserError
 
 # The process' own generators, numpy's and Python's, as an environment that draws from them sees them.
@@ -213,7 +213,7 @@ def numbers_of(info: Mapping[str, Any], less: Any) -> dict[str, float]:
 RENDER = "render"  # among `images`: what the environment itself draws
 
 
-class GymRobot:
+class GymRobot(Robot):
     """One environment that `gymnasium.make` makes (`robot.types.Robot`); it has no snapshots.
 
     Controls are the environment's actions, float32 [A], within the limits of its space. The state is float32 [S],

@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from robot.sim.tabletop import Camera, check_stable, load_mujoco, put_state, state_of
-from robot.types import ActionSpec, RobotError, RobotStatus, Snapshot
+from robot.types import ActionSpec, Robot, RobotError, RobotStatus, Snapshot
 from vlrl.types import Observation, UserError
 
 # What a Meta-World environment remembers beside MuJoCo's state: marks of its reward, the last observation.
@@ -131,7 +131,7 @@ def start(env: Any, seed: int) -> np.ndarray:
     return env.reset()[0]
 
 
-# Meta-World's fifty tasks as a `robot.types.Simulator`, with the scripts that come with them. Needs `vlrl[sims]`.
+# Meta-World's fifty tasks as a `robot.types.Robot`, with the scripts that come with them. Needs `vlrl[sims]`.
 #
 # Yu et al., Meta-World, arXiv:1910.10897; McLean et al., Meta-World+, arXiv:2505.11289; Farama-Foundation/Metaworld.
 
@@ -144,8 +144,8 @@ NOW = ("hand.x", "hand.y", "hand.z", "opening", *(f"thing{number}.{part}" for nu
 NAMES = (*NOW, *(f"before.{name}" for name in NOW), "goal.x", "goal.y", "goal.z")
 
 
-class MetaWorldRobot:
-    """A Sawyer hand at one task of Meta-World (`robot.types.Simulator`), at 80 Hz.
+class MetaWorldRobot(Robot):
+    """A Sawyer hand at one task of Meta-World (`robot.types.Robot`), at 80 Hz.
 
     A control is a step of the hand, x, y, z in metres, and the force of the fingers: above 0 they close, below they
     open. The state is float32 [39], `names` says what each number is: hand, opening (0 to 1), two things' positions and

@@ -1,4 +1,4 @@
-"""Robots of robosuite 1.5: its tasks, arms and controllers as a `robot.types.Simulator`. Needs `vlrl[sim]`."""
+"""Robots of robosuite 1.5: its tasks, arms and controllers as a `robot.types.Robot`. Needs `vlrl[sim]`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from robot.sim.tabletop import check_stable, load_mujoco, put_state, state_of
-from robot.types import ActionSpec, RobotError, RobotStatus, Snapshot
+from robot.types import ActionSpec, Robot, RobotError, RobotStatus, Snapshot
 from vlrl.types import Observation, UserError
 
 # Controls in physical units for robosuite's controllers, which are told numbers from -1 to 1.
@@ -406,7 +406,8 @@ class SceneCameras:
 
 
 def _same(one: Any, other: Any) -> bool:
-    return one is other or all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ASSETS)
+    assets = [[getattr(model, name) for name in ASSETS] for model in (one, other)]
+    return one is other or all(map(np.array_equal, *assets))
 
 
 # Making robosuite's environments.
@@ -562,8 +563,8 @@ VIEW = "agentview"  # a camera of all its scenes
 PROPRIO = ("eef_pos", "eef_quat", "gripper_qpos")  # with the objects, what robomimic's policies see
 
 
-class RobosuiteRobot:
-    """One robosuite task with its arms (`robot.types.Simulator`). docs/robosuite.md lists tasks, states and speeds.
+class RobosuiteRobot(Robot):
+    """One robosuite task with its arms (`robot.types.Robot`). docs/robosuite.md lists tasks, states and speeds.
 
     Controls are what the arm's controller is told, in physical units per tick (docs/robosuite.md); a gripper's is 1 to
     close, -1 to open, 0 to hold. The state is float32 [S], `names` says what each number is: by default the hand's

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from robot.sim.tabletop import Camera, advance, load_mujoco, put_state, state_of
-from robot.types import ActionSpec, RobotStatus, Snapshot
+from robot.types import ActionSpec, Robot, RobotStatus, Snapshot
 from vlrl.types import Observation, UserError
 
 # The MJCF of an arm like the SO-101, drawn by hand: six servos, a gripper of two fingers, a table, a disc to touch.
@@ -196,8 +196,8 @@ NAMES = tuple(f"{joint}.pos" for joint in JOINTS)  # as lerobot says them
 STATE = (*NAMES, "goal x", "goal y")
 
 
-class So101:
-    """An arm like the SO-101 (`robot.types.Simulator`).
+class So101(Robot):
+    """An arm like the SO-101 (`robot.types.Robot`).
 
     The state is float32 [8]: where the joints are in degrees, the gripper's opening in percent, and the disc's place
     x (ahead of the base) and y (to its left) in metres. Images come before the instruction.

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from robot.types import ActionSpec, RobotError, RobotStatus, Snapshot
+from robot.types import ActionSpec, Robot, RobotError, RobotStatus, Snapshot
 from vlrl.types import Observation, UserError
 
 # MuJoCo: loading it, its whole state, its pictures. Needs the extra `vlrl[sim]`.
@@ -323,8 +323,8 @@ STATE = ("hand x", "hand y", "hand z", "opening", "cube x", "cube y", "cube z", 
          "goal y", "goal z")  # fmt: skip
 
 
-class Tabletop:
-    """A gantry over a table (`robot.types.Simulator`).
+class Tabletop(Robot):
+    """A gantry over a table (`robot.types.Robot`).
 
     Controls are speeds of the hand in m/s, and for `pick` the distance in metres of each finger from the middle that
     is asked for. The state is float32 [12]: hand x, y, z and opening, cube x, y, z, the sine and cosine of four times

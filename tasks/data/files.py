@@ -352,7 +352,9 @@ class RowGroups(Sequence[Any]):
             with parquet.ParquetFile(self.file, metadata=self._metadata, pre_buffer=False) as opened:
                 return opened.read_row_group(group, use_threads=False)
         except (ArrowException, OSError) as error:
-            if getattr(error, "errno", None) is not None:  # the file is not there, and not what it holds wrong
+            if (
+                isinstance(error, OSError) and error.errno is not None
+            ):  # the file is not there, and not what it holds wrong
                 raise
             rows, why = f"{self._begin(group) + 1:,} to {self._ends[group]:,}", " ".join(str(error).split())
             raise UserError(f"{self.file}: rows {rows} cannot be read ({why}); mend the file") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -15,7 +15,7 @@ from tasks.data.files import BrokenLine, Lines, RowGroups, Videos
 from tasks.data.files import tell as files_tell
 from tasks.data.images import BadRowError, Images
 from tasks.gui_formats import KINDS, GuiTruth, takes_text
-from vlrl.types import BadRow, Data, Split, UserError
+from vlrl.types import BadRow, Data, Split, UserError, shallow
 
 # Rows of a data file that is too large to be held: each is read and checked when it is drawn.
 
@@ -151,7 +151,7 @@ def _lines(found: Mapping[str, Sequence[Any]], test: Path) -> list[str]:
 
 def content(row: Any) -> tuple:
     """What a row asks; encoded images by their hash."""
-    return tuple(_plain(getattr(row, field.name)) for field in fields(row) if field.name not in ASIDE)
+    return tuple(_plain(value) for name, value in shallow(row).items() if name not in ASIDE)
 
 
 def _plain(value: Any) -> Any:

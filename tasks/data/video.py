@@ -19,7 +19,7 @@ import numpy as np
 
 from tasks.data.images import BadRowError
 from vlrl.media import MAX_FRAMES, MediaError, open_video
-from vlrl.types import UserError, Video
+from vlrl.types import UserError, Video, shallow
 
 # Which frames of a video are looked at, and how large.
 
@@ -46,8 +46,8 @@ class FrameSampling:
     multiple: int = 1  # sides are multiples of this; a model's patch times merge size spares its own resizing
 
     def __post_init__(self):
-        for name in ("fps", "count", "least", "most", "max_pixels", "total_pixels", "multiple"):
-            if (value := getattr(self, name)) is not None and not value > 0:
+        for name, value in shallow(self).items():
+            if name not in ("start", "end") and value is not None and not value > 0:
                 raise UserError(f"sampling a video: {name} is {value}; it must be above 0")
         if self.least > self.most:
             raise UserError(f"sampling a video: least, {self.least} frames, is above most, {self.most}")

@@ -22,7 +22,7 @@ from tasks.rendering.figures import QuestionAnswer, Quiz, Rng, Size, dealt, draw
 from tasks.rendering.puzzles import PuzzleGrid
 from tasks.rendering.screens import COLORS
 from tasks.rendering.screens import SHAPES as SCREENS_SHAPES
-from vlrl.types import BadRow, Data, Split, UserError
+from vlrl.types import BadRow, Data, Split, UserError, shallow
 
 # Pictures without a download to cut puzzles from: drawn landscapes, which have an order, and noise, which has none.
 
@@ -534,9 +534,9 @@ def _changed(rng: np.random.Generator, right: Content, kind: str, most: int) -> 
     if kind == "relation":
         return replace(right, relation=OPPOSITE[right.relation])
     place = one(rng, ("first", "second")[: len(right.groups)])
-    group: ObjectGroup = getattr(right, place)
+    group = right.groups[("first", "second").index(place)]
     options: Sequence[str | int] = {"color": DESCRIBED_COLORS, "shape": SHAPES, "count": range(1, most + 1)}[kind]
-    others = [each for each in options if each != getattr(group, kind)]
+    others = [each for each in options if each != shallow(group)[kind]]
     if not others:
         return None
     made = replace(right, **{place: replace(group, **{kind: one(rng, others)})})

@@ -6,11 +6,11 @@ import time
 import numpy as np
 from PIL import Image
 
-from robot.types import ActionSpec, RobotError, RobotStatus, Snapshot
+from robot.types import ActionSpec, Robot, RobotError, RobotStatus, Snapshot
 from vlrl.types import Observation
 
 
-class Slide:
+class Slide(Robot):
     """A point in the plane that shall pass x = 1. Falls off below x = -1.
 
     Args:
@@ -83,7 +83,7 @@ class Slide:
         self.closed = True
 
 
-class Real:
+class Real(Robot):
     """The same without snapshots, as a real robot."""
 
     def __init__(self):

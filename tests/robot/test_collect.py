@@ -9,7 +9,7 @@ from robot.types import RobotError
 from robot.workers import WorkerPool
 from tasks.base import Task
 from vlrl.rollout import collect
-from vlrl.types import Decision, Observation, Sample, Score, UserError
+from vlrl.types import Decision, Observation, Policy, Sample, Score, UserError
 
 
 class GoRight(Task):
@@ -20,12 +20,15 @@ class GoRight(Task):
     def __init__(self, environment, max_parallel_envs=None):
         self.environment, self.max_parallel_envs = environment, max_parallel_envs
 
+    def samples(self, split):
+        return SAMPLES
+
     def score(self, episode):
         won = episode.turns[-1].step.info.get("success", 0.0)
         return Score({"success": won}, won)
 
 
-class Steady:
+class Steady(Policy):
     """A policy that moves at one speed, in chunks of three."""
 
     def __init__(self, speed):

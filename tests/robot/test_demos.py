@@ -218,7 +218,7 @@ def test_a_config_without_a_robot(tmp_path, capsys):
 
 def test_real_robots_have_no_script():
     """The check above stands on it."""
-    assert not hasattr(Real(), "expert")
+    assert not Real().has_script
 
 
 @needs_lerobot

@@ -13,7 +13,7 @@ import pytest
 from robot.demos import checksum
 from robot.env import RobotEnv, look, noisy
 from robot.sim.robosuite import RobosuiteRobot, adapted, expert
-from robot.types import BadControlError, RobotError, Simulator
+from robot.types import BadControlError, RobotError
 from vlrl.types import UserError
 
 if find_spec("robosuite") is None:  # not imported here: it would settle how MuJoCo renders
@@ -48,7 +48,7 @@ def state(robot, name):
 def test_home_is_the_same_whatever_came_before(task, bits, controls):
     """Two policies compared on one seed would not have met the same scene."""
     robot, other = made(task=task), made(1, task=task)
-    assert isinstance(robot, Simulator)
+    assert robot.has_snapshots
     following = controls(robot, 2, 4)
     robot.reset(7)
     first = run(robot, following, bits)

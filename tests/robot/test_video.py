@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from small_robots import Slide
 
-from robot.env import RobotEnv, VideoWriter, picture
+from robot.env import RobotEnv, VideoWriter
 from robot.sim.tabletop import Tabletop
 from robot.workers import WorkerPool
 from vlrl.types import UserError
@@ -70,7 +70,7 @@ def test_a_robot_with_cameras_alone_is_filmed_with_the_first(bits, tmp_path):
 def test_a_robot_without_a_picture_says_so():
     """Otherwise a user looks for the fault in the renderer."""
     with pytest.raises(UserError, match="Slide shows no picture"):
-        picture(Slide(), (64, 64))
+        Slide().picture((64, 64))
 
 
 def test_the_file_appears_when_it_is_whole(tmp_path):

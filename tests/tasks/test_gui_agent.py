@@ -15,7 +15,7 @@ from tasks.web import miniwob
 from tasks.web.browser import BrowserPool
 from tasks.web.miniwob import GOLD
 from vlrl.rollout import collect
-from vlrl.types import Decision, Episode, Frame, Turn, UserError
+from vlrl.types import Decision, Episode, Frame, Policy, Turn, UserError
 
 pytestmark = pytest.mark.slow
 
@@ -172,7 +172,7 @@ def test_a_wrong_click_fails(task):
     assert (step.terminated, step.reward) == (True, 0.0)
 
 
-class Golden:
+class Golden(Policy):
     """A policy that clicks where the task's own environment says, to drive the collector."""
 
     def __init__(self, task):

@@ -13,7 +13,7 @@ from tasks.context import HIDDEN, SUMMARISE, Full, LastImages, SummaryContext, w
 from tasks.gui_agent import GuiAgent, OneScreen
 from tasks.web import miniwob
 from vlrl.rollout import collect
-from vlrl.types import Decision, Episode, Frame, Message, Turn, UserError
+from vlrl.types import Decision, Episode, Frame, Message, Policy, Turn, UserError
 
 pytestmark = pytest.mark.slow
 
@@ -225,7 +225,7 @@ def dying_browser():
     return started
 
 
-class KillingPolicy:
+class KillingPolicy(Policy):
     """Acts by gold; before the third turn of the first try its browser dies, and the two that replace it."""
 
     def __init__(self, task):

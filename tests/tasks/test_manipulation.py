@@ -20,7 +20,7 @@ from tasks.manipulation import Manipulation
 from tasks.robot_helpers import Speech, format_state, read_speech, write_speech
 from vlrl.batch import columns
 from vlrl.rollout import collect
-from vlrl.types import Decision, UserError
+from vlrl.types import Decision, Policy, UserError
 
 CONTROLS = ActionSpec(("x", "grip"), ("m/s", "m"), np.array([-0.4, 0.0]), np.array([0.4, 0.04]))
 SPEECHES = [
@@ -29,7 +29,7 @@ SPEECHES = [
 ]  # fmt: skip
 
 
-class Scripted:
+class Scripted(Policy):
     """A policy that gives a fixed chunk of controls or a text."""
 
     def __init__(self, action):
@@ -233,12 +233,9 @@ def test_jobs_that_one_policy_cannot_do_are_refused(made, robot, problem):
         made(robot=robot).controls  # noqa: B018 - asks a worker
 
 
-class Shaped:
-    def __init__(self, shape=None, codec=None):
-        if shape:
-            self.shape = shape
-        if codec:
-            self.codec = codec
+class Shaped(Policy):
+    def __init__(self, shape=None, writes_text=False):
+        self.shape, self.writes_text = shape, writes_text
 
 
 def test_a_policy_for_another_robot_is_refused_before_it_moves(made):
@@ -250,7 +247,7 @@ def test_a_policy_for_another_robot_is_refused_before_it_moves(made):
     with pytest.raises(UserError, match="it gives x, y, z, grip; the robot takes x, y, z"):
         made().fits(Shaped(DiscreteShape(12, ("x", "y", "z", "grip"), (-1,) * 4, (1,) * 4)))
     with pytest.raises(UserError, match=r"task\.speech: a language model needs words"):
-        made().fits(Shaped(codec="qwen"))
+        made().fits(Shaped(writes_text=True))
     with pytest.raises(UserError, match=r"task\.speech: this policy gives numbers"):
         made(speech=Speech()).fits(Shaped(right))
 
@@ -342,5 +339,5 @@ def test_our_configs_drive_their_policies():
     for name in ("manipulation", "manipulation_vla"):
         loaded = load_config(folder / f"{name}.yaml", ["task.workers=1"])
         task = registry.make_task(loaded)
-        registry.check_fit(task, load(loaded.policy))
+        task.fits(load(loaded.policy))
         task.close()

@@ -27,7 +27,7 @@ MODULE = '''
 from dataclasses import dataclass, replace
 from PIL import Image
 from tasks.gui_grounding import GuiGrounding
-from vlrl.types import Message, Observation, Score, Step
+from vlrl.types import Environment, Message, Observation, Score, Step
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Said:
     letters: tuple[str, ...]
 
 
-class TwoTurns:
+class TwoTurns(Environment):
     """Shows pictures that it draws itself."""
 
     def __init__(self, sample):

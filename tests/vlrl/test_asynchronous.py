@@ -24,7 +24,7 @@ MODULE = """
     import dataclasses, threading
     from tasks.base import SingleTurn
     from tasks.gui_grounding import GuiGrounding
-    from vlrl.methods import method
+    from vlrl.methods import Callback, method
     from vlrl.rollout import collect
     from vlrl.algorithms.samplers import Shuffled
     from vlrl.types import Step
@@ -92,23 +92,23 @@ MODULE = """
 
 
     @method
-    class Hook:
+    class Hook(Callback):
         def __init__(self, policy, task, updater, seed):
             self.policy = policy
             learned.append(sum_of(policy))
 
-        def after(self, step, row):
+        def on_step_end(self, step, row):
             learned.append(sum_of(self.policy))
             if step == kill:
                 raise RuntimeError("killed")
 
 
     class Meet(Hook):
-        def before(self, step):
+        def on_step_begin(self, step):
             if step < 3:
                 assert flags(began, step + 1).wait(PATIENCE), "nothing is played while this step learns"
 
-        def after(self, step, row):
+        def on_step_end(self, step, row):
             flags(over, step - 1).set()
 """
 CONFIG = {

@@ -26,7 +26,7 @@ launch, ended, rows = processes.launch, processes.ended, processes.rows
 MODULE = """
 import os, signal, time
 from pathlib import Path
-from vlrl.methods import method
+from vlrl.methods import Callback, method
 from vlrl.types import Step, UserError
 
 SECOND = os.environ.get("RANK") == "1"
@@ -73,13 +73,13 @@ class Stuck(Mixed):
 
 
 @method
-class Killed:
+class Killed(Callback):
     '''Kills every process after a step.'''
 
     def __init__(self, policy, task, updater, seed):
         pass
 
-    def after(self, step, row):
+    def on_step_end(self, step, row):
         if step == 3 and Path("kill").exists():
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -87,7 +87,7 @@ class Killed:
 class Failing(Killed):
     '''Of the first process.'''
 
-    def after(self, step, row):
+    def on_step_end(self, step, row):
         if not SECOND:
             raise UserError("the hook has failed")
 """

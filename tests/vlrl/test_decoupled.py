@@ -14,14 +14,14 @@ from vlrl.batch import columns, decisions_of, mask_of
 from vlrl.config import Config, PolicySection
 from vlrl.policies.loading import load
 from vlrl.rollout import collect
-from vlrl.types import Batch, Decision, Episode, Evaluation, Observation, Sample, Step, Turn
+from vlrl.types import Batch, Decision, Episode, Evaluation, Observation, Policy, Sample, Step, Turn
 
 SHOWN = Observation(("Say it.",))
 LOG = lambda *values: torch.tensor(values, dtype=torch.float64).log()  # noqa: E731
 
 
 @dataclass
-class Present:
+class Present(Policy):
     """A law of three tokens as it is now."""
 
     logprobs: torch.Tensor
@@ -31,8 +31,8 @@ class Present:
         return Evaluation(rows, rows, torch.ones_like(rows, dtype=torch.bool))
 
 
-def episode(logprobs: torch.Tensor, inputs: object = None) -> Episode:
-    decision = Decision("said", logprobs, torch.zeros_like(logprobs), False, inputs=inputs)
+def episode(logprobs: torch.Tensor, engine: torch.Tensor | None = None) -> Episode:
+    decision = Decision("said", logprobs, torch.zeros_like(logprobs), False, engine_logprobs=engine)
     return Episode(Sample("a", SHOWN), 0, [Turn(SHOWN, decision, Step(SHOWN, terminated=True))], reward=2.0)
 
 
@@ -68,7 +68,7 @@ def test_without_a_bound_nothing_is_left_out():
 
 def test_the_engine_s_law_counts_where_it_is_known():
     """What an engine sampled by other numbers would be weighed as if the trainer's old weights had."""
-    engine = type("Reply", (), {"sampled": LOG(0.25, 0.2, 0.2)})
+    engine = LOG(0.25, 0.2, 0.2)
     played, method = [episode(LOG(0.4, 0.2, 0.1), engine)], Decoupled()
     method.revisit(Present(LOG(0.5, 0.1, 0.6)), played)
     rollouts = columns(played)

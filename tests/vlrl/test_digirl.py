@@ -146,7 +146,7 @@ def test_a_resumed_critic_goes_on_exactly():
     resumed, unused = DigiRL(top=0.5), DigiRL(top=0.5)
     resumed.load_state_dict(unflatten(saved, tensors))
     unused.load_state_dict(fresh)
-    assert unused.start is None
+    assert unused.first is None
     for rollouts in steps[3:]:
         assert imitated(whole, rollouts) == imitated(resumed, rollouts)
         assert whole.metrics == resumed.metrics

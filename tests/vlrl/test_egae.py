@@ -8,7 +8,7 @@ import torch
 from vlrl.algorithms.critics import Squares, ValueCritic
 from vlrl.algorithms.gae import Egae, at_ends
 from vlrl.checkpoint import flatten, unflatten
-from vlrl.types import Rollouts, UserError
+from vlrl.types import Policy, Rollouts, UserError
 
 
 class Told:
@@ -115,4 +115,4 @@ def test_the_critic_learns_alone_at_first_and_is_saved():
 def test_a_policy_without_tokens_is_refused():
     """A robot's run would end in a traceback."""
     with pytest.raises(UserError, match="use gae"):
-        Egae().revisit(object(), [])
+        Egae().revisit(Policy(), [])

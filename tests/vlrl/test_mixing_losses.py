@@ -16,7 +16,7 @@ from torch import Tensor
 from vlrl.algorithms.auxiliary_losses import distill, rl_plus, sft
 from vlrl.algorithms.loss_aggregation import sequence_mean, token_mean
 from vlrl.algorithms.policy_losses import a_lol, copg, ppo_clip
-from vlrl.types import Batch, Evaluation, UserError
+from vlrl.types import Batch, Evaluation, Policy, UserError
 from vlrl.update import Updater
 
 MASK = torch.tensor([[True, True], [True, False]])
@@ -86,7 +86,7 @@ def test_rl_plus_is_the_unclipped_surrogate_on_the_policys_own_episodes():
     assert torch.equal(rl_plus(now, batch), ppo_clip(now, batch))  # all ratios lie within the clip range
 
 
-class Table(torch.nn.Module):
+class Table(torch.nn.Module, Policy):
     """One log-probability to each token of each decision."""
 
     def __init__(self):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+from robot.registry import robots
+from robot.types import Robot
 from vlrl.cli import main
-from vlrl.methods import CALLS, CLASSES, contract_problem
-from vlrl.plugins import SHAPES, load_plugin
+from vlrl.methods import BASES, CALLS, contract_problem
+from vlrl.plugins import SHAPES, base_problem, load_object, load_plugin
 from vlrl.registry import HOMES, find, names
-from vlrl.types import UserError
+from vlrl.types import BaseTask, UserError
 
 OWN = """
 from vlrl.methods import method
@@ -16,6 +20,14 @@ from vlrl.methods import method
 class Plain:
     def __init__(self, *, heat: float = 1.0):
         raise RuntimeError("made before it was checked")
+
+class Cart:
+    def reset(self, seed): ...
+    def get_observation(self): ...
+    def send_action(self, control): ...
+    def status(self): ...
+    def close(self): ...
+    def exprt(self): ...
 
 def plain(*anything):
     raise RuntimeError("called before it was checked")
@@ -29,7 +41,7 @@ def empty(now, batch):
     return -batch.advantage * now.logprobs
 """
 KINDS = """
-from vlrl.methods import method
+from vlrl.methods import Callback, Estimator, Sampler, method
 
 @method
 def estimator(rollouts, advantage, *, scale: float = 1.0): ...
@@ -45,14 +57,35 @@ def too_many(now, batch, mask): ...
 def rewarded(episodes, step): ...
 
 @method
-class Remembers:
+class Remembers(Estimator):
     def __init__(self, *, decay: float = 0.9): ...
     def __call__(self, rollouts, advantage): ...
 
 @method
-class Draws:
+class Draws(Sampler):
     def __init__(self, n, seed): ...
+    positions = ()
     def draw(self, count): ...
+
+@method
+class DrawsNothing(Sampler):
+    positions = ()
+
+@method
+class Watches(Sampler):
+    positions = ()
+    def draw(self, count): ...
+    def observes(self, episodes): ...
+
+@method
+class Alone:
+    positions = ()
+    def draw(self, count): ...
+    def load_state(self, state): ...
+
+@method
+class Ends(Callback):
+    def on_step_ends(self, step, row): ...
 """
 FOREIGN = ("os:system", "builtins:eval", "subprocess:run", "json:JSONDecoder", "sys:path")
 OPTIONS = {
@@ -117,9 +150,13 @@ def test_a_method_of_another_kind_is_refused():
         ("replay_mixing.0", "rewarded", "as a method of process_rewards"),
         ("loss_aggregation", "estimator", "loss_aggregation calls it with (mask)"),
         ("sampler", "Draws", None),
-        ("sampler", "Remembers", "sampler needs a class with draw"),
-        ("callbacks.0", "estimator", "callbacks needs a class with before or after"),
-        ("callbacks.0", "Draws", "callbacks needs a class with before or after"),
+        ("sampler", "Remembers", "must extend vlrl.methods.Sampler"),
+        ("sampler", "DrawsNothing", "lacks draw of vlrl.methods.Sampler"),
+        ("sampler", "Watches", "'observes' looks like 'observe', a hook of vlrl.methods.Sampler: rename it"),
+        ("sampler", "Alone", "must extend vlrl.methods.Sampler ('load_state' looks like 'load_state_dict', one of its"),
+        ("callbacks.0", "estimator", "callbacks needs a class that extends vlrl.methods.Callback"),
+        ("callbacks.0", "Draws", "must extend vlrl.methods.Callback"),
+        ("callbacks.0", "Ends", "'on_step_ends' looks like 'on_step_end', a hook of vlrl.methods.Callback"),
     ],
 )  # fmt: skip
 def test_show_refuses_a_users_method_of_another_kind(key, name, problem, capsys):
@@ -136,9 +173,37 @@ def test_show_refuses_a_users_method_of_another_kind(key, name, problem, capsys)
 
 @pytest.mark.parametrize("kind", HOMES)
 def test_the_built_in_methods_keep_their_contract(kind):
-    assert kind in {*CALLS, *CLASSES}
+    assert kind in {*CALLS, *BASES, "judge"}
     problems = {name: contract_problem(kind, target) for name, target in names(kind).items()}
     assert {name: problem for name, problem in problems.items() if problem} == {}
+
+
+def test_the_built_in_classes_misspell_no_hook():
+    """A bundled task would be refused by the check that is meant for users' own."""
+    for name, task in names("task").items():
+        assert (name, base_problem(task, BaseTask)) == (name, None)
+    for entry in robots().values():
+        if "libero" not in entry.target.lower():
+            assert (entry.target, base_problem(load_object(entry.target, "robot"), Robot)) == (entry.target, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("class Mine:\n    def samples(self, split): ...\n    def score(self, episode): ...\n",
+         "must extend vlrl.types.BaseTask"),
+        ("class Mine(Task):\n    def samples(self, split): ...\n    def score(self, e): ...\n"
+         "    def metric(self, episodes): ...\n", "'metric' looks like 'metrics', a hook of vlrl.types.BaseTask"),
+        ("class Mine(Task):\n    def samples(self, split): ...\n", "lacks score of vlrl.types.BaseTask"),
+    ],
+)  # fmt: skip
+def test_a_users_task_extends_the_base_and_spells_its_hooks(body, problem, tmp_path, capsys):
+    """Its metrics would be missing from the report, and nobody would say why."""
+    (tmp_path / "own_task.py").write_text(f"from tasks.base import Task\n\n{body}")
+    sys.modules.pop("own_task", None)
+    assert main(["show", "gui_grounding", "task=own_task:Mine"]) != 0
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "task.name: 'own_task:Mine': " in line and problem in line and "docs/guides/own_task.md" in line
 
 
 def test_the_decorator_is_written_bare_or_with_arguments():
@@ -160,3 +225,5 @@ def test_a_robot_of_another_shape_is_refused():
     for kind in ("robot", "body"):
         with pytest.raises(UserError, match="needs a class with the methods"):
             load_plugin(kind, "own_objects:Plain", "robot")
+    with pytest.raises(UserError, match=r"must extend robot\.types\.Robot \('exprt' looks like 'expert', one of its"):
+        load_plugin("robot", "own_objects:Cart", "robot")

@@ -29,7 +29,7 @@ MODULE = '''
 """Two clicks on one screen: each turn asks for another of its widgets."""
 from tasks.base import Rendered, Task
 from tasks.gui_grounding import GuiGrounding
-from vlrl.types import Episode, Observation, Sample, Score, Step, Turn
+from vlrl.types import Environment, Episode, Observation, Sample, Score, Step, Turn
 
 
 class TwoClicks(Task):
@@ -52,7 +52,7 @@ class TwoClicks(Task):
         return Score({"hits": float(min(hits))}, float(min(hits)))
 
 
-class Screen:
+class Screen(Environment):
     def __init__(self, inner, asked):
         self.inner, self.asked, self.turn = inner, asked, 0
 

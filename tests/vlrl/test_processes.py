@@ -22,7 +22,7 @@ from vlrl.distributed.world import World
 from vlrl.policies.rng import normals, uniforms
 from vlrl.policies.vlm import Reply
 from vlrl.recipe_checks import load_config
-from vlrl.types import Decision, Episode, Observation, Sample, Step, Turn, UserError
+from vlrl.types import Decision, Episode, Observation, Policy, Sample, Step, Turn, UserError
 
 pytestmark = pytest.mark.slow
 
@@ -198,7 +198,7 @@ def test_what_is_sent_arrives_as_it_was():
 def test_what_an_engine_sampled_is_told():
     """Else `truncated_weights` weighs the main process's own completions alone, or asks for pictures of others."""
 
-    class Writes:
+    class Writes(Policy):
         def ids(self, decision):
             return [5, 6]
 
@@ -207,12 +207,12 @@ def test_what_an_engine_sampled_is_told():
 
     prompt, sampled = Observation(("?",)), torch.tensor([-0.5, -1.0])
     sample, drawn = Sample("0", prompt), Observation((Image.new("RGB", (4, 3)),))
-    reply = Reply(None, (5, 6), sampled)
-    made = Decision("hi", torch.zeros(2), torch.zeros(2), False, (), reply)
+    reply = Reply(None, (5, 6))
+    made = Decision("hi", torch.zeros(2), torch.zeros(2), False, (), reply, engine_logprobs=sampled)
     played = Episode(sample, 0, [Turn(drawn, made, Step(drawn))], reward=1.0)
     row = wire.unpacked(wire.packed(episodes.pack_episode(played, Writes())))
     found = episodes.unpack_episode(row, sample, 0, Writes(), home=1).turns[0].decision
-    assert torch.equal(found.inputs.sampled, sampled) and found.inputs.tokens == (5, 6) and found.owner_rank == 1
+    assert torch.equal(found.engine_logprobs, sampled) and found.inputs.tokens == (5, 6) and found.owner_rank == 1
 
 
 def test_a_picture_elsewhere_has_the_key_of_the_picture():

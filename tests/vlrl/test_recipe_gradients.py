@@ -23,7 +23,7 @@ from vlrl import registry
 from vlrl.batch import estimate, shaped
 from vlrl.optim import updater
 from vlrl.recipe_checks import load_config
-from vlrl.types import Evaluation, Rollouts
+from vlrl.types import Evaluation, Policy, Rollouts
 
 _spec = importlib.util.spec_from_file_location("paper_formulas", Path(__file__).with_name("paper_formulas.py"))
 paper = sys.modules["paper_formulas"] = importlib.util.module_from_spec(_spec)
@@ -191,7 +191,7 @@ WITHOUT = {  # recipes whose gradient no formula gives
 }
 
 
-class Table(torch.nn.Module):
+class Table(torch.nn.Module, Policy):
     """A policy whose log-probabilities and entropies are its parameters."""
 
     def __init__(self, now: Tensor, entropy: Tensor, mask: Tensor):

@@ -62,10 +62,10 @@ def test_a_reset_makes_the_present_policy_the_reference(changes):
     start = own(policy, decisions)
     hook = ReferenceReset(policy, None, updater, 0, every=2, kl=None)
     updater.step(policy, decisions)
-    hook.after(1, {})
+    hook.on_step_end(1, {})
     assert torch.equal(policy.reference(decisions), start) and not torch.equal(own(policy, decisions), start)
     updater.step(policy, decisions)
-    hook.after(2, {})
+    hook.on_step_end(2, {})
     assert torch.equal(policy.reference(decisions), own(policy, decisions))
     then = policy.reference(decisions)
     updater.step(policy, decisions)
@@ -78,13 +78,13 @@ def test_a_reset_by_the_kl_comes_with_a_new_optimizer():
     policy, updater, decisions = made()
     hook = ReferenceReset(policy, None, updater, 0, every=None, kl=0.1)
     updater.step(policy, decisions)
-    hook.after(1, {"kl": 0.1})
+    hook.on_step_end(1, {"kl": 0.1})
     assert len(updater.optimizer.state) and hook.resets == 0
-    hook.after(2, {"kl": 0.11})
+    hook.on_step_end(2, {"kl": 0.11})
     assert not len(updater.optimizer.state) and hook.resets == 1
     kept = ReferenceReset(policy, None, updater, 0, every=1, kl=None, optimizer=False)
     updater.step(policy, decisions)
-    kept.after(3, {})
+    kept.on_step_end(3, {})
     assert len(updater.optimizer.state)
 
 
@@ -94,7 +94,7 @@ def test_the_reference_comes_back_from_a_checkpoint(changes):
     policy, updater, decisions = made(changes)
     hook = ReferenceReset(policy, None, updater, 0, every=1, kl=None)
     updater.step(policy, decisions)
-    hook.after(1, {})
+    hook.on_step_end(1, {})
     updater.step(policy, decisions)
     state, weights = thawed(hook.state_dict()), learned(policy.model)
     other, again, _ = made(changes)
@@ -116,7 +116,7 @@ def test_soft_sync_mixes_weight_by_weight():
     seen = []
     for step in range(1, 5):
         updater.step(policy, decisions)
-        hook.after(step, {})
+        hook.on_step_end(step, {})
         seen.append({name: value.double() for name, value in learned(policy.model).items()})
     for name, first in start.items():
         once = 0.6 * seen[1][name] + 0.4 * first  # after step 2
@@ -134,14 +134,14 @@ def test_soft_sync_goes_on_from_its_checkpoint():
     policy, updater, decisions = made()
     hook = SoftSync(policy, None, updater, 0, every=1)
     updater.step(policy, decisions)
-    hook.after(1, {})
+    hook.on_step_end(1, {})
     state, weights = thawed(hook.state_dict()), learned(policy.model)
     other, again, _ = made()
     resumed = SoftSync(other, None, again, 0, every=1)
     put(other.model, weights)
     resumed.load_state_dict(state)
     for each in (hook, resumed):
-        each.after(2, {})
+        each.on_step_end(2, {})
     assert torch.equal(policy.reference(decisions), other.reference(decisions)) and resumed.syncs == 2
 
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import functools
-
 import pytest
 
 from vlrl import methods, recipe_checks, registry
 from vlrl.algorithms.multi_turn import DigiRL
 from vlrl.algorithms.single_rollout import BetaTracker
 from vlrl.config import Component, Config
+from vlrl.methods import Estimator
 from vlrl.policies.vlm import VLM
-from vlrl.types import UserError
+from vlrl.types import Policy, UserError
 
 KINDS = ["task", *registry.HOMES]
 OWN = """
-from vlrl.methods import method
+from vlrl.methods import Sampler, method
 
 @method
-class Fancy:
+class Fancy(Sampler):
+    positions = ()
+
     def __init__(self, n, seed, *, heat: float = 1.0):
         self.n, self.seed, self.heat = n, seed, heat
 
@@ -80,7 +81,7 @@ def test_functions_get_their_options_and_classes_are_made(own_module):
     made = registry.make("sampler", Component(name=f"{own_module}:Fancy", heat=2), "sampler", 10, 7)
     assert (made.n, made.seed, made.heat) == (10, 7, 2.0)
     doubled = registry.make("advantages", Component(name=f"{own_module}:doubled", factor=2), "advantages.0")
-    assert isinstance(doubled, functools.partial) and doubled(None, 3) == 6
+    assert isinstance(doubled, Estimator) and doubled.options == {"factor": 2} and doubled(None, 3) == 6
     with pytest.raises(UserError, match=r"advantages\.0\.factor: is required"):
         registry.make("advantages", Component(name=f"{own_module}:doubled"), "advantages.0")
 
@@ -88,7 +89,7 @@ def test_functions_get_their_options_and_classes_are_made(own_module):
 def test_defaults_are_filled_in():
     """The trainer reads the clip range from the made loss."""
     loss = registry.make("losses", Component(name="ppo_clip", high=0.28), "losses.0")
-    assert loss.keywords == {"low": 0.2, "high": 0.28, "dual": None, "coef": 1.0}
+    assert loss.options == {"low": 0.2, "high": 0.28, "dual": None, "coef": 1.0}
 
 
 def test_data_is_a_section_and_no_option():
@@ -119,10 +120,10 @@ def test_a_reference_is_kept_only_where_it_is_read(losses, estimators, needed):
 def test_features_are_read_from_policies_that_give_them():
     """A run would stop at its first step, or forward every prompt once more for nothing."""
     critic, tracker = DigiRL(), BetaTracker(eta="fixed")
-    assert registry.needs_features(VLM, [tracker, critic]) is True
-    assert registry.needs_features(object(), [tracker]) is False
+    assert registry.needs_features(VLM.__new__(VLM), [tracker, critic]) is True
+    assert registry.needs_features(Policy(), [tracker]) is False
     with pytest.raises(UserError, match="DigiRL read features, which this policy does not give"):
-        registry.needs_features(object(), [tracker, critic])
+        registry.needs_features(Policy(), [tracker, critic])
     assert not registry.needs_reference(config_of(losses=["likelihood"]), [critic])
 
 

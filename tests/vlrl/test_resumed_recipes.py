@@ -52,15 +52,15 @@ import os
 import signal
 from pathlib import Path
 
-from vlrl.methods import method
+from vlrl.methods import Callback, method
 
 
 @method(source="a test's")
-class Deadly:
+class Deadly(Callback):
     def __init__(self, policy, task, updater, seed, *, mark: str):
         self.mark = Path(mark)
 
-    def before(self, step):
+    def on_step_begin(self, step):
         if step == 3 and not self.mark.exists():
             self.mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from vlrl.rollout import collect
-from vlrl.types import Decision, Observation, Sample, Score, Step, UserError
+from vlrl.types import BaseTask, Decision, Environment, Observation, Policy, Sample, Score, Step, UserError
 
 PATIENCE = 60
 
 
-class Counting:
+class Counting(Policy):
     """A policy that says how often its episode was asked."""
 
     def act(self, episodes, observations, **options):
@@ -24,15 +24,18 @@ class Counting:
 
 
 @dataclass
-class Rooms:
+class Rooms(BaseTask):
     """Environments of three turns; the first episode's last step waits until all others have ended, or `PATIENCE`."""
 
     max_parallel_envs: int | None
-    episodes: int
+    episodes: int = 0
     waited: bool = True  # whether they did
 
     def __post_init__(self):
         self.ended, self.changed = Counter(), threading.Condition()
+
+    def samples(self, split):
+        return []
 
     def environment(self, sample):
         return Room(self, sample)
@@ -44,7 +47,7 @@ class Rooms:
         return score.correct
 
 
-class Room:
+class Room(Environment):
     def __init__(self, rooms, sample):
         self.rooms, self.sample = rooms, sample
 

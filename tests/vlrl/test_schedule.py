@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from vlrl.algorithms.auxiliary_losses import entropy, kl
 from vlrl.algorithms.policy_losses import ppo_clip
 from vlrl.algorithms.schedules import Schedule
+from vlrl.methods import bind
 from vlrl.types import UserError
 
 
@@ -23,8 +23,8 @@ class Updater:
 
 
 def made(**options) -> tuple[Schedule, Updater]:
-    clip = functools.partial(ppo_clip, low=0.2, high=0.2)
-    updater = Updater(clip, functools.partial(kl, kind="k3", coef=0.5), functools.partial(entropy, coef=0.1))
+    clip = bind("losses", ppo_clip, {"low": 0.2, "high": 0.2})
+    updater = Updater(clip, bind("losses", kl, {"kind": "k3", "coef": 0.5}), bind("losses", entropy, {"coef": 0.1}))
     return Schedule(
         None, None, updater, 0, **({"loss": "kl", "start": 0.04, "end": 0.0, "steps": 10} | options)
     ), updater
@@ -55,22 +55,22 @@ def test_only_the_named_term_changes_and_keeps_its_other_options():
     """The clip, or the kind of the KL, would fall back to its default."""
     hook, updater = made()
     before = updater.terms
-    hook.before(5)
+    hook.on_step_begin(5)
     first, second, third = updater.terms
     assert (first, third) == (before[0], before[2])
-    assert second.func is kl and second.keywords == {"kind": "k3", "coef": 0.02}
+    assert second.function is kl and second.options == {"kind": "k3", "coef": 0.02}
     assert hook.metrics == {"schedule/kl.coef": 0.02}
-    hook.before(10)
-    assert updater.terms[1].keywords["coef"] == 0.0  # in any order of steps: it hangs on the step alone
-    hook.before(0)
-    assert updater.terms[1].keywords["coef"] == 0.04
+    hook.on_step_begin(10)
+    assert updater.terms[1].options["coef"] == 0.0  # in any order of steps: it hangs on the step alone
+    hook.on_step_begin(0)
+    assert updater.terms[1].options["coef"] == 0.04
 
 
 def test_any_option_that_is_a_number_may_change():
     """A clip range that widens is a schedule as well."""
     hook, updater = made(loss="ppo_clip", option="high", start=0.2, end=0.4, steps=2)
-    hook.before(1)
-    assert updater.terms[0].keywords == {"low": 0.2, "high": pytest.approx(0.3)}
+    hook.on_step_begin(1)
+    assert updater.terms[0].options == {"low": 0.2, "high": pytest.approx(0.3)}
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_a_checkpoint_goes_on_in_parts_or_whole(before, after, finished, launch,
 
 NOT_FINITE = """
 import torch
-from vlrl.methods import method
+from vlrl.methods import Callback, method
 
 @method
 def broken(now, batch):
@@ -140,16 +140,16 @@ def test_a_loss_that_is_not_finite_in_one_process_holds_up_none(kind, launch, tm
 
 HOLDS = """
 from pathlib import Path
-from vlrl.methods import method
+from vlrl.methods import Callback, method
 
 @method
-class Holds:
+class Holds(Callback):
     \"\"\"Writes how many numbers of a moment this process has, behind each update.\"\"\"
 
     def __init__(self, policy, task, updater, seed):
         self.optimizer = getattr(updater.optimizer, "steps", updater).optimizer
 
-    def after(self, step, row):
+    def on_step_end(self, step, row):
         from vlrl.distributed.world import get_world
         from vlrl.distributed.sharding import local
         held = [local(state["exp_avg"]).numel() for state in self.optimizer.state.values()]

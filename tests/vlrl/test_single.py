@@ -23,7 +23,7 @@ from vlrl.config import Config, PolicySection
 from vlrl.policies.loading import load as load_policy
 from vlrl.recipe_checks import load_config
 from vlrl.rollout import collect
-from vlrl.types import Batch, Decision, Evaluation, Rollouts, UserError
+from vlrl.types import Batch, Decision, Evaluation, Policy, Rollouts, UserError
 
 FEW = settings(max_examples=30)  # where an example costs milliseconds
 RECIPES = Path(__file__).parents[2] / "configs" / "recipes"
@@ -48,14 +48,14 @@ def test_spo_equals_the_worked_example(golden, near):
     for distance, wanted in zip(inputs["D"], outputs["updates"], strict=True):
         near(retention(distance), wanted["rho"])
         method = SpoTracker()
-        method.tracker.counts["a"], method.moved["a"] = (inputs["alpha"], inputs["beta"]), distance
+        method.counts["a"], method.moved["a"] = (inputs["alpha"], inputs["beta"]), distance
         near(method(rollouts, rollouts.reward), [1 - 5 / 8])
-        near(method.tracker.counts["a"], (wanted["alpha"], wanted["beta"]))
+        near(method.counts["a"], (wanted["alpha"], wanted["beta"]))
         near(method.value("a"), wanted["v"])
         near(method.value("a"), wanted["v_ema"])
     method = SpoTracker()
     method.begin("b", inputs["offline_outcomes"])
-    near(method.tracker.counts["b"], (outputs["alpha0"], outputs["beta0"]))
+    near(method.counts["b"], (outputs["alpha0"], outputs["beta0"]))
     near(method.value("b"), outputs["v0"])
 
 
@@ -64,7 +64,7 @@ def test_spos_normalised_advantage_equals_the_worked_example(golden, near):
     inputs, outputs = golden("spo_tracker_sampler")
     rollouts = step([float(r) for r in inputs["batch_rewards"]], list("abcd"))
     method = SpoTracker()
-    method.tracker.counts = {key: (v, 1 - v) for key, v in zip("abcd", inputs["batch_v"], strict=True)}
+    method.counts = {key: (v, 1 - v) for key, v in zip("abcd", inputs["batch_v"], strict=True)}
     near(batch_norm(rollouts, method(rollouts, rollouts.reward), ddof=1), outputs["adv"])
     (norm,) = [c for c in load_config(RECIPES / "spo.yaml").advantages if c.name == "batch_norm"]
     assert norm.options == {"ddof": 1}
@@ -97,7 +97,7 @@ def test_equal_prompts_in_one_step_share_the_baseline_from_before_it():
     method.moved["a"] = 0.06
     rollouts = step([1.0, 1.0, 0.0], ["a", "a", "b"])
     assert method(rollouts, rollouts.reward).tolist() == [0.5, 0.5, -0.5]
-    assert method.tracker.counts["a"] == pytest.approx((0.96 * (0.875 * 4 + 1) + 1, 0.96 * 0.875 * 4))
+    assert method.counts["a"] == pytest.approx((0.96 * (0.875 * 4 + 1) + 1, 0.96 * 0.875 * 4))
     assert method.metrics == pytest.approx({"spo/value": 0.5, "spo/rho": (0.875 + 0.96 + 0.96) / 3})
 
 
@@ -173,13 +173,13 @@ def test_a_resumed_tracker_goes_on_exactly(policy, task):
         method.revisit(policy, episodes[1])
     assert min(whole.moved.values()) > 0.01 and whole.moved == resumed.moved
     assert torch.equal(whole(rollouts, rollouts.reward), resumed(rollouts, rollouts.reward))
-    assert whole.tracker.counts == resumed.tracker.counts and whole.kept == resumed.kept
+    assert whole.counts == resumed.counts and whole.kept == resumed.kept
 
 
 def test_a_policy_that_cannot_score_is_refused(task, policy):
     """The run would end in a traceback at its second step."""
     with pytest.raises(UserError, match="spo_tracker scores earlier actions again"):
-        SpoTracker().revisit(object(), collect(policy, task, task.samples("train")[:1], 1))
+        SpoTracker().revisit(Policy(), collect(policy, task, task.samples("train")[:1], 1))
 
 
 # -- REINFORCE++ -----------------------------------------------------------------------------------------------------

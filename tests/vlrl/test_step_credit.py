@@ -22,7 +22,7 @@ from vlrl.cli import main
 from vlrl.contrib.process_rewards.progress import SPA, CaRL, Soft, changes, g_ra_steps
 from vlrl.policies.discrete import ControlPolicy, DiscreteShape, Network
 from vlrl.recipe_checks import load_config
-from vlrl.types import Episode, Observation, Rollouts, Sample, Score, Step, Turn, UserError
+from vlrl.types import Episode, Observation, Policy, Rollouts, Sample, Score, Step, Turn, UserError
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ("simple_vla_rl", "ript_vla", "vla_rl", "tgrpo", "gigpo", "salt", "spa", "g_ra_steps", "carl")
@@ -327,7 +327,7 @@ def test_an_estimator_that_knows_nothing_changes_nothing():
     made = SPA(policy, None, 0)(episodes, 0)
     assert [e.reward for e in made] == [e.reward for e in episodes] and not any(any(earned(e)) for e in made)
     with pytest.raises(UserError, match="spa: needs what a policy makes of its prompts"):
-        SPA(object(), None, 0)
+        SPA(Policy(), None, 0)
 
 
 def test_contributions_see_what_a_step_changed():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -167,11 +167,8 @@ def restore(critic: Critic | ValueCritic, state: dict[str, Any]) -> None:
 
 # What ArCHer learns from and with: a memory of turns, critics of turns (Q) and of what is shown (V) (2402.19446).
 
-COLUMNS = ("features", "actions", "rewards", "following", "ended")
 
-
-@dataclass(frozen=True)
-class Turns:
+class Turns(NamedTuple):
     """M turns, each with what followed it."""
 
     features: Tensor  # float32 [M, H], of what was shown
@@ -248,7 +245,7 @@ class TurnMemory:
     def add(self, *columns: Tensor) -> None:
         """Turns as the columns of `Turns`."""
         if self.turns is not None:
-            columns = [torch.cat([getattr(self.turns, n), c]) for n, c in zip(COLUMNS, columns, strict=True)]
+            columns = [torch.cat(pair) for pair in zip(self.turns, columns, strict=True)]
         self.turns = Turns(*(column[-self.capacity :].clone() for column in columns))
 
     def sample(self, count: int) -> Turns:
@@ -256,10 +253,10 @@ class TurnMemory:
         if count >= len(self):
             return self.turns
         chosen = torch.randperm(len(self), generator=self._drawn)[:count]
-        return Turns(*(getattr(self.turns, name)[chosen] for name in COLUMNS))
+        return Turns(*(column[chosen] for column in self.turns or ()))
 
     def state_dict(self) -> dict[str, Any]:
-        kept = {} if self.turns is None else {name: getattr(self.turns, name) for name in COLUMNS}
+        kept = {} if self.turns is None else self.turns._asdict()
         return {"generator": self._drawn.get_state(), "turns": kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from vlrl.algorithms.samplers import ByDomain, Domains, Shuffled, weighed
 from vlrl.config import Count
-from vlrl.methods import Recipe, RecipePart, method
+from vlrl.methods import PromptTracker, Recipe, RecipePart, Sampler, method
 from vlrl.types import Episode, Sample, UserError
 
 Weight = Annotated[float, Field(gt=0)]
@@ -42,7 +42,6 @@ class Curriculum(ByDomain):
     ):
         self.domains, self.eps, self.rate = Domains(n, seed, tag, limit), eps, rate
         self.success: dict[str, float] = {}  # p of the tasks that were met
-        self.metrics: dict[str, float] = {}  # of the latest step, for the log
 
     def shares(self) -> dict[str, float]:
         """The chance of each task to be drawn."""
@@ -104,7 +103,6 @@ class Levels(ByDomain):
             raise UserError(f"sampler.begin: {list(begin)} should ascend")
         self.level = 0
         self.latest: list[float] = []  # correctness of the present level's rollouts
-        self.metrics: dict[str, float] = {}  # of the latest step, for the log
 
     def draw(self, count: int) -> list[int]:
         """`count` positions: a level for each, and its next sample."""
@@ -265,7 +263,7 @@ def check_tracked(recipe: Recipe, part: RecipePart) -> str | None:
 
 
 @method(check_recipe=check_tracked, source="SPO, arXiv 2509.13232; github.com/volcengine/verl, recipe/spo")
-class Uncertainty:
+class Uncertainty(Sampler):
     """Samples by the spread of their outcome: `w = sqrt(v (1 - v)) / N^gamma + eps`, none twice in a step.
 
     v is what the run's tracker (`spo_tracker`, `beta_tracker`) takes for the sample's success rate at the moment of the
@@ -292,17 +290,12 @@ class Uncertainty:
         Raises:
             UserError: no estimator keeps any.
         """
-        trackers = [e for e in estimators if hasattr(e, "value") and hasattr(e, "weight")]
+        trackers = [each for each in estimators if isinstance(each, PromptTracker)]
         if not trackers:
             raise UserError(
                 "sampler: uncertainty draws by what a tracker knows: add spo_tracker or beta_tracker to advantages"
             )
         self._samples, self._tracker, self._keys = samples, trackers[0], None
-
-    @property
-    def positions(self) -> Sequence[int]:
-        """All that are ever drawn."""
-        return range(self.n)
 
     def draw(self, count: int) -> list[int]:
         """`count` positions, none twice; where there are fewer samples, all of them over and over."""
@@ -339,7 +332,7 @@ Times = Annotated[int, Field(ge=0)]
 
 
 @method(source="RIPT-VLA, arXiv 2505.17016; github.com/Ariostgx/ript-vla")
-class Unsolved:
+class Unsolved(Sampler):
     """Shuffled epochs in which a sample is passed over whose latest rollouts all succeeded.
 
     `passes` times, then it is tried again: what was once solved may be lost. Where a step finds too few others, those
@@ -360,7 +353,6 @@ class Unsolved:
         self.latest, self.passes = latest, passes
         self.outcomes: dict[str, list[float]] = {}  # the latest, by sample id
         self.left: dict[str, int] = {}  # how often a solved sample is still to be passed over
-        self.metrics: dict[str, float] = {}  # of the latest draw, for the log
 
     def follow(self, samples: Sequence[Any], estimators: Sequence[Any]) -> None:
         """Tells the sampler the samples' ids, which outlive a resumed run."""
@@ -426,7 +418,7 @@ Kept = Annotated[float, Field(ge=0, le=1)]
     reads=("latest_draw",),
     source="VADE, arXiv 2511.18902; VADE-RL.github.io: the decays are deduced from its figure's numbers",
 )
-class Vade:
+class Vade(Sampler):
     """The samples of the largest information gain `I = t (1 - t)^2`, `t ~ Beta(a + 1, b + 1)` drawn for each.
 
     I is largest at a success rate of 1/3. Of a drawn sample's rollouts s succeed and f fail: `a <- keep a + s`, `b <-
@@ -445,17 +437,11 @@ class Vade:
         self.n, self.seed, self.keep, self.fade = min(n, limit) if limit else n, seed, keep, fade
         self.draws = 0
         self.won, self.lost = np.zeros(self.n), np.zeros(self.n)  # a and b
-        self.metrics: dict[str, float] = {}  # of the latest draw, for the log
         self._drawn: dict[str, int] = {}  # id -> position, of the latest draw
 
     def follow(self, samples: Sequence[Sample], estimators: Sequence[Any]) -> None:
         """Tells the sampler the samples' ids."""
         self._samples = samples
-
-    @property
-    def positions(self) -> Sequence[int]:
-        """All that are ever drawn."""
-        return range(self.n)
 
     def draw(self, count: int) -> list[int]:
         """`count` positions, none twice; where there are fewer samples, all of them over and over."""
@@ -505,7 +491,7 @@ Score = Annotated[float, Field(le=1)]
 
 
 @method(reads=("latest_draw",), source="LIMR, arXiv 2502.11886; github.com/GAIR-NLP/LIMR")
-class Limr:
+class Limr(Sampler):
     """Shuffled epochs in which each sample's mean correctness r is noted, to keep those that learn as the average does.
 
     Learning impact measurement: over the epochs of a run `score = 1 - sum (r - m)^2 / sum (1 - m)^2`, m the mean of all
@@ -521,7 +507,6 @@ class Limr:
 
     def __init__(self, n: int, seed: int, *, score: Score = 0.6, limit: Count | None = None):
         self.trajectories, self.score = Trajectories(n, seed, limit), score
-        self.metrics: dict[str, float] = {}  # of the latest step, for the log
 
     def follow(self, samples: Sequence[Sample], estimators: Sequence[Any]) -> None:
         """Tells the sampler the samples' ids."""
@@ -563,7 +548,7 @@ Several = Annotated[int, Field(ge=2)]
     reads=("latest_draw",),
     source="SwS, arXiv 2506.08989; github.com/MasterVito/SwS: a reconstruction, new samples in place of synthesis",
 )
-class Sws:
+class Sws(Sampler):
     """Epochs over a pool, and, where samples of it are weaknesses, a share of new samples of their kinds.
 
     A weakness is a sample whose mean correctness stayed below one half in the latest `epochs` epochs, and fell. Kinds
@@ -592,7 +577,6 @@ class Sws:
         self.domains, self.pool = Domains(n, seed, tag, limit), Trajectories(n, seed, limit)
         self.draws = 0
         self.used: dict[str, int] = {}  # kind -> position of its latest new sample
-        self.metrics: dict[str, float] = {}  # of the latest draw, for the log
 
     def follow(self, samples: Sequence[Sample], estimators: Sequence[Any]) -> None:
         """Tells the sampler what the tags are of. UserError where the samples have no such tag."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from vlrl.config import Count, Rate
-from vlrl.methods import method
+from vlrl.methods import Estimator, method
 from vlrl.types import Decision, Episode, Rollouts, UserError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def generalized(
     level="token",
     source="TIS: Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training",
 )
-class TruncatedWeights:
+class TruncatedWeights(Estimator):
     """Each token's advantage times `min(p / q, most)`, p its probability by the trainer's weights, q by the engine's.
 
     Both are of the same weights, so that without rounding all weights are 1; where kernels, types or batches differ,
@@ -91,13 +91,11 @@ class TruncatedWeights:
 
     def __init__(self, *, most: Rate = 2.0):
         self.most = most
-        self.metrics: dict[str, float] = {}
         self._ratios: list[Tensor | None] = []
 
     def revisit(self, policy: Any, episodes: Sequence[Episode]) -> None:
         """Reads both log-probabilities of what was played."""
-        engine = getattr(policy, "engine", None)
-        if engine is not None and not engine.rescore:
+        if policy.engine is not None and not policy.engine.rescore:
             raise UserError("advantages: truncated_weights: the ratio of the loss is p / q already: leave it out, or "
                             "set policy.engine.rescore: true")  # fmt: skip
         self._ratios = [_ratio(turn.decision) for episode in episodes for turn in episode.turns]
@@ -134,7 +132,7 @@ def ratios_of(rows: Sequence[Tensor | None], rollouts: Rollouts) -> Tensor:
 
 def _ratio(decision: Any) -> Tensor | None:
     """p / q [T] of a decision's tokens; None where the policy itself sampled them."""
-    sampled = getattr(decision.inputs, "sampled", None)
+    sampled = decision.engine_logprobs
     return None if sampled is None else ratio(decision.logprobs, sampled)
 
 
@@ -161,7 +159,7 @@ def check_discount(options: Mapping[str, Any], path: str) -> None:
     needs=("features",),
     source="PPO, arXiv 1707.06347; GAE, 1506.02438; HL-Gauss: Stop Regressing, 2403.03950; time limits: 1712.00378",
 )
-class Gae:
+class Gae(Estimator):
     """Generalised advantages over an episode's turns, by a critic on the policy's features.
 
     `A_t = sum_k (gamma lam)^k delta_(t+k)`, `delta_t = r_t + gamma V_(t+1) - V_t`, V = 0 behind the last turn. r is
@@ -221,7 +219,6 @@ class Gae:
         self.lr, self.epochs, self.hidden, self.steps = critic_lr, critic_epochs, hidden, 0
         self.bootstrap = bootstrap and gamma < 1
         self.model: ValueCritic | None = None  # made when the features' width is known
-        self.metrics: dict[str, float] = {}  # of the latest step, for the log
 
     def __call__(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
         """-> [B], and the critic trained."""
@@ -282,7 +279,7 @@ def explained(values: Tensor, wanted: Tensor) -> float:
     source="AReaL, arXiv 2505.24298; decoupled: Hilton et al., arXiv 2110.00641; what is left out: "
     "github.com/inclusionAI/AReaL, behav_imp_weight_cap",
 )
-class Decoupled:
+class Decoupled(Estimator):
     """Three laws instead of two: q played the episodes, p is the policy as the update begins, p_now as it goes on.
 
     Each token's advantage is multiplied by w = p / q, and 0 where w > most; the losses' ratio becomes p_now / p. With
@@ -299,7 +296,6 @@ class Decoupled:
 
     def __init__(self, *, most: Rate | None = 5.0):
         self.most = most
-        self.metrics: dict[str, float] = {}
         self._ratios: list[Tensor] = []
 
     def revisit(self, policy: Any, episodes: Sequence[Episode]) -> None:
@@ -310,7 +306,7 @@ class Decoupled:
         for episode in episodes:
             for i, turn in enumerate(episode.turns):
                 logprobs = next(present)
-                sampled = getattr(turn.decision.inputs, "sampled", None)
+                sampled = turn.decision.engine_logprobs
                 self._ratios.append(ratio(logprobs, turn.decision.logprobs if sampled is None else sampled))
                 episode.turns[i] = replace(turn, decision=replace(turn.decision, logprobs=logprobs))
 
@@ -337,7 +333,7 @@ def scored(policy: Any, decisions: Sequence[Decision]) -> list[Tensor]:
     """Log-probabilities [T] of each decision under the present weights, on the CPU; 0 where forced."""
     import torch
 
-    if hasattr(policy, "score"):
+    if policy.writes_text:
         rows = [logprobs for logprobs, _ in policy.score(decisions)]
     else:
         with torch.no_grad():
@@ -357,7 +353,7 @@ BATCH = 32  # decisions in one forward pass
     level="token",
     source="extended GAE: T-PPO, arXiv 2506.15050; GAE, 1506.02438; clipped values: PPO, 1707.06347",
 )
-class Egae:
+class Egae(Estimator):
     """Generalised advantages over tokens, by a critic on the model's states; answers need not be finished.
 
     `A_t = sum_k (gamma lam)^k delta_(t+k)`, `delta_t = r_t + gamma V_(t+1) - V_t`, over an episode's trained tokens.
@@ -390,7 +386,6 @@ class Egae:
         self.lr, self.epochs, self.hidden, self.steps = critic_lr, critic_epochs, hidden, 0
         self.states: Tensor | None = None  # [n, H], of all tokens of the step; None: V is 0
         self.model: ValueCritic | None = None  # made when the states' width is known
-        self.metrics: dict[str, float] = {}
 
     def revisit(self, policy: Any, episodes: Sequence[Episode]) -> None:
         """Takes the states of all tokens, forced ones too, under the weights that wrote the new ones.
@@ -400,7 +395,7 @@ class Egae:
         """
         import torch
 
-        if not hasattr(policy, "token_states"):
+        if not policy.writes_text:
             raise UserError("advantages: egae needs a policy that writes tokens: use gae")
         decisions = [turn.decision for episode in episodes for turn in episode.turns]
         parts = [policy.token_states(decisions[start : start + BATCH]) for start in range(0, len(decisions), BATCH)]

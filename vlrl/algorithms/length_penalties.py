@@ -10,7 +10,7 @@ from pydantic import Field
 
 from vlrl.algorithms.common import lengths, members, pays_above
 from vlrl.config import Count, Rate
-from vlrl.methods import method
+from vlrl.methods import RewardShaping, method
 from vlrl.types import Rollouts, UserError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Targets:
     needs=("group",),
     source="LASER-D, arXiv 2505.15612; github.com/hkust-nlp/Laser, length_penalty.py",
 )
-class LaserD:
+class LaserD(RewardShaping):
     """LASER with a target for each class of prompts: easy ones, which the policy mostly solves, get a shorter one.
 
     Right completions of at most the target's tokens gain `bonus`, wrong ones gain `wrong`, see `laser`. A prompt's
@@ -110,15 +110,12 @@ class LaserD:
     def __call__(self, rollouts: Rollouts) -> Tensor:
         """-> [N], and the targets chosen anew where it is time."""
         solved, within = rollouts.is_correct, lengths(rollouts) <= self.targets.of(rollouts)
+        self.metrics = {f"laser/target_{level}": float(target) for level, target in self.targets.now.items()}
         return rollouts.reward + self._gained(rollouts, solved, within)
 
     def _gained(self, rollouts: Rollouts, solved: Tensor, within: Tensor) -> Tensor:
         gained = within.to(rollouts.reward.dtype) * self.bonus
         return gained.where(solved, self.wrong)
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        return {f"laser/target_{level}": float(target) for level, target in self.targets.now.items()}
 
     def state_dict(self) -> dict[str, Any]:
         return self.targets.state_dict()

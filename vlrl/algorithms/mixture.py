@@ -11,7 +11,19 @@ import numpy as np
 
 from vlrl import registry
 from vlrl.config import TAG, MixturePart, Parts, named
-from vlrl.types import BadRow, Environment, Episode, Frame, Sample, Score, Split, UserError, wilson
+from vlrl.types import (
+    BadRow,
+    BaseTask,
+    Environment,
+    Episode,
+    Frame,
+    Sample,
+    Score,
+    Split,
+    TaggedSamples,
+    UserError,
+    wilson,
+)
 
 # The samples of several tasks as one sequence.
 
@@ -22,7 +34,7 @@ def find_position(id: str) -> int | None:
     return int(number) if number.isdecimal() else None
 
 
-class Mixed(Sequence[Sample]):
+class Mixed(TaggedSamples):
     """The samples of several tasks, which take turns.
 
     Args:
@@ -67,7 +79,7 @@ class Mixed(Sequence[Sample]):
         return self.names[self._part[position]] if tag == TAG else None
 
 
-class Mixture:
+class Mixture(BaseTask):
     """A mixture of tasks. Each sample's own task plays it, scores it and pays it.
 
     A sample has the tag `task`, the name of its part, by which samplers may draw (`sec`, `dump`, `rule_reasoner`,
@@ -81,16 +93,10 @@ class Mixture:
             twice.
     """
 
-    weights: Mapping[str, float] = {}
-
     def __init__(self, *, parts: Parts):
         self.parts = parts
         self.tasks = {name: _make_part_task(name, part) for name, part in parts.items()}
-        limits = [
-            task.max_parallel_envs
-            for task in self.tasks.values()
-            if getattr(task, "max_parallel_envs", None) is not None
-        ]
+        limits = [task.max_parallel_envs for task in self.tasks.values() if task.max_parallel_envs is not None]
         self.max_parallel_envs = min(limits) if limits else None
 
     def __copy__(self) -> Mixture:
@@ -101,7 +107,11 @@ class Mixture:
 
     @property
     def bad_rows(self) -> tuple[BadRow, ...]:
-        return tuple(row for task in self.tasks.values() for row in getattr(task, "bad_rows", ()))
+        return tuple(row for task in self.tasks.values() for row in task.bad_rows)
+
+    @bad_rows.setter
+    def bad_rows(self, rows: Sequence[BadRow]) -> None:
+        raise AttributeError("a mixture's bad rows are those of its tasks")
 
     def samples(self, split: Split) -> Mixed:
         found = {name: task.samples(split) for name, task in self.tasks.items()}
@@ -129,30 +139,28 @@ class Mixture:
 
     def facts(self, episodes: Sequence[Episode]) -> dict[str, str]:
         """What was measured on, per task."""
-        return _merged(self._each(episodes, _facts))
+        return _merged(self._each(episodes, lambda task, own: task.facts(own)))
 
     def at_step(self, step: int) -> None:
         for task in self.tasks.values():
-            if hasattr(task, "at_step"):
-                task.at_step(step)
+            task.at_step(step)
 
     def fits(self, policy: Any) -> None:
         """UserError where the policy's actions are none of a task's, or its first prompt is longer than it takes."""
         for name, task in self.tasks.items():
             try:
-                registry.check_fit(task, policy)
+                task.fits(policy)
                 policy.check(task.samples("train")[0])
             except UserError as error:
                 raise UserError(f"task.parts.{name}: {error}") from None
 
     def cpu_s(self) -> float:
         """Processor seconds of the tasks' simulators."""
-        return sum(task.cpu_s() for task in self.tasks.values() if hasattr(task, "cpu_s"))
+        return sum(task.cpu_s() for task in self.tasks.values())
 
     def close(self) -> None:
         for task in self.tasks.values():
-            if hasattr(task, "close"):
-                task.close()
+            task.close()
 
     def _of(self, sample: Sample) -> Any:
         return self.tasks[sample.tags[TAG]]
@@ -184,12 +192,8 @@ def _measured(task: Any, episodes: Sequence[Episode]) -> dict[str, float]:
     low, high = wilson(correct, n)
     return {
         "accuracy": correct / n, "low": low, "high": high, "n": n, "reward": sum(e.reward for e in episodes) / n,
-        **(task.metrics(episodes) if hasattr(task, "metrics") else {}),
+        **task.metrics(episodes),
     }  # fmt: skip
-
-
-def _facts(task: Any, episodes: Sequence[Episode]) -> Mapping[str, str]:
-    return task.facts(episodes) if hasattr(task, "facts") else {}
 
 
 def _merged(told: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pydantic import Field
 from vlrl.algorithms.common import baseline_and_scale, group_centred, group_deviations, group_sizes
 from vlrl.algorithms.gae import last_of, returns, rewards_of
 from vlrl.config import Count, Rate
-from vlrl.methods import Recipe, RecipePart, method
+from vlrl.methods import Estimator, Recipe, RecipePart, method
 from vlrl.types import Rollouts, UserError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ Steps = Annotated[int, Field(ge=0)]
     needs=("features", "anchors"),
     source="ArCHer, arXiv 2402.19446; github.com/YifeiZhou02/ArCHer, algorithms/archer",
 )
-class Archer:
+class Archer(Estimator):
     """`A_t = min(Q1, Q2)(s_t, a_t) - min(V1, V2)(s_t)` of each turn, by critics that learn from a replay of turns.
 
     s is what was shown, a the whole answer, r what the turn earned (`process`), at the last turn also the outcome, or
@@ -130,7 +130,6 @@ class Archer:
         self.steps = 0
         self.critics: UtteranceCritics | None = None  # both are made when the features' width is known
         self.memory: TurnMemory | None = None
-        self.metrics: dict[str, float] = {}  # of the latest step, for the log
 
     def __call__(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
         """-> [B], and the critics trained."""
@@ -168,8 +167,9 @@ class Archer:
         self.memory = TurnMemory(self.capacity)
 
     def state_dict(self) -> dict[str, Any]:
-        made = {} if self.critics is None else {p: getattr(self, p).state_dict() for p in ("critics", "memory")}
-        return {"steps": self.steps, **made}
+        if self.critics is None:
+            return {"steps": self.steps}
+        return {"steps": self.steps, "critics": self.critics.state_dict(), "memory": self.memory.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.steps = state["steps"]
@@ -202,7 +202,7 @@ Discount = Annotated[float, Field(ge=0, le=1)]
 
 
 @method(needs=("features",), source="DigiRL, arXiv 2406.11896; github.com/DigiRL-agent/digirl")
-class DigiRL:
+class DigiRL(Estimator):
     """1 for decisions to imitate, else 0: steps that advanced, of episodes that went better than their start promised.
 
     Two critics estimate the chance of success, one from an episode's start, one from every turn. Kept are the episodes
@@ -235,20 +235,19 @@ class DigiRL:
     ):
         self.top, self.cost, self.gamma = top, cost, gamma
         self.critic_lr, self.critic_epochs = critic_lr, critic_epochs
-        self.start: Critic | None = None  # both are made when the features' width is known
+        self.first: Critic | None = None  # both are made when the features' width is known
         self.turn: Critic | None = None
-        self.metrics: dict[str, float] = {}  # of the latest step, for the log
 
     def __call__(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
         """-> [B] of 0 and 1, and both critics trained."""
         features, episode = rollouts.features, rollouts.episode
-        if self.start is None:
+        if self.first is None:
             self._make(features.shape[1])
         outcome = rollouts.is_correct.to(features.dtype)
         first = features[episode.diff(prepend=episode[:1] - 1) != 0]  # [N, H], at each episode's first turn
-        promised = self.start.values(first)
+        promised = self.first.values(first)
         kept = best(outcome - promised, self.top) & (outcome > promised)
-        start_loss, turn_loss = self.start.learn(first, outcome), self.turn.learn(features, outcome[episode])
+        start_loss, turn_loss = self.first.learn(first, outcome), self.turn.learn(features, outcome[episode])
         chosen = kept[episode] & (gains(self.turn.values(features), outcome, episode, self.gamma) > self.cost)
         self.metrics = {
             "digirl/start_loss": start_loss, "digirl/turn_loss": turn_loss, "digirl/promised": float(promised.mean()),
@@ -259,15 +258,15 @@ class DigiRL:
     def _make(self, width: int) -> None:
         from vlrl.algorithms.critics import Critic
 
-        self.start, self.turn = (Critic(width, lr=self.critic_lr, epochs=self.critic_epochs) for _ in range(2))
+        self.first, self.turn = (Critic(width, lr=self.critic_lr, epochs=self.critic_epochs) for _ in range(2))
 
     def state_dict(self) -> dict[str, Any]:
-        return {} if self.start is None else {"start": self.start.state_dict(), "turn": self.turn.state_dict()}
+        return {} if self.first is None else {"start": self.first.state_dict(), "turn": self.turn.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state:
             self._make(len(state["start"]["total"]))
-            self.start.load_state_dict(state["start"])
+            self.first.load_state_dict(state["start"])
             self.turn.load_state_dict(state["turn"])
 
 
@@ -304,7 +303,7 @@ Weight = Annotated[float, Field(ge=0)]
     needs=("group", "anchors"),
     source="GiGPO, arXiv 2505.10978; github.com/langfengQ/verl-agent, gigpo",
 )
-class GiGPO:
+class GiGPO(Estimator):
     """`A = A_E + weight A_S`: a whole episode against those of its group, a step against steps from the same place.
 
     With r what a step earned (`process`), at an episode's last also the outcome: `A_E` is the sum of r minus its mean
@@ -331,7 +330,6 @@ class GiGPO:
     ):  # fmt: skip
         self.gamma, self.weight, self.over, self.std, self.eps = gamma, weight, over, std, eps
         self.by, self.cell = by, cell
-        self.metrics: dict[str, float] = {}  # of the latest step, for the log
 
     def __call__(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
         """-> [B]. Raises UserError: `by: state` for a task without a body."""
@@ -368,7 +366,7 @@ gigpo = GiGPO
     needs=("group",),
     source="Dr. MAS, arXiv 2602.08847; github.com/langfengQ/DrMAS: group_by_agent_id",
 )
-class DrMas:
+class DrMas(Estimator):
     """`A = (R - mean_k) / (std_k + eps)` over the decisions of one role k in a group; R is their episode's reward.
 
     A role that acts only in some episodes, or more often in those that go wrong, has rewards of its own; compared with
@@ -386,7 +384,6 @@ class DrMas:
 
     def __init__(self, *, std: Literal["group", "none"] = "group", eps: Rate = 1e-6):
         self.std, self.eps = std, eps
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
         """-> [B]"""
@@ -431,7 +428,7 @@ MarsShare = Annotated[float, Field(ge=0, le=1)]
     needs=("group",),
     source="MARS, arXiv 2510.15414; github.com/thu-nics/MARSHAL: separate_norm_for_selfplay",
 )
-class Mars:
+class Mars(Estimator):
     """`A_t = G_t - mean`, G_t what the agent earns from its turn t on, the mean over the turns of its role.
 
     Each role's turns of an episode are a trajectory of its own: `G_t = sum_k gamma^k r_(t+k)` over them, with r what a
@@ -458,7 +455,6 @@ class Mars:
         eps: Rate = 1e-6,
     ):
         self.gamma, self.over, self.std, self.eps = gamma, over, std, eps
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
         """-> [B]"""
@@ -500,7 +496,7 @@ def check_averaged(recipe: Recipe, part: RecipePart) -> str | None:
     needs=("group", "anchors"),
     source="SALT, arXiv 2510.20022 (abstract); the merging rule is a reconstruction",
 )
-class Salt:
+class Salt(Estimator):
     """What an earlier estimator gave, averaged over the episodes of a group that took the same step.
 
     Published: the episodes of a prompt make a graph; steps that episodes of different outcome share get a merged
@@ -518,7 +514,6 @@ class Salt:
 
     def __init__(self, *, by: By = "seen", action: Literal["done", "next"] = "done", cell: Rate = 1.0):
         self.by, self.action, self.cell = by, action, cell
-        self.metrics: dict[str, float] = {}  # of the latest step, for the log
 
     def __call__(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
         """-> [B]. Raises UserError: `by: state` for a task without a body."""

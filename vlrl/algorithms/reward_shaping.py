@@ -14,7 +14,7 @@ from pydantic import Field
 
 from vlrl.algorithms.common import lengths, members, pays_above
 from vlrl.config import Rate, Section
-from vlrl.methods import Recipe, RecipePart, method
+from vlrl.methods import Recipe, RecipePart, RewardShaping, method
 from vlrl.types import Rollouts, UserError
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class RewardStage(Section):
 
 
 @method(source="PRS, progressive reward shaping: arXiv 2512.07478 (abstract); the form is a reconstruction")
-class Prs:
+class Prs(RewardShaping):
     """`R = sum_k w_k p_k g_k`, g_k = 1 where the parts of all earlier stages reach what `met` asks of them, else 0.
 
     The parts p of the task's reward in stages, the easiest first: an answer that cannot be read earns nothing for what
@@ -178,7 +178,6 @@ class Prs:
 
     def __init__(self, *, stages: Annotated[list[RewardStage], Field(min_length=1)]):
         self.stages = stages
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         """-> [N]"""
@@ -222,7 +221,7 @@ def agreed(answers: Sequence[str], labels: Sequence[str]) -> list[float]:
 
 
 @method(gives=("reward",), needs=("group",), source="TTRL, arXiv 2504.16084")
-class Ttrl:
+class Ttrl(RewardShaping):
     """1 for completions whose answer is that of the group's majority, else 0. The true answer is not read.
 
     Answers count as equal where they are, as parsed: fit for choices, classes, counts, cells of a grid and short words.
@@ -254,7 +253,7 @@ ttrl = Ttrl
     needs=("group",),
     source="SCOPE, arXiv 2512.15146; github.com/szu-tera/SCOPE; the confidence is ours",
 )
-class Scope:
+class Scope(RewardShaping):
     """1 for completions whose answer is the pseudo-label of their subgroup, else 0. The true answer is not read.
 
     A group is divided, in its order, into subgroups of one size. Each draws `votes` of the group's completions and
@@ -278,7 +277,6 @@ class Scope:
 
     def __init__(self, *, votes: Part = 0.5, lam: Share = 0.7, seed: int = 0):
         self.votes, self.lam, self.seed = votes, lam, seed
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         answers = rollouts.answers or ("",) * len(rollouts.reward)
@@ -386,7 +384,7 @@ def _belief(right: Tensor, thoughts: Tensor) -> float:
 
 
 @method(source="verifiers that err: arXiv 2505.22203 (pitfalls of verifiers), 2510.00915 (noisy rewards); for studies")
-class Flipped:
+class Flipped(RewardShaping):
     """Wrong completions gain `worth` with the chance `false_positive`, right ones lose it with `false_negative`.
 
     Right is what the task's accuracy counts; it is not changed, so that the log and held-out accuracy tell the truth
@@ -408,7 +406,6 @@ class Flipped:
     ):  # fmt: skip
         self.false_positive, self.false_negative = false_positive, false_negative
         self.errs, self.worth, self.seed = errs, worth, seed
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, rollouts: Rollouts) -> Tensor:
         """-> [N]"""

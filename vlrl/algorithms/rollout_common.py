@@ -13,7 +13,7 @@ from pydantic import Field
 
 from vlrl.episode_store import RecordedEpisodes
 from vlrl.methods import Recipe, RecipePart
-from vlrl.rollout import collect
+from vlrl.rollout import PolicyWrapper, collect
 from vlrl.types import (
     BASELINE,
     MALFORMED,
@@ -27,7 +27,6 @@ from vlrl.types import (
     Turn,
     UserError,
     Video,
-    writes_text,
 )
 
 if TYPE_CHECKING:
@@ -122,8 +121,7 @@ def decide_gold(
 ) -> Decision | None:
     """The task's gold answer, or the next gold action of an environment that knows one; None: none is known."""
     prompt = policy.prompt(shown, key, episode.turns)
-    own = getattr(environment, "gold", None)
-    text = own(prompt.frames) if own else task.gold(episode.sample, prompt.frames)
+    text = environment.gold(prompt.frames) if environment.has_script else task.gold(episode.sample, prompt.frames)
     return None if text is None else policy.decision(prompt, policy.codec.tokens(text), text)
 
 
@@ -229,7 +227,7 @@ def golds(policy: Any, task: Any, samples: Sequence[Sample], strategy: str) -> l
 
 def check_words(policy: Any, strategy: str) -> None:
     """UserError where the policy does not write text."""
-    if not writes_text(policy):
+    if not policy.writes_text:
         raise UserError(f"rollout_strategy: {strategy} is for policies that write text: use plain for this one")
 
 
@@ -283,13 +281,14 @@ def played(
     return episodes
 
 
-class _Player:
-    """Stands in for a policy: takes the decision of each episode's number, and again where that is played anew."""
+class _Player(PolicyWrapper):
+    """Takes the decision of each episode's number, and again where that is played anew."""
 
-    def __init__(self, policy: Any, decisions: Sequence[Decision]):
-        self.work, self.decisions = getattr(policy, "work", None), decisions
+    def __init__(self, policy: Policy, decisions: Sequence[Decision]):
+        super().__init__(policy)
+        self.decisions = decisions
 
-    def act(self, episodes: Sequence[Episode], observations: Sequence[Observation]) -> list[Decision]:
+    def act(self, episodes: Sequence[Episode], observations: Sequence[Observation], **options: Any) -> list[Decision]:
         return [self.decisions[episode.group] for episode in episodes]
 
 

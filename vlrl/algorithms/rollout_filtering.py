@@ -22,9 +22,9 @@ from vlrl.algorithms.rollout_common import (
     remembered,
 )
 from vlrl.config import Count
-from vlrl.methods import Recipe, RecipePart, method
+from vlrl.methods import Recipe, RecipePart, RolloutStrategy, method
 from vlrl.performance import oom
-from vlrl.rollout import collect
+from vlrl.rollout import PolicyWrapper, collect
 from vlrl.types import BASELINE, MALFORMED, Decision, Episode, Observation, Policy, Sample, Score, Step, Turn, UserError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def plain(
     needs=("group",),
     source="dynamic sampling: DAPO, arXiv 2503.14476; bounds: EasyR1, online filtering",
 )
-class FilterRefill:
+class FilterRefill(RolloutStrategy):
     """Plain groups; those whose members all score the same are played anew on other prompts, `rounds` times at most.
 
     A group is kept where its scores differ and, with `least` and `most`, where its mean accuracy lies between them. The
@@ -88,9 +88,7 @@ class FilterRefill:
         if least > most:
             raise UserError(f"rollout_strategy: filter_refill: least = {least:g} is above most = {most:g}")
         self.seed, self.metric, self.rounds, self.least, self.most = seed, metric, rounds, least, most
-        self.pool: Sequence[Sample] | None = None  # the sampler's prompts; None: all training samples
         self.played = 0  # episodes of the latest step, those included that were left out
-        self.metrics: dict[str, float] = {}
 
     def __call__(
         self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any
@@ -167,8 +165,8 @@ def key_of(shown: Observation) -> str:
     return observation_key(shown) if shown.state is None else f"{observation_key(shown)} {action_key(shown.state)}"
 
 
-class Repeating:
-    """Stands in for a policy: each group's episodes repeat a beginning, and the policy goes on.
+class Repeating(PolicyWrapper):
+    """Each group's episodes repeat a beginning, and the policy goes on.
 
     A turn is repeated where its episode shows what was seen then; from the first one on that shows something else the
     policy takes its own decisions, so that an environment that does not repeat itself costs the beginning alone.
@@ -177,18 +175,16 @@ class Repeating:
         begins: of each group; None: the policy plays from the start.
     """
 
-    def __init__(self, policy: Any, begins: Sequence[WonEpisode | None]):
-        self._policy, self._begins = policy, begins
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._policy, name)
+    def __init__(self, policy: Policy, begins: Sequence[WonEpisode | None]):
+        super().__init__(policy)
+        self._begins = begins
 
     def act(self, episodes: Sequence[Episode], observations: Sequence[Observation], **options: Any) -> list[Decision]:
         made = [self._repeated(*each) for each in zip(episodes, observations, strict=True)]
         own = [i for i, decision in enumerate(made) if decision is None]
         if own:
             asked, shown = [episodes[i] for i in own], [observations[i] for i in own]
-            for i, decision in zip(own, oom.act(self._policy, asked, shown, **options), strict=True):
+            for i, decision in zip(own, oom.act(self.policy, asked, shown, **options), strict=True):
                 made[i] = decision
         return made
 
@@ -200,7 +196,7 @@ class Repeating:
         if begin.seen[number] != key_of(shown):
             return None
         action = begin.actions[number]
-        decision = self._policy.decide(
+        decision = self.policy.decide(
             shown, action, key=f"{episode.sample.id}, turn {number + 1}", before=episode.turns
         )
         return replace(decision, action=action, forced_mask=decision.logprobs.new_ones(len(decision.logprobs)).bool())
@@ -218,7 +214,7 @@ Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @method(source="T-GRPO: Video-R1, arXiv 2503.21776; github.com/tulerfeng/Video-R1, trainer/grpo_trainer.py")
-class TemporalContrast:
+class TemporalContrast(RolloutStrategy):
     """Plain rollouts that earn a bonus where half as many of the same question with shuffled frames do no better.
 
     The shuffled ones are not trained on. Each group is compared with its own; samples without a video of two frames or
@@ -253,7 +249,6 @@ class TemporalContrast:
             raise UserError(f"rollout_strategy.bonus: {bonus!r}: write module:function")
         self.seed, self.accuracy, self.options = seed, accuracy, {"bonus": amount, "ratio": ratio}
         self.bonus: Callable[..., list[float]] = registry.find("bonus", bonus, "rollout_strategy.bonus")
-        self.metrics: dict[str, float] = {}
 
     def __call__(
         self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any
@@ -343,7 +338,7 @@ def check_window(recipe: Recipe, part: RecipePart) -> str | None:
     lacks=("group",),
     source="successive batches of T-PPO, arXiv 2506.15050; the filling of places is ours",
 )
-class Window:
+class Window(RolloutStrategy):
     """At most `tokens` new tokens of each completion a step; what is not finished goes on in the next one.
 
     A step has prompts x group_size places. Completions under way keep theirs and go on from their own tokens, which are
@@ -361,7 +356,7 @@ class Window:
     """
 
     def __init__(self, policy: Policy, task: Any, seed: int, *, tokens: Count):
-        if not hasattr(policy, "token_states"):
+        if not policy.writes_text:
             raise UserError("rollout_strategy: window goes on writing texts, but this policy writes none: use plain")
         if 2 * tokens > policy.max_tokens:
             raise UserError(
@@ -371,9 +366,7 @@ class Window:
         self.open: list[Open] = []
         self.groups = 0  # begun so far
         self.played = 0  # completions that the latest step began: each is counted once
-        self.pool: Sequence[Sample] | None = None  # the sampler's prompts; None: all training samples
         self._all = lambda: task.samples("train")
-        self.metrics: dict[str, float] = {}
 
     def __call__(
         self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any

@@ -14,8 +14,8 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from vlrl.config import Count, Rate, Section, explain
-from vlrl.methods import method
-from vlrl.types import Episode, Sample, UserError
+from vlrl.methods import Sampler, method
+from vlrl.types import Episode, Sample, TaggedSamples, UserError
 
 # How much a step's episodes could teach: the size of their advantages, as a group gives them.
 
@@ -44,7 +44,7 @@ def sizes(episodes: Sequence[Episode]) -> list[float]:
 
 
 @method(source="shuffled epochs")
-class Shuffled:
+class Shuffled(Sampler):
     """Every sample once per epoch, in a new random order each time.
 
     Args:
@@ -56,11 +56,7 @@ class Shuffled:
     def __init__(self, n: int, seed: int, *, limit: int | None = None):
         self.n = min(n, limit) if limit else n
         self.seed, self.epoch, self.position = seed, 0, 0
-
-    @property
-    def positions(self) -> Sequence[int]:
-        """All that are ever drawn."""
-        return range(self.n)
+        self._cached: tuple[int, np.ndarray] | None = None  # an epoch and its order
 
     def draw(self, count: int) -> list[int]:
         """The next positions. A draw may run over the end of an epoch; none repeats within an epoch."""
@@ -75,7 +71,7 @@ class Shuffled:
         return drawn
 
     def _order(self) -> np.ndarray:
-        if getattr(self, "_cached", (None,))[0] != self.epoch:
+        if self._cached is None or self._cached[0] != self.epoch:
             rng = np.random.default_rng([self.seed, self.epoch])
             self._cached = (self.epoch, rng.permutation(self.n))
         return self._cached[1]
@@ -191,7 +187,7 @@ class Domains:
     """The first samples of a split by the value of a tag; within each domain they come in shuffled epochs.
 
     Dividing looks at the tag of every sample, not before it is needed, because making a sample may mean decoding a
-    video. A split that knows its tags without making samples has `tag_of(position, tag) -> str | None`.
+    video; `vlrl.types.TaggedSamples` know their tags without it.
 
     Args:
         n: samples in the split.
@@ -220,8 +216,7 @@ class Domains:
 
     def at(self, position: int) -> str:
         """The domain of the sample at a position."""
-        tag_of = getattr(self._samples, "tag_of", None)
-        known = tag_of(position, self.tag) if tag_of else None
+        known = self._samples.tag_of(position, self.tag) if isinstance(self._samples, TaggedSamples) else None
         return known if known is not None else self.of(self._samples[position])
 
     @property
@@ -267,7 +262,7 @@ class Domains:
             self._orders[name].load_state_dict(order)
 
 
-class ByDomain:
+class ByDomain(Sampler):
     """A sampler that draws a domain for each place of a step, by `shares()`, and then that domain's next sample."""
 
     domains: Domains
@@ -329,7 +324,6 @@ class Dump(ByDomain):
         self.domains, self.window, self.temperature = Domains(n, seed, tag, limit), window, temperature
         self.latest: dict[str, list[float]] = {}  # |A| by domain, the newest last
         self.counts: dict[str, int] = {}  # rollouts so far
-        self.metrics: dict[str, float] = {}  # of the latest step, for the log
 
     def bound(self, name: str) -> float:
         """U of a domain."""
@@ -367,7 +361,7 @@ LOOKS = 16  # samples whose ids are compared with a list's: making one may mean 
 
 
 @method(source="variance-aware selection: Temporal-R1, github.com/appletea233/Temporal-R1; see `vlrl select`")
-class Listed:
+class Listed(Sampler):
     """Shuffled epochs over the samples that `vlrl select` kept, and no others.
 
     Args:
@@ -462,7 +456,6 @@ class RuleReasoner(ByDomain):
         self.steps = 0
         self.latest: dict[str, list[float]] = {}  # mean correctness by domain, the newest last
         self.reached: dict[str, float] = {}  # r, as of the latest change
-        self.metrics: dict[str, float] = {}  # of the latest step, for the log
 
     def shares(self) -> dict[str, float]:
         """The chance of each domain to be drawn."""
@@ -527,7 +520,6 @@ class Sec(ByDomain):
     ):  # fmt: skip
         self.domains, self.rate, self.temperature = Domains(n, seed, tag, limit), rate, temperature
         self.values: dict[str, float] = {}  # Q of the categories that were met
-        self.metrics: dict[str, float] = {}  # of the latest step, for the log
 
     def shares(self) -> dict[str, float]:
         """The chance of each category to be drawn."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import inspect
 import math
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from vlrl.config import Count, Rate
-from vlrl.methods import Recipe, RecipePart, method
+from vlrl.methods import BoundFunction, Callback, Recipe, RecipePart, method
 from vlrl.types import UserError
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def check_scheduled(recipe: Recipe, part: RecipePart) -> str | None:
     check_recipe=check_scheduled,
     source="linear and cosine schedules, as of learning rates; cosine: SGDR, arXiv 1608.03983",
 )
-class Schedule:
+class Schedule(Callback):
     """An option of a loss term goes from `start` to `end` over `steps` steps, from step `after` on.
 
     At share t of the way it is start + (end - start) s(t), with s = t (`linear`) or (1 - cos(pi t)) / 2 (`cosine`).
@@ -103,21 +102,21 @@ class Schedule:
     ):  # fmt: skip
         self.updater, self.loss, self.option, self.shape = updater, loss, option, shape
         self.start, self.end, self.steps, self.first = start, end, steps, after
-        places = [i for i, term in enumerate(updater.terms) if named(term) == loss.rpartition(":")[2]]
+        terms = [term for term in updater.terms if isinstance(term, BoundFunction)]
+        places = [i for i, term in enumerate(updater.terms) if term in terms and term.name == loss.rpartition(":")[2]]
         if not places:
-            known = ", ".join(map(named, updater.terms))
+            known = ", ".join(term.name for term in terms)
             raise UserError(f"callbacks: schedule: loss: no term {loss!r} under losses, which has {known}")
-        if any(option not in getattr(updater.terms[i], "keywords", {}) for i in places):
+        if any(option not in updater.terms[i].options for i in places):
             raise UserError(f"callbacks: schedule: option: {loss} has no option {option!r}")
         self.places = places
-        self.metrics: dict[str, float] = {}
 
-    def before(self, step: int) -> None:
+    def on_step_begin(self, step: int) -> None:
         """Gives the terms the step's value."""
         value = self.value(step)
         terms = list(self.updater.terms)
         for i in self.places:
-            terms[i] = functools.partial(terms[i], **{self.option: value})
+            terms[i] = terms[i].replace(**{self.option: value})
         self.updater.terms = terms
         self.metrics = {f"schedule/{self.loss}.{self.option}": value}
 
@@ -132,18 +131,13 @@ class Schedule:
 schedule = Schedule
 
 
-def named(term: Any) -> str:
-    """The name of a loss term, its options filled in or not."""
-    return getattr(getattr(term, "func", term), "__name__", type(term).__name__)
-
-
 # The reference moves up to the policy from time to time, and the optimizer begins anew: hook `reference_reset`.
 
 
 @method(
     reads=("all_weights",), gives=("reference", "optimizer"), source="reference policy reset: ProRL, arXiv 2505.24864"
 )
-class ReferenceReset:
+class ReferenceReset(Callback):
     """Every `every` steps, and where the KL is above `kl`, the present policy becomes the reference.
 
     The optimizer's state is made anew with it, as published: its moments would pull on against the old reference. KL is
@@ -173,9 +167,8 @@ class ReferenceReset:
         self.reference, self.resets, self.since = Reference(policy), 0, 0
         # made before a checkpoint is read: the state that every run begins with
         self.new = copy.deepcopy(updater.optimizer.state_dict()) if optimizer else None
-        self.metrics: dict[str, float] = {}
 
-    def after(self, step: int, row: dict[str, Any]) -> None:
+    def on_step_end(self, step: int, row: dict[str, Any]) -> None:
         """Behind an update, so that the next step is the first with both."""
         self.since += 1
         over = self.kl is not None and row.get("kl", 0.0) > self.kl
@@ -213,7 +206,7 @@ def check_whole_weights(recipe: Recipe, part: RecipePart) -> str | None:
     check_recipe=check_whole_weights,
     source="TR-DPO, arXiv 2404.09656; TRL: sync_ref_model, ref_model_mixup_alpha, ref_model_sync_steps",
 )
-class SoftSync:
+class SoftSync(Callback):
     """Every `every` steps the reference becomes `mix` policy + (1 - mix) reference, weight by weight.
 
     With mix 1 it is the policy of that step. Published for weights that train whole: the mean of two adapters is no
@@ -237,9 +230,8 @@ class SoftSync:
             raise UserError("callbacks: soft_sync mixes weights that train whole: use reference_reset for policy.lora")
         self.mix, self.every, self.reference, self.syncs = mix, every, Reference(policy), 0
         self.start = present(policy)  # made before a checkpoint is read: the reference until the first time
-        self.metrics: dict[str, float] = {}
 
-    def after(self, step: int, row: dict[str, Any]) -> None:
+    def on_step_end(self, step: int, row: dict[str, Any]) -> None:
         """Behind an update, so that the next step is the first with the new reference."""
         if step % self.every == 0:
             self._mix()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from vlrl.config import Rate
-from vlrl.methods import method
+from vlrl.methods import Need, PromptTracker, method
 from vlrl.types import CORRECT_ABOVE, Decision, Episode, Rollouts, UserError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def k3(logprobs: Tensor, reference: Tensor, mask: Tensor) -> float:
     needs=("reference",),
     source="MSSR, arXiv 2512.18215, released code; smoothed start from SPO, 2509.13232",
 )
-class BetaTracker:
+class BetaTracker(PromptTracker):
     """Reward minus the prompt's running success rate `v = a / (a + b)`, read before this step's outcome updates it.
 
     Each prompt, or bucket of them, has its own Beta(a, b): `a <- eta a + o`, `b <- eta b + 1 - o`, outcome o in [0, 1].
@@ -93,26 +93,26 @@ class BetaTracker:
         self.kl: deque[float] = deque(maxlen=kl_window)
 
     @property
-    def needs(self) -> tuple[str, ...]:
+    def needs(self) -> tuple[Need, ...]:
         return () if self.eta == "fixed" else ("reference",)
 
-    def value(self, sample_id: str) -> float:
-        a, b = self.counts.get(sample_id, (0.0, 0.0))
+    def value(self, key: str) -> float:
+        a, b = self.counts.get(key, (0.0, 0.0))
         return a / (a + b) if a + b > 0 else self.unseen
 
-    def weight(self, sample_id: str) -> float:
+    def weight(self, key: str) -> float:
         """Observations that a prompt's value rests on; that of its start where it has no history."""
-        return sum(self.counts.get(sample_id, (self.start_weight, 0.0)))
+        return sum(self.counts.get(key, (self.start_weight, 0.0)))
 
     def rate(self) -> float:
         kl = sum(self.kl) / len(self.kl) if self.kl else None
         return forgetting_rate(kl, self.eta, self.low, self.high, self.target_kl)
 
-    def begin(self, sample_id: str, outcomes: list[float]) -> None:
+    def begin(self, key: str, outcomes: list[float]) -> None:
         """A prompt's history from the outcomes of the initial policy's responses."""
         n, good = len(outcomes), sum(outcomes)
         rate = (good + 0.5) / (n + 1) if self.smoothed else good / n
-        self.counts[sample_id] = (self.start_weight * rate, self.start_weight * (1 - rate))
+        self.counts[key] = (self.start_weight * rate, self.start_weight * (1 - rate))
 
     def __call__(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
         """-> [B], and the trackers updated once per episode, in order."""
@@ -169,7 +169,7 @@ def retention(distance: float, half: float = 0.06, low: float = 0.875, high: flo
     gives=("baseline", "prompt_values"),
     source="SPO, arXiv 2509.13232; github.com/volcengine/verl, recipe/spo",
 )
-class SpoTracker:
+class SpoTracker(BetaTracker):
     """Reward minus the prompt's running success rate `v = a / (a + b)`, with a forgetting rate of each prompt's own.
 
     `a <- rho a + o`, `b <- rho b + 1 - o`, outcome o, which is `v <- v + (o - v) / (rho (a + b) + 1)`; read before the
@@ -201,16 +201,13 @@ class SpoTracker:
         start_weight: float = 8.0,
         smoothed: bool = True,
     ):
-        self.half, self.low, self.high, self.start, self.start_limit = half, low, high, start, start_limit
-        self.tracker = BetaTracker(
-            eta="fixed", outcome=outcome, scale=scale, unseen=unseen, start=start, start_weight=start_weight,
-            smoothed=smoothed,
+        super().__init__(
+            eta="fixed", low=low, high=high, outcome=outcome, scale=scale, unseen=unseen, start=start,
+            start_limit=start_limit, start_weight=start_weight, smoothed=smoothed,
         )  # fmt: skip
-        self.value, self.weight, self.begin = self.tracker.value, self.tracker.weight, self.tracker.begin
-        self.compute_outcome = self.tracker.compute_outcome
+        self.half = half
         self.kept: dict[str, dict[str, Any]] = {}  # sample id -> its last response: action, ids, logprobs
         self.moved: dict[str, float] = {}  # sample id -> D, of this step's samples
-        self.metrics: dict[str, float] = {}  # of the latest step, for the log
 
     def revisit(self, policy: Any, episodes: Sequence[Episode]) -> None:
         """Scores the last response to each sample again and keeps the new ones. Before the step's update.
@@ -218,7 +215,7 @@ class SpoTracker:
         Raises:
             UserError: the policy cannot score a given action.
         """
-        if not hasattr(policy, "decide"):
+        if not policy.can_decide:
             raise UserError("advantages: spo_tracker scores earlier actions again, which this policy cannot")
         shown = {e.sample.id: e for e in episodes}
         again = [(e, self.kept[i]) for i, e in shown.items() if i in self.kept]
@@ -231,21 +228,21 @@ class SpoTracker:
 
     def __call__(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
         """-> [B], and the trackers updated once per episode, in order."""
-        reward = rollouts.reward / self.tracker.scale
+        reward = rollouts.reward / self.scale
         values = reward.new_tensor([self.value(key) for key in rollouts.keys])
         rates = []
-        columns = (rollouts.sample_ids, rollouts.keys, self.tracker.outcomes(rollouts))
+        columns = (rollouts.sample_ids, rollouts.keys, self.outcomes(rollouts))
         for sample_id, key, outcome in zip(*columns, strict=True):
             rates.append(retention(self.moved.pop(sample_id, 0.0), self.half, self.low, self.high))
-            self.tracker.update(key, outcome, rates[-1])
+            self.update(key, outcome, rates[-1])
         self.metrics = {"spo/value": float(values.mean()), "spo/rho": sum(rates) / len(rates)}
         return (reward - values)[rollouts.episode]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"tracker": self.tracker.state_dict(), "kept": self.kept}
+        return {"tracker": super().state_dict(), "kept": self.kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.tracker.load_state_dict(state["tracker"])
+        super().load_state_dict(state["tracker"])
         self.kept = state["kept"]
 
 
@@ -255,8 +252,7 @@ spo_tracker = SpoTracker
 def stored(policy: Any, decision: Decision) -> dict[str, Any]:
     """What is needed to score a decision again: its text or numbers, its tokens where the policy has some."""
     action = decision.action if isinstance(decision.action, str) else decision.action.tolist()
-    ids = policy.ids(decision) if hasattr(policy, "ids") else None
-    return {"action": action, "ids": ids, "logprobs": decision.logprobs.tolist()}
+    return {"action": action, "ids": policy.ids(decision), "logprobs": decision.logprobs.tolist()}
 
 
 def distances(policy: Any, pairs: Sequence[tuple[Episode, dict[str, Any]]]) -> list[float]:

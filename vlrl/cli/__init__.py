@@ -53,11 +53,11 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     if words and (problem := unknown(words[0])):
         top.error(problem)
     options, extra = top.parse_known_args(words)
-    if hasattr(options, "changes"):  # argparse takes them before options only
+    if "changes" in options:  # argparse takes them before options only
         options.changes = [*options.changes, *(text for text in extra if not text.startswith("-"))]
         extra = [text for text in extra if text.startswith("-")]
     if extra:
-        hint = "; settings are written key=value, as train.steps=10" if hasattr(options, "changes") else ""
+        hint = "; settings are written key=value, as train.steps=10" if "changes" in options else ""
         top.error(f"unknown option {extra[0]!r}{hint}")
     return options
 
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         if told := to_tell(error):
             print(f"vlrl: {told}", file=sys.stderr)
-        return getattr(error, "exit_code", 2)
+        return 2 if error.exit_code is None else error.exit_code
     except ModuleNotFoundError as error:
         if not (told := lacking(error)):
             raise

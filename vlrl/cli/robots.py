@@ -11,7 +11,7 @@ from pathlib import Path
 from vlrl.api import quiet
 from vlrl.cli.base import Commands, read_config, run_learner, takes_changes, takes_run
 from vlrl.config import load_as
-from vlrl.types import UserError
+from vlrl.types import RobotTask, UserError
 
 
 def add(commands: Commands) -> None:
@@ -54,12 +54,13 @@ def _demos(options: argparse.Namespace) -> int:
 
     config = load_config(options.config, options.changes)
     task = registry.make_task(config)
-    if not hasattr(task, "robot"):
+    if not isinstance(task, RobotTask) or not task.robot:
         raise UserError(f"task.name: {config.task.name!r} has no robot: demonstrations are of the task `manipulation`")
-    chosen = {name: getattr(options, name) for name in ("episodes", "out", "part", "noise", "keep", "seed")}
-    print(
-        f"{import_module('robot.demos').record(task.robot, task.options, ticks=task.horizon, **chosen)}; {options.out}"
-    )
+    recorded = import_module("robot.demos").record(
+        task.robot, task.options, ticks=task.horizon, episodes=options.episodes, out=options.out, part=options.part,
+        noise=options.noise, keep=options.keep, seed=options.seed,
+    )  # fmt: skip
+    print(f"{recorded}; {options.out}")
     return 0
 
 
@@ -81,8 +82,11 @@ def _simulate(options: argparse.Namespace) -> int:
 
     out = Path(options.out or f"runs/simulate_{Path(options.config).stem}")
     video = Path(options.video) if options.video else None
-    chosen = {name: getattr(options, name) for name in ("policy", "against", "episodes", "videos")}
-    result = simulate(config, SimulationPlan(out, video=video, **chosen))
+    plan = SimulationPlan(
+        out, policy=options.policy, against=options.against, episodes=options.episodes, video=video,
+        videos=options.videos,
+    )  # fmt: skip
+    result = simulate(config, plan)
     if options.json:
         print(json.dumps({name: value for name, value in result.items() if name != "episodes"}, allow_nan=False))
     else:

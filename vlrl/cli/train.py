@@ -246,8 +246,8 @@ def _best_of(options: argparse.Namespace) -> int:
     from vlrl.config import check_paths
     from vlrl.recipe_checks import load_config
 
-    for name in ("samples", "tries"):
-        if (given := getattr(options, name)) is not None and given < 1:
+    for name, given in {"samples": options.samples, "tries": options.tries}.items():
+        if given is not None and given < 1:
             raise UserError(f"--{name} {given}: at least 1")
     changes = [*options.changes, *([f"policy.model={options.model}"] if options.model else [])]
     config = load_config(options.config, changes)

@@ -8,6 +8,7 @@ import json
 import math
 import time
 import zlib
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -21,7 +22,7 @@ from vlrl.config import Count, Rate
 from vlrl.contrib.judges.endpoint import AGAIN, UnansweredError, post
 from vlrl.contrib.judges.tournament import concurrently
 from vlrl.decoders import parse_json
-from vlrl.methods import method
+from vlrl.methods import StepMethod, method
 from vlrl.types import Episode, Observation, UserError
 
 if TYPE_CHECKING:
@@ -32,16 +33,16 @@ if TYPE_CHECKING:
 # What an encoder is.
 
 
-class Encoder(Protocol):
+class Encoder(StepMethod, ABC):
     """Vectors of what was shown. Made with its options alone; one that learns has `state_dict`, `load_state_dict`."""
 
+    @abstractmethod
     def encode(self, episodes: Sequence[Episode]) -> list[np.ndarray]:
         """float32 [turns + 1, D] of each episode: of everything shown, what the last step led to included."""
-        ...
 
+    @abstractmethod
     def embed_episodes(self, episodes: Sequence[Episode]) -> np.ndarray:
         """float32 [N, W]: one vector an episode."""
-        ...
 
 
 def list_observations(episode: Episode) -> list[Observation]:
@@ -114,7 +115,7 @@ COLOUR, GREY, EDGES = 8, 16, 32  # sides of the pictures that the features are t
 
 
 @method(source="histograms of gradients: Dalal and Triggs, CVPR 2005")
-class Classical:
+class Classical(Encoder):
     """The state, and of each picture a colour thumbnail, its edges and what has changed since the episode began.
 
     The edges are histograms of oriented gradients (OpenCV's, of 32 x 32 pixels), the change is the difference to the
@@ -396,7 +397,7 @@ def _text_sentences_pretrained(source: str) -> tuple[Any, Any]:
 
 
 @method(source="V-JEPA 2: arXiv 2506.09985, as SRPO reads it: github.com/sii-research/siiRL")
-class VJEPA2:
+class VJEPA2(Encoder):
     """The mean over all tokens of the video encoder, of a whole episode or of single pictures.
 
     An episode is `frames` pictures evenly over its time; a shorter one is repeated from its beginning until there are

@@ -13,7 +13,8 @@ from pydantic import Field
 from vlrl.algorithms.mixture import Mixed, find_position
 from vlrl.config import Count, Rate
 from vlrl.episode_store import EpisodeBuffer
-from vlrl.methods import Recipe, RecipePart, method
+from vlrl.methods import Recipe, RecipePart, ReplayMixing, method
+from vlrl.rollout import open_environment
 from vlrl.types import Decision, Episode, Policy, Sample, TrainingEpisode, Turn, UserError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class EpisodeMemory:
     """
 
     def __init__(self, policy: Any, capacity: int, name: str):
-        if not hasattr(policy, "ids"):
+        if not policy.writes_text:
             raise UserError(f"replay_mixing: {name} keeps what language models write; leave it out for other policies")
         self.policy, self.memory = policy, EpisodeBuffer(capacity)
         self._kept: list[dict[str, Any]] = []  # step, shown, turns (`_copy_tensors`) of each
@@ -129,7 +130,7 @@ def next_group(lessons: Sequence[TrainingEpisode]) -> int:
 
 def check_shows(policy: Any, name: str) -> None:
     """UserError where nothing can be shown: gold answers are text."""
-    if not hasattr(policy, "ids"):
+    if not policy.writes_text:
         raise UserError(f"replay_mixing: {name} shows a language model what to write; leave it out for other policies")
 
 
@@ -155,7 +156,7 @@ def make_demonstrations(policy: Any, task: Any, samples: Sequence[Sample], group
 def _played(policy: Any, task: Any, sample: Sample, group: int) -> Episode:
     from vlrl.algorithms.rollout_common import decide_gold
 
-    episode, environment = Episode(sample, group, is_demonstration=True), task.environment(sample)
+    episode, environment = Episode(sample, group, is_demonstration=True), open_environment(task, sample)
     try:
         observation, over = environment.reset(), False
         while not over:
@@ -183,7 +184,7 @@ VspoShare = Annotated[float, Field(ge=0, le=1)]
     needs=("group",),
     source="VSPO, arXiv 2512.07478: V from a summary of it, the decay of copies a reconstruction",
 )
-class Vspo:
+class Vspo(ReplayMixing):
     """Each played group without advantages gives way to a copy of another, drawn by its value `V = (best - mean) std`.
 
     Mean and std (ddof 0) are of the group's rewards: hard tasks count, and those whose outcome is open. The paper calls
@@ -197,7 +198,6 @@ class Vspo:
 
     def __init__(self, policy: Any, task: Any, seed: int, *, best: float | None = None, decay: VspoShare = 0.5):
         self.seed, self.best, self.decay = seed, best, decay
-        self.metrics: dict[str, float] = {}  # of the latest step, for the log
 
     def __call__(self, lessons: Sequence[TrainingEpisode], step: int) -> list[TrainingEpisode]:
         groups: dict[int, list[TrainingEpisode]] = {}
@@ -264,7 +264,7 @@ def learned_by(loss: str) -> Callable[[Recipe, RecipePart], str | None]:
     check_recipe=learned_by("rl_plus"),
     source="RL-PLUS, arXiv 2508.00222; github.com/YihongDong/RL-PLUS",
 )
-class Demonstrate:
+class Demonstrate(ReplayMixing):
     """Beside each group's own episodes its sample's gold one, for the loss `rl_plus`.
 
     Its advantage is `A = R - mean R of the group's own episodes`, not divided by their deviation, as in the released
@@ -278,7 +278,6 @@ class Demonstrate:
     def __init__(self, policy: Policy, task: Any, seed: int):
         check_shows(policy, "demonstrate")
         self.policy, self.task = policy, task
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, lessons: Sequence[TrainingEpisode], step: int) -> list[TrainingEpisode]:
         groups: dict[int, list[TrainingEpisode]] = {}
@@ -317,7 +316,7 @@ def _logprob(lesson: TrainingEpisode) -> float:
     check_recipe=learned_by("sft"),
     source="ReLIFT, arXiv 2506.07527; github.com/TheRoadQaQ/ReLIFT",
 )
-class Relift:
+class Relift(ReplayMixing):
     """Reinforcement learning moves within what a policy can do; what it never gets right it is shown.
 
     A prompt whose episodes are all wrong waits; when `wait` prompts do, their gold episodes are added to the step's
@@ -338,7 +337,6 @@ class Relift:
         check_shows(policy, "relift")
         self.policy, self.task, self.wait = policy, task, wait
         self.waiting: dict[str, Sample] = {}  # by their ids
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, lessons: Sequence[TrainingEpisode], step: int) -> list[TrainingEpisode]:
         solved: dict[int, bool] = {}
@@ -405,7 +403,7 @@ RorecompShare = Annotated[float, Field(gt=0, le=1)]
     lacks=("group",),
     source="RoRecomp, arXiv 2509.25958; sizes and probability are a reconstruction",
 )
-class Rorecomp:
+class Rorecomp(ReplayMixing):
     """Brevity without a reward for it: which lessons are taught tells right from wrong and short from long at once.
 
     Of a step's right episodes the shortest `keep` and of its wrong ones the longest `keep`, rounded up, are taught (the
@@ -429,7 +427,6 @@ class Rorecomp:
     ):  # fmt: skip
         self.seed, self.keep, self.compensate = seed, keep, compensate
         self.memory = EpisodeMemory(policy, capacity, "rorecomp")
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, lessons: Sequence[TrainingEpisode], step: int) -> list[TrainingEpisode]:
         first = set(self._first(lessons))
@@ -488,7 +485,7 @@ BATCH = 16  # demonstrations in one backward pass
     check_recipe=learned_by("sft"),
     source="SASR, arXiv 2505.13026; the formula is our reconstruction from summaries of the paper",
 )
-class Sasr:
+class Sasr(ReplayMixing):
     """The first `warmup` steps imitate; later ones do with probability `p = G / (G + gamma W)`, else they reinforce.
 
     G is the norm of the gradient of the demonstrations' mean negative log-likelihood at the latest step that imitated,
@@ -514,7 +511,6 @@ class Sasr:
         check_shows(policy, "sasr")
         self.policy, self.task, self.seed, self.warmup, self.gamma = policy, task, seed, warmup, gamma
         self.start = self.latest = 0.0  # W and G
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, lessons: Sequence[TrainingEpisode], step: int) -> list[TrainingEpisode]:
         p = 1.0 if step < self.warmup else self.probability()
@@ -570,7 +566,7 @@ Power = Annotated[float, Field(ge=0, allow_inf_nan=False)]
     lacks=("group",),
     source="SSR: VL-Rethinker, arXiv 2504.08837; github.com/TIGER-AI-Lab/VL-Rethinker",
 )
-class Ssr:
+class Ssr(ReplayMixing):
     """As training goes on, more and more groups agree and teach nothing; remembered lessons take their places.
 
     Of a step's N lessons those with A = 0 are left out. `share` N of the step come from the memory, drawn without
@@ -597,7 +593,6 @@ class Ssr:
     ):  # fmt: skip
         self.seed, self.share, self.alpha, self.age = seed, share, alpha, age
         self.memory = EpisodeMemory(policy, capacity, "ssr")
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, lessons: Sequence[TrainingEpisode], step: int) -> list[TrainingEpisode]:
         self.memory.drop_before(step - self.age)

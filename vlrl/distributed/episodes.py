@@ -47,16 +47,13 @@ def fingerprint(image: Any) -> str:
 
 
 class RemoteInputs:
-    """What a policy keeps of its own decision, made anew from what was shown when it is first asked for.
-
-    sampled: the log-probabilities of an engine that wrote it, as told.
-    """
+    """What a policy keeps of its own decision, made anew from what was shown when it is first asked for."""
 
     def __init__(
         self, policy: Any, shown: Observation, made: Decision, key: str | None, tokens: Sequence[int] | None,
-        sampled: Any = None, before: Sequence[Turn] = (),
+        before: Sequence[Turn] = (),
     ):  # fmt: skip
-        self.policy, self.sampled = policy, sampled
+        self.policy = policy
         known = {} if tokens is None else {"ids": tokens}
         self._again = lambda: self.policy.decide(shown, made.action, key, before=before, **known)
         self._inputs: Any = None
@@ -76,11 +73,10 @@ def pack_episode(episode: Episode, policy: Any, small: bool = False) -> dict[str
     prompt = episode.sample.prompt
     turns = []
     for turn in episode.turns:
-        ids = list(policy.ids(turn.decision)) if hasattr(policy, "ids") else None
-        sampled = getattr(turn.decision.inputs, "sampled", None)
+        ids = policy.ids(turn.decision)
         step = replace(turn.step, observation=_light(turn.step.observation, prompt, small))
         shown = _light(turn.observation, prompt, small)
-        turns.append([shown, replace(turn.decision, inputs=None), ids, sampled, step, turn.process_reward])
+        turns.append([shown, replace(turn.decision, inputs=None), ids, step, turn.process_reward])
     return {
         "turns": turns, "score": episode.score, "reward": episode.reward, "faults": episode.faults,
         "stream": episode.stream,
@@ -90,9 +86,9 @@ def pack_episode(episode: Episode, policy: Any, small: bool = False) -> dict[str
 def unpack_episode(row: dict[str, Any], sample: Sample, group: int, policy: Any, home: int) -> Episode:
     """An episode of another process, of what that has told."""
     turns: list[Turn] = []
-    for shown, decision, ids, sampled, step, earned in row["turns"]:
+    for shown, decision, ids, step, earned in row["turns"]:
         own, key = (sample.prompt, sample.id) if shown is None else (shown, None)
-        inputs = RemoteInputs(policy, own, decision, key, ids, sampled, [*turns])
+        inputs = RemoteInputs(policy, own, decision, key, ids, [*turns])
         after = replace(step, observation=sample.prompt if step.observation is None else step.observation)
         turns.append(Turn(own, replace(decision, inputs=inputs, owner_rank=home), after, earned))
     return Episode(

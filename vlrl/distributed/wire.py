@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from vlrl.types import UserError
+from vlrl.types import UserError, shallow
 
 TREE = "tree"  # the JSON, among the tensors
 
@@ -51,9 +51,9 @@ def _plain(value: Any, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if is_dataclass(value) and not isinstance(value, type):
-        own = [f.name for f in fields(value) if f.init]
+        known, own = shallow(value), [f.name for f in fields(value) if f.init]
         kind = [type(value).__module__, type(value).__qualname__]
-        return {"class": [kind, {name: _plain(getattr(value, name), tensors) for name in own}]}
+        return {"class": [kind, {name: _plain(known[name], tensors) for name in own}]}
     raise UserError(
         f"an episode holds a {type(value).__name__}, which cannot be told to the other processes: use a number, a "
         "text, a list, a dict, a tensor or a dataclass there, or run one process"

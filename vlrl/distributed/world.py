@@ -304,7 +304,7 @@ def to_tell(error: UserError) -> str:
     world = get_world()
     if world.is_rank_zero:
         return str(error)
-    alike = hasattr(error, "exit_code") or not _met()  # the end of a run, or of reading its configuration
+    alike = error.exit_code is not None or not _met()  # the end of a run, or of reading its configuration
     return "" if alike else f"process {world.rank}: {error}"
 
 

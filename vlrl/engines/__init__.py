@@ -6,7 +6,7 @@ keyword-only parameters are its options. `local`, the default, is the policy its
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from vlrl import registry
@@ -79,34 +79,24 @@ def _target(component: Component) -> tuple[Any, dict[str, Any]]:
     found = registry.chosen(component.model_dump(), PATH, "engine", KNOWN)
     target = registry.find("engine", found.name, PATH)
     options = check_options(found.options, registry.options_of(target), PATH)
-    if hasattr(target, "agree"):
-        try:
-            target.agree(options)
-        except ValueError as error:
-            raise UserError(f"{PATH}: {error}") from None
+    try:
+        target.agree(options)
+    except ValueError as error:
+        raise UserError(f"{PATH}: {error}") from None
     return target, options
 
 
 # The policy's own fast decoder as an engine: what `vlrl serve-model` writes with.
 
 
-class LocalEngine:
+class LocalEngine(Engine):
     """Completions of a `vlrl.policies.vlm.VLM`, in this process and with its weights."""
-
-    rescore = False
 
     def __init__(self, policy: Any, source: str = ""):
         self.policy = policy
-        self.metrics: Mapping[str, float] = {}
 
-    def check(self, asked: GenerationRequest, options: Options) -> list[Completion]:
-        return self.generate([asked], options)[0]
-
-    def publish(self) -> None: ...
-
-    def record_gaps(self, gaps: Sequence[Tensor]) -> None: ...
-
-    def close(self) -> None: ...
+    def publish(self) -> None:
+        """Nothing: its weights are the policy's."""
 
     def generate(self, asked: Sequence[GenerationRequest], options: Options) -> list[list[Completion]]:
         import numpy as np

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # One engine for several copies of a policy, each with weights of its own.
 
 
-class Shared:
+class Shared(Engine):
     """An engine as one of the copies asks it: by that copy's weights, while no other asks.
 
     Args:
@@ -330,7 +330,7 @@ def learned_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
     base, merged = bare(model), set()
     for name, module in base.named_modules():
-        if hasattr(module, "base_layer") and hasattr(module, "get_delta_weight"):
+        if hasattr(module, "get_delta_weight"):  # a layer of peft's, with its `base_layer`
             weight = module.base_layer.weight.detach()
             delta = sum(module.get_delta_weight(adapter) for adapter in module.active_adapters)
             merged.add(name)
@@ -408,7 +408,7 @@ def _remove(path: Path) -> None:
 STALE = 3  # times that a server is given the weights for one request
 
 
-class Server:
+class Server(Engine):
     """Asks servers, any number of them, each by HTTP; what it needs of them is in docs/engines.md.
 
     A server gets new weights before its next request, and whenever its answers name others than the policy's, as after

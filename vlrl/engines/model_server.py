@@ -40,7 +40,7 @@ from vlrl.policies.engine import Completion, GenerationRequest, Options
 from vlrl.policies.logprobs import bare
 from vlrl.policies.processor import CODECS, Prompt, QwenProcessor, positions_of
 from vlrl.system.http_server import LIMITS, HttpError, HttpHandler, HttpLimits, HttpServer, is_loopback
-from vlrl.types import MAX_PIXELS, Frame, Observation, Role, UserError, __version__, writes_text
+from vlrl.types import MAX_PIXELS, Frame, Observation, Role, UserError, __version__
 
 # What clients ask: JSON of OpenAI's completions and chat completions, read strictly.
 
@@ -719,7 +719,7 @@ def main(options: argparse.Namespace) -> int:
         model=options.model, dtype=options.dtype, max_pixels=options.max_pixels, min_pixels=options.min_pixels
     )
     policy: Any = load_policy(section)
-    if not writes_text(policy):
+    if not policy.writes_text:
         raise UserError(f"serve-model: {options.model} is no vision-language model: serve it with vlrl serve")
     if (family := policy.model.config.model_type) not in CODECS:
         raise UserError(

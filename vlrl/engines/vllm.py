@@ -16,14 +16,14 @@ from pydantic import Field
 from vlrl.config import Count
 from vlrl.engines.client import EngineStats, Store
 from vlrl.engines.protocols import collapse_placeholders, same_prompt
-from vlrl.policies.engine import Completion, GenerationRequest, Options
+from vlrl.policies.engine import Completion, Engine, GenerationRequest, Options
 from vlrl.types import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class InProcess:
+class InProcess(Engine):
     """vLLM beside the model that trains, on the same GPUs. While the trainer works, it sleeps and its memory is free.
 
     Args:

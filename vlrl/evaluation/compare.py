@@ -345,15 +345,16 @@ def _laid(recipe: ComparedRecipe, task: Config, comparison: Comparison) -> Confi
     if recipe.as_released:
         return over.model_copy(update={"log": log})
     kept = _own(recipe)
-    policy = task.policy.model_copy(update={key: getattr(over.policy, key) for key in kept["policy"]})
+    own_policy, own_train, own = dict(over.policy), dict(over.train), dict(over)
+    policy = task.policy.model_copy(update={key: own_policy[key] for key in kept["policy"]})
     train = task.train.model_copy(
-        update={key: getattr(over.train, key) for key in (*kept["train"], *SIZES)} | {"micro_batch_size": None}
+        update={key: own_train[key] for key in (*kept["train"], *SIZES)} | {"micro_batch_size": None}
     )
     if "update_epochs" not in kept["train"]:
         train = train.model_copy(update={"update_epochs": 1})
     if train.group_size > 1 and comparison.budget.group_size:
         train = train.model_copy(update={"group_size": comparison.budget.group_size})
-    method = {key: getattr(over, key) for key in (*METHOD, "sampler", "rollout_strategy")}
+    method = {key: own[key] for key in (*METHOD, "sampler", "rollout_strategy")}
     return task.model_copy(update={"policy": policy, "train": train, "log": log, **method})
 
 
@@ -393,7 +394,11 @@ def _equal(
 
 def _sized(own: Config, sizes: Sizes, every: int, recipe: ComparedRecipe) -> Config:
     train = own.train.model_copy(
-        update={k: getattr(sizes, k) for k in ("steps", "prompts_per_step", "num_minibatches")}
+        update={
+            "steps": sizes.steps,
+            "prompts_per_step": sizes.prompts_per_step,
+            "num_minibatches": sizes.num_minibatches,
+        }
     )
     sampler = Component(name="shuffled", limit=sizes.pool)
     if "sampler" in recipe.own:

@@ -18,8 +18,8 @@ from vlrl.engines import load_policy
 from vlrl.episode_store import recorded_write
 from vlrl.io import check_free
 from vlrl.logging import Progress
-from vlrl.rollout import collect
-from vlrl.types import Decision, Environment, Episode, Observation, Policy, Sample, Split, Turn, UserError, writes_text
+from vlrl.rollout import collect, open_environment
+from vlrl.types import Decision, Environment, Episode, Observation, Policy, Sample, Split, Turn, UserError
 
 BATCH = 16  # episodes that the policy plays at a time
 
@@ -62,7 +62,7 @@ def record(
     check_free(Path(out))
     task = registry.make_task(config)
     policy = load_policy(config.policy, shared_prefix=config.train.shared_prefix, seed=config.seed)
-    if not writes_text(policy):
+    if not policy.writes_text:
         raise UserError("policy.model: `vlrl record` keeps what language models write; `vlrl demos` records robots")
     pool, tally = task.samples(split), RecordingStats()
     samples = [pool[i] for i in Shuffled(len(pool), config.seed).draw(episodes)]
@@ -96,7 +96,7 @@ def _by_gold(
     """One episode at a time: a gold action is asked of the environment that it is meant for."""
     for sample in samples:
         episode = Episode(sample, group=0)
-        environment = task.environment(sample)
+        environment = open_environment(task, sample)
         try:
             _play(policy, task, environment, episode, noise, rng)
         finally:

@@ -308,8 +308,6 @@ def _frames(row: TaskRow, space: str) -> tuple[Frame, ...]:
 
 
 def _truth(task: Any, row: TaskRow) -> Any:
-    if not hasattr(task, "truth"):  # most truths are what JSON holds of them
-        return tuple(row.answer) if isinstance(row.answer, list) else row.answer
     try:
         return task.truth(row.answer)
     except (TypeError, ValueError, KeyError, AttributeError) as error:

@@ -32,7 +32,7 @@ from vlrl.metrics import commit, write_text
 from vlrl.report.html import config_section, fact_list, frame, interval, note_lines
 from vlrl.report.run_reader import table
 from vlrl.rollout import collect
-from vlrl.types import Decision, Episode, Policy, Sample, UserError, Video, __version__, wilson
+from vlrl.types import Decision, Episode, Policy, RobotTask, Sample, UserError, Video, __version__, wilson
 
 # Who plays: the policy, the robot's script, chance, the policy's frozen start, other policies.
 
@@ -79,7 +79,7 @@ def _policy(config: Config, task: Any, name: str, first: bool) -> PolicyArm:
     model = config.policy.model if name == "start" and not first else name
     section = config.policy.model_copy(update={"model": model})
     policy = load_policy(section, shared_prefix=config.train.shared_prefix, seed=config.seed)
-    registry.check_fit(task, policy)
+    task.fits(policy)
     shown = "policy" if first else "start" if name == "start" else re.sub(r"[^\w.-]", "_", Path(name).name)
     return PolicyArm(shown, model, "", policy, task.arm())
 
@@ -532,7 +532,7 @@ def simulate(config: Config, plan: SimulationPlan) -> dict[str, Any]:
         UserError: what is asked for cannot be played.
     """
     task = registry.make_task(config)
-    if not hasattr(task, "arm"):
+    if not isinstance(task, RobotTask) or task.arm() is None:
         raise UserError(f"task.name: {config.task.name!r} has no robot: `vlrl simulate` plays the task `manipulation`")
     try:
         samples = _samples(task, plan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -35,7 +35,7 @@ from vlrl.policies.loading import load
 from vlrl.policies.robot_common import ActorShape
 from vlrl.runner import EvalResult
 from vlrl.supervised import SupervisedLearner, evaluate_export
-from vlrl.types import Observation, UserError
+from vlrl.types import Observation, RobotTask, UserError
 
 # Recorded data sets as the source of a policy: what they must have in common, its shape, what it is to imitate.
 
@@ -239,7 +239,7 @@ Lesson = tuple[ControlPolicy | FlowPolicy, list[Example], np.ndarray | None, int
 def _scripted(task: Any, config: CloneConfig) -> Lesson:
     if task is None:
         raise UserError("task: is required where there are no datasets")
-    if not hasattr(task, "demonstrations"):
+    if not isinstance(task, RobotTask):
         raise UserError(f"task: {config.task.name} has no script to imitate")
     pairs: list[Pair] = []
     with Progress(config.episodes) as progress:
@@ -266,7 +266,7 @@ def _recorded(task: Any, config: CloneConfig) -> Lesson:
         policy = _started(config)
     else:
         sizes = config.policy.model_dump(exclude={"kind"})
-        shape = shape_of(sources, getattr(task, "controls", None), **sizes)
+        shape = shape_of(sources, task.controls if isinstance(task, RobotTask) else None, **sizes)
         if config.policy.kind == "flow":
             states = np.concatenate([each.state for source in sources for each in source.episodes])
             policy = _flow(shape, torch.as_tensor(states), config.seed)
@@ -286,8 +286,9 @@ def _flow(shape: DiscreteShape, states: torch.Tensor, seed: int) -> FlowPolicy:
     """A new flow policy, its state scaled by states [M, S]."""
     if shape.cameras:
         raise UserError("policy.kind: flow sees the state alone, and this robot shows pictures: take control")
-    same = {field.name: getattr(shape, field.name) for field in fields(ActorShape)}
-    return make_flow_policy(ActorShape(**same), states.mean(0), states.std(0).clamp(min=1e-3), seed)
+    known = asdict(shape)
+    same = ActorShape(**{field.name: known[field.name] for field in fields(ActorShape)})
+    return make_flow_policy(same, states.mean(0), states.std(0).clamp(min=1e-3), seed)
 
 
 def _shape(task: Any, pair: Pair, section: NetworkSection) -> DiscreteShape:

@@ -60,6 +60,9 @@ class Demonstrations(Sequence[Sample]):
     def samples(self, split: str) -> Demonstrations:
         return self
 
+    def close(self) -> None:
+        """Nothing to release."""
+
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
         return str(sample.answer[0].decision.action)
 
@@ -197,8 +200,7 @@ class SFTLearner(SupervisedLearner):
 
     def close(self) -> None:
         for task in self.tasks:
-            if hasattr(task, "close"):
-                task.close()
+            task.close()
 
 
 def summary_text(summary: Mapping[str, Any]) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from vlrl.config import Count, Rate
-from vlrl.methods import method
-from vlrl.offpolicy.base import AgentSpec
+from vlrl.methods import Agent, method
+from vlrl.offpolicy.base import ActorAgent, AgentSpec, CoreAgent
 from vlrl.types import UserError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @method(source="ARSQ (arXiv 2502.00288); levels and bins as CQN (arXiv 2407.07787); parts reconstructed")
-class AutoRegressiveSoftQ:
+class AutoRegressiveSoftQ(CoreAgent):
     """A distribution over chunks whose log-probabilities are soft advantages; no actor beside the values.
 
     Args:
@@ -49,9 +49,7 @@ class AutoRegressiveSoftQ:
             levels=levels, bins=bins, hidden=hidden, layers=layers, values=values, lr=lr, tau=tau,
             temperature=temperature, imitation=imitation, margin=margin,
         )  # fmt: skip
-        core = Arsq(about, seed, settings)
-        self.act, self.update = core.act, core.update
-        self.state_dict, self.load_state_dict, self.save = core.state_dict, core.load_state_dict, core.save
+        self.core = Arsq(about, seed, settings)
 
 
 arsq = AutoRegressiveSoftQ
@@ -61,7 +59,7 @@ arsq = AutoRegressiveSoftQ
 
 
 @method(source="AWAC (arXiv 2006.09359); clip of the weights and defaults as CORL (arXiv 2210.07105) on D4RL")
-class Awac:
+class Awac(ActorAgent):
     """Critics of the actor's own actions; the actor imitates what was done by how much better than its own that is.
 
     The warm-up of a run that goes on by playing is played by the actor.
@@ -83,24 +81,9 @@ class Awac:
     ):  # fmt: skip
         from vlrl.offpolicy.iql import WeightedActorCritic
 
-        self._core = WeightedActorCritic(
+        self.core = WeightedActorCritic(
             about, seed, temperature=temperature, most=most, hidden=hidden, layers=layers, lr=lr, tau=tau, decay=decay
         )
-        self.state_dict, self.load_state_dict = self._core.state_dict, self._core.load_state_dict
-
-    def act(self, state: np.ndarray, explore: bool) -> np.ndarray:
-        return self._core.actor.chunks(state, explore)
-
-    def warm(self, state: np.ndarray) -> np.ndarray:
-        return self.act(state, explore=True)
-
-    def update(self, online: Transitions | None, offline: Transitions | None) -> dict[str, float]:
-        from vlrl.offpolicy.replay_buffer import concat
-
-        return self._core.update(concat([part for part in (online, offline) if part is not None]))
-
-    def save(self, folder: Path) -> None:
-        self._core.actor.policy.save(folder)
 
 
 awac = Awac
@@ -110,7 +93,7 @@ awac = Awac
 
 
 @method(source="behaviour cloning by likelihood, with the actor and the distribution of IQL (arXiv 2110.06169)")
-class Bc:
+class Bc(ActorAgent):
     """Imitates what is given, good and bad alike, and a person's steps; rewards mean nothing to it.
 
     With a source's `keep: success` it is the filtered cloning that offline methods have to beat.
@@ -127,20 +110,14 @@ class Bc:
     ):  # fmt: skip
         from vlrl.offpolicy.iql import Imitator
 
-        self._actor = Imitator(about, seed, hidden=hidden, layers=layers, lr=lr, decay=decay)
-        self.state_dict, self.load_state_dict = self._actor.state_dict, self._actor.load_state_dict
+        self.core = Imitator(about, seed, hidden=hidden, layers=layers, lr=lr, decay=decay)
 
-    def act(self, state: np.ndarray, explore: bool) -> np.ndarray:
-        return self._actor.chunks(state, explore)
-
-    def warm(self, state: np.ndarray) -> np.ndarray:
-        return self.act(state, explore=True)
+    @property
+    def actor(self) -> Any:
+        return self.core
 
     def update(self, online: Transitions | None, offline: Transitions | None) -> dict[str, float]:
-        return {"actor_loss": self._actor.step(online if offline is None else offline)}
-
-    def save(self, folder: Path) -> None:
-        self._actor.policy.save(folder)
+        return {"actor_loss": self.core.step(online if offline is None else offline)}
 
 
 bc = Bc
@@ -153,7 +130,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 @method(source="DSRL-SAC (arXiv 2506.15799; ajwagen/dsrl), which has 3 layers of 2048 and backs entropy up")
-class DsrlSac:
+class DsrlSac(CoreAgent):
     """Soft actor-critic whose actions are the noise of a frozen flow. What is given has no noise: it cannot be used.
 
     Args:
@@ -179,13 +156,11 @@ class DsrlSac:
             hidden=hidden, layers=layers, critics=critics, subset=critics, cta_ratio=cta_ratio, lr=lr, tau=tau,
             temperature=temperature, target_entropy=target_entropy, entropy_backup=entropy_backup, climbs="min",
         )  # fmt: skip
-        core = NoiseSac(about, seed, settings, bound, remembered)
-        self.act, self.warm, self.update = core.act, core.warm, core.update
-        self.state_dict, self.load_state_dict, self.save = core.state_dict, core.load_state_dict, core.save
+        self.core = NoiseSac(about, seed, settings, bound, remembered)
 
 
 @method(source="DSRL-NA (arXiv 2506.15799; ajwagen/dsrl), which has 3 layers of 2048 and backs entropy up")
-class DsrlNa:
+class DsrlNa(CoreAgent):
     """Critics of chunks learn from anything, given or played; those of noise are fitted to them, for the actor.
 
     Args:
@@ -209,9 +184,7 @@ class DsrlNa:
             bound=bound, noise_steps=noise_steps, hidden=hidden, layers=layers, critics=critics, lr=lr, tau=tau,
             temperature=temperature, target_entropy=target_entropy, entropy_backup=entropy_backup,
         )  # fmt: skip
-        core = NoiseAliased(about, seed, settings)
-        self.act, self.warm, self.update = core.act, core.warm, core.update
-        self.state_dict, self.load_state_dict, self.save = core.state_dict, core.load_state_dict, core.save
+        self.core = NoiseAliased(about, seed, settings)
 
 
 dsrl_sac, dsrl_na = DsrlSac, DsrlNa
@@ -221,7 +194,7 @@ dsrl_sac, dsrl_na = DsrlSac, DsrlNa
 
 
 @method(source="IQL (arXiv 2110.06169), defaults of its D4RL locomotion; networks with LayerNorm (arXiv 2302.02948)")
-class Iql:
+class Iql(ActorAgent):
     """Implicit Q-learning: values what the better of the given actions lead to, and imitates those.
 
     No action is valued that was not carried out, so that what was never seen cannot look good. The warm-up of a run
@@ -250,25 +223,10 @@ class Iql:
     ):  # fmt: skip
         from vlrl.offpolicy.iql import ImplicitQ
 
-        self._core = ImplicitQ(
+        self.core = ImplicitQ(
             about, seed, expectile=expectile, beta=beta, most=most, hidden=hidden, layers=layers, lr=lr, tau=tau,
             decay=decay, init=init,
         )  # fmt: skip
-        self.state_dict, self.load_state_dict = self._core.state_dict, self._core.load_state_dict
-
-    def act(self, state: np.ndarray, explore: bool) -> np.ndarray:
-        return self._core.actor.chunks(state, explore)
-
-    def warm(self, state: np.ndarray) -> np.ndarray:
-        return self.act(state, explore=True)
-
-    def update(self, online: Transitions | None, offline: Transitions | None) -> dict[str, float]:
-        from vlrl.offpolicy.replay_buffer import concat
-
-        return self._core.update(concat([part for part in (online, offline) if part is not None]))
-
-    def save(self, folder: Path) -> None:
-        self._core.actor.policy.save(folder)
 
 
 iql = Iql
@@ -278,7 +236,7 @@ iql = Iql
 
 
 @method(source="MOORL (arXiv 2506.09574), algorithm 1, on SAC (arXiv 1801.01290); Reptile (arXiv 1803.02999)")
-class Moorl:
+class Moorl(CoreAgent):
     """What is given and what is played by turns, not mixed: neither kind alone may lead the actor and critics away.
 
     One kind is drawn, each as often; a soft actor-critic makes `inner` updates on it, beginning as the actor and
@@ -318,9 +276,7 @@ class Moorl:
             hidden=hidden, layers=layers, critics=critics, subset=subset, cta_ratio=cta_ratio, lr=lr, tau=tau,
             temperature=temperature, target_entropy=target_entropy, entropy_backup=entropy_backup, climbs=climbs,
         )  # fmt: skip
-        core = ReptileSac(about, seed, settings, inner, rate)
-        self.act, self.update, self.save = core.act, core.update, core.save
-        self.state_dict, self.load_state_dict = core.state_dict, core.load_state_dict
+        self.core = ReptileSac(about, seed, settings, inner, rate)
 
 
 moorl = Moorl
@@ -330,7 +286,7 @@ moorl = Moorl
 
 
 @method(source="Policy Decorator (arXiv 2412.13630; tongzhoumu/policy_decorator) on RLPD (arXiv 2302.02948)")
-class Residual:
+class Residual(CoreAgent):
     """Soft actor-critic over corrections of a frozen policy's chunks; what is given teaches it as it does `rlpd`.
 
     The critics see the state and the chunk that is carried out, base and correction together; the actor sees the state
@@ -366,9 +322,7 @@ class Residual:
             temperature=temperature, target_entropy=target_entropy, entropy_backup=entropy_backup,
             imitation=imitation, climbs=climbs,
         )  # fmt: skip
-        core = ResidualSac(about, seed, settings, scale, hold, ramp)
-        self.act, self.warm, self.update = core.act, core.warm, core.update
-        self.state_dict, self.load_state_dict, self.save = core.state_dict, core.load_state_dict, core.save
+        self.core = ResidualSac(about, seed, settings, scale, hold, ramp)
 
 
 residual = Residual
@@ -378,7 +332,7 @@ residual = Residual
 
 
 @method(source="RLPD (arXiv 2302.02948) on SAC (arXiv 1801.01290, 1812.05905); cta_ratio as SERL (arXiv 2401.16013)")
-class Rlpd:
+class Rlpd(Agent):
     """Soft actor-critic with critics that are many, small and normalised; without anything given it is plain SAC.
 
     Args:

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vlrl.methods import Agent
 from vlrl.offpolicy.base import AgentSpec
 from vlrl.offpolicy.networks import Critics, Scale, climb, follow, shape_of
 from vlrl.offpolicy.replay_buffer import Transitions, concat
@@ -43,8 +44,8 @@ class ArsqSettings:
     margin: float = 3e-3
 
 
-class Arsq:
-    """The agent (`vlrl.offpolicy.base.Agent`)."""
+class Arsq(Agent):
+    """The agent (`vlrl.methods.Agent`)."""
 
     def __init__(self, about: AgentSpec, seed: int, settings: ArsqSettings):
         self.settings, self.gamma, self.scale = settings, about.gamma, Scale(about)

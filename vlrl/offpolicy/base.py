@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from vlrl.methods import Agent
 
 if TYPE_CHECKING:
     from vlrl.offpolicy.replay_buffer import Transitions
@@ -36,44 +38,47 @@ class AgentSpec:
     hz: float = 0.0  # controls a second; 0: not known
 
 
-class Agent(Protocol):
-    """Made as `Agent(about, seed, *, options)`.
+class CoreAgent(Agent):
+    """An agent whose options make another one, its `core`, which does the work."""
 
-    Two optional members: `warm(state [B, S]) -> float32 [B, K, A]`, what to play in the warm-up instead of controls
-    drawn evenly within the limits; and `requires`, of the class, which of "offline" and "start" a configuration must
-    give.
-
-    Nothing but the seed and what went through the methods decides what it does: its generators are its own and part
-    of its state, so that a killed run resumes exactly.
-    """
+    core: Any
 
     def act(self, state: np.ndarray, explore: bool) -> np.ndarray:
-        """Chunks float32 [B, K, A] in physical units, within the limits, for states float32 [B, S].
+        return self.core.act(state, explore)
 
-        Args:
-            explore: as it plays to learn; else its best, without chance.
-        """
-        ...
+    def warm(self, state: np.ndarray) -> np.ndarray | None:
+        return self.core.warm(state)
 
     def update(self, online: Transitions | None, offline: Transitions | None) -> dict[str, float]:
-        """One gradient step on a batch.
-
-        The loop has drawn the batch: one half `online`, what the agent did (a person's steps among them), and one half
-        `offline`, what was given and a person's steps (symmetric sampling, RLPD: arXiv 2302.02948); where one of them
-        does not exist it is None and the other the whole batch. Never both None.
-
-        Returns:
-            Numbers for the log, such as losses; the same names at every call or a subset. A number that is not finite
-            stops the run.
-        """
-        ...
+        return self.core.update(online, offline)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that changes: weights, targets, optimizers, generators, counters (`vlrl.checkpoint.flatten`)."""
-        ...
+        return self.core.state_dict()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.core.load_state_dict(state)
 
     def save(self, folder: Path) -> None:
-        """A policy that `vlrl.policies.loading` reads: config.json and model.safetensors. The folder exists."""
-        ...
+        self.core.save(folder)
+
+
+class ActorAgent(CoreAgent):
+    """An agent whose core is an actor, perhaps beside critics, and learns from all alike; the actor also warms up."""
+
+    @property
+    def actor(self) -> Any:
+        return self.core.actor
+
+    def act(self, state: np.ndarray, explore: bool) -> np.ndarray:
+        return self.actor.chunks(state, explore)
+
+    def warm(self, state: np.ndarray) -> np.ndarray:
+        return self.act(state, explore=True)
+
+    def update(self, online: Transitions | None, offline: Transitions | None) -> dict[str, float]:
+        from vlrl.offpolicy.replay_buffer import concat
+
+        return self.core.update(concat([part for part in (online, offline) if part is not None]))
+
+    def save(self, folder: Path) -> None:
+        self.actor.policy.save(folder)

@@ -88,7 +88,7 @@ def _check_sense(config: OffPolicyConfig) -> None:
         raise UserError("ticks, updates: nothing to do: set ticks, or updates and offline")
     if config.capacity < config.batch_size:
         raise UserError(f"capacity: below batch_size = {config.batch_size}")
-    requires = getattr(registry.find("agent", config.agent.name), "requires", ())
+    requires = registry.find("agent", config.agent.name).requires
     if "offline" in requires and not config.offline:
         raise UserError(f"agent ({config.agent.name}) learns from what is given: add sources under offline")
     if "start" in requires and not config.start:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +15,19 @@ from vlrl.config import Count
 from vlrl.decoders import load_json
 from vlrl.methods import method
 from vlrl.offpolicy.replay_buffer import Transitions, concat, windows
-from vlrl.types import BadRow, Decision, Episode, Frame, Observation, Sample, Step, UserError
+from vlrl.types import (
+    BadRow,
+    Decision,
+    Environment,
+    Episode,
+    Frame,
+    Observation,
+    Policy,
+    RobotTask,
+    Sample,
+    Step,
+    UserError,
+)
 
 # HDF5 files, as Minari, D4RL and Robomimic keep episodes.
 
@@ -51,7 +63,7 @@ def column(group: Any, name: str) -> np.ndarray:
 def matrix(group: Any, name: str) -> np.ndarray:
     """A data set of numbers as float32 [T, D]. ValueError where there is none, or it is of something else."""
     found = group.get(name)
-    if found is None or not hasattr(found, "dtype"):
+    if found is None or isinstance(found, Mapping):  # a group
         kinds = ", ".join(sorted(group))
         raise ValueError(f"has no numbers {name} (it has {kinds})")
     if found.dtype.kind not in "fiub" or not found.shape:
@@ -133,7 +145,7 @@ def gather(
             if on_bad == "stop":
                 raise UserError(f"{file}: episode {number}: {problem}: mend it, or set on_bad: skip") from None
             bad.append(BadRow(str(file), number, str(problem)))
-    task.bad_rows = (*getattr(task, "bad_rows", ()), *bad)
+    task.bad_rows = (*task.bad_rows, *bad)
     if not good:
         why = f"the first: {bad[0].problem}" if bad else "it holds none"
         raise UserError(f"{file}: no episode can be learned from ({why})")
@@ -143,7 +155,7 @@ def gather(
 def _check(found: Recording, task: Any, first: Recording | None) -> None:
     """ValueError with what is wrong."""
     count, size = len(found.controls), found.states.shape[1]
-    names, controls = tuple(getattr(task.pool.info, "names", None) or ()), tuple(task.controls.names)
+    names, controls = tuple(task.pool.info.names), tuple(task.controls.names)
     wanted = first.states.shape[1] if first else len(names)
     if not count or len(found.states) != count + 1:
         raise ValueError(f"{len(found.states)} states with {count} controls")
@@ -193,7 +205,7 @@ Behaviour = Callable[[Sample, np.random.Generator], Control]  # who plays a scen
 
 
 def behaved(
-    task: Any,
+    task: RobotTask,
     seed: int,
     name: str,
     chosen: Sequence[Sample],
@@ -207,10 +219,20 @@ def behaved(
     Raises:
         UserError: the task has no script.
     """
-    from vlrl.rollout import collect
+    from vlrl.rollout import collect, with_environment
 
-    played = _Played(task, seed, name, behaviour)
-    return [_behaviour_recording(each, played.done[each.sample.id]) for each in collect(_Nobody(), played, chosen, 1)]
+    done: dict[str, list[np.ndarray]] = {}
+
+    def open_environment(sample: Sample) -> _Behaving:
+        played = task.environment(sample)
+        if not played.has_script or not task.pool.info.script:
+            raise UserError(f"offline: {name}: this task has no script that could show the job")
+        done[sample.id] = []  # an episode that was void begins anew
+        rng = np.random.default_rng([seed, *sample.id.encode()])
+        return _Behaving(played, task.controls, behaviour(sample, rng), done[sample.id])
+
+    episodes = collect(_Nobody(), with_environment(task, open_environment), chosen, 1)
+    return [_behaviour_recording(each, done[each.sample.id]) for each in episodes]
 
 
 def scenes(task: Any, episodes: int, told: str) -> list[Sample]:
@@ -237,25 +259,8 @@ def planned(played: Any, spread: np.ndarray, rng: np.random.Generator) -> np.nda
     return plan + spread * rng.standard_normal(plan.shape)
 
 
-class _Played:
-    """The task (as `vlrl.rollout.collect` asks of one), played by a behaviour; it keeps what was done."""
-
-    def __init__(self, task: Any, seed: int, name: str, behaviour: Behaviour):
-        self.max_parallel_envs, self.score, self.reward = task.max_parallel_envs, task.score, task.reward
-        self._task, self._seed, self._name, self._behaviour = task, seed, name, behaviour
-        self.done: dict[str, list[np.ndarray]] = {}
-
-    def environment(self, sample: Sample) -> _Behaving:
-        played = self._task.environment(sample)
-        if not hasattr(played, "gold") or not self._task.pool.info.script:
-            raise UserError(f"offline: {self._name}: this task has no script that could show the job")
-        self.done[sample.id] = []  # an episode that was void begins anew
-        rng = np.random.default_rng([self._seed, *sample.id.encode()])
-        return _Behaving(played, self._task.controls, self._behaviour(sample, rng), self.done[sample.id])
-
-
-class _Behaving:
-    """An episode (`vlrl.types.Environment`) that a behaviour plays, a tick a turn."""
+class _Behaving(Environment):
+    """An episode that a behaviour plays, a tick a turn."""
 
     def __init__(self, played: Any, limits: Any, control: Control, done: list[np.ndarray]):
         self._played, self._low, self._high, self._control, self._done = played, limits.low, limits.high, control, done
@@ -281,7 +286,7 @@ class _Behaving:
         self._played.close()
 
 
-class _Nobody:
+class _Nobody(Policy):
     """A policy that decides nothing."""
 
     def act(self, episodes: Sequence[Episode], observations: Sequence[Observation], **how: Any) -> list[Decision]:
@@ -346,7 +351,7 @@ def lerobot(
 
     folder = Path(path)
     data, features = read_info(folder), _features(folder)
-    hz = float(getattr(task.pool.info, "hz", 0.0) or 0.0)
+    hz = float(task.pool.info.hz)
     if hz and data.fps != hz:
         raise UserError(f"{path}: {data.fps:g} frames a second, but the robot takes {hz:g} controls a second")
     action = action or (SENT if SENT in features else "action")

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vlrl.methods import Agent
 from vlrl.offpolicy.base import AgentSpec
 from vlrl.offpolicy.networks import Critics, Scale, check_start, climb, follow
 from vlrl.offpolicy.replay_buffer import Transitions, concat
@@ -123,8 +124,8 @@ class DsrlSettings:
     entropy_backup: bool = False
 
 
-class NoiseAliased:
-    """The agent (`vlrl.offpolicy.base.Agent`). Its critics value chunks, so it learns from any transitions."""
+class NoiseAliased(Agent):
+    """The agent (`vlrl.methods.Agent`). Its critics value chunks, so it learns from any transitions."""
 
     def __init__(self, about: AgentSpec, seed: int, settings: DsrlSettings):
         base = frozen(about)
@@ -221,8 +222,8 @@ class NoiseAliased:
 # Soft actor-critic whose actions are the noise of a frozen flow (DSRL-SAC, arXiv 2506.15799).
 
 
-class NoiseSac:
-    """The agent (`vlrl.offpolicy.base.Agent`). Values are of a state and noise, so it learns from its own play alone.
+class NoiseSac(Agent):
+    """The agent (`vlrl.methods.Agent`). Values are of a state and noise, so it learns from its own play alone.
 
     Transitions hold chunks; which noise made them the agent keeps itself.
     """

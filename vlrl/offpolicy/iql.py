@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vlrl.methods import Agent
 from vlrl.offpolicy import networks
 from vlrl.offpolicy.base import AgentSpec
-from vlrl.offpolicy.networks import Critics, Scale, Valued, climb, follow, make_actor
+from vlrl.offpolicy.networks import CompositeState, Critics, Scale, Valued, climb, follow, make_actor
 from vlrl.offpolicy.replay_buffer import Transitions
 from vlrl.offpolicy.sac import RlpdSettings, Sac
 from vlrl.policies.robot_common import ActorPolicy
@@ -72,7 +74,7 @@ class Imitator:
         return (mean.tanh() + log_std.exp() * noise).clamp_(-1, 1)
 
     def chunks(self, state: np.ndarray, explore: bool) -> np.ndarray:
-        """As `vlrl.offpolicy.base.Agent.act`."""
+        """As `vlrl.methods.Agent.act`."""
         return self.scale.physical(self.draw(state, explore))
 
     def step(self, batch: Transitions, weight: Tensor | float = 1.0) -> float:
@@ -103,7 +105,7 @@ class Imitator:
 # Implicit Q-learning (arXiv 2110.06169) over chunks: values of what was done, never of what was not.
 
 
-class ImplicitQ:
+class ImplicitQ(CompositeState):
     """See `vlrl.offpolicy.agents.Iql`, whose options these are."""
 
     def __init__(
@@ -146,19 +148,14 @@ class ImplicitQ:
         following = self.value(self.scale.state(batch.next_state))[0]
         return torch.from_numpy(batch.reward) + torch.from_numpy(batch.discount(self.gamma)) * following
 
-    def state_dict(self) -> dict[str, Any]:
-        parts = ("actor", "critics", "value", "optimizer")
-        return {name: getattr(self, name).state_dict() for name in parts}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, saved in state.items():
-            getattr(self, name).load_state_dict(saved)
+    def components(self) -> Mapping[str, Any]:
+        return {"actor": self.actor, "critics": self.critics, "value": self.value, "optimizer": self.optimizer}
 
 
 # Advantage-weighted actor-critic (arXiv 2006.09359) over chunks.
 
 
-class WeightedActorCritic:
+class WeightedActorCritic(CompositeState):
     """See `vlrl.offpolicy.agents.Awac`, whose options these are."""
 
     def __init__(
@@ -190,18 +187,14 @@ class WeightedActorCritic:
         worth = self.critics.worth(self.scale.state(batch.next_state), following, slow=True)
         return torch.from_numpy(batch.reward) + torch.from_numpy(batch.discount(self.gamma)) * worth
 
-    def state_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name).state_dict() for name in ("actor", "critics")}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, saved in state.items():
-            getattr(self, name).load_state_dict(saved)
+    def components(self) -> Mapping[str, Any]:
+        return {"actor": self.actor, "critics": self.critics}
 
 
 # One policy from two kinds of data, by meta-learning (MOORL, arXiv 2506.09574; Reptile, arXiv 1803.02999).
 
 
-class ReptileSac:
+class ReptileSac(Agent):
     """An actor and critics, which move a little towards what an inner soft actor-critic makes of one kind of data.
 
     Args:

@@ -24,15 +24,15 @@ from vlrl.offpolicy.replay_buffer import ReplayBuffer, Transitions, concat
 from vlrl.policies.loading import newest_checkpoint
 from vlrl.rollout import collect
 from vlrl.runner import Learner, Runner, StepMetrics, evaluate, stop_not_finite
-from vlrl.types import Decision, Episode, Observation, Sample, Turn, UserError, wilson
+from vlrl.types import Decision, Episode, Observation, Policy, RobotTask, Sample, Turn, UserError, wilson
 
 # Episodes of a robot's task, and the transitions that they are for an off-policy agent.
 
 Chunks = Callable[[np.ndarray, bool], np.ndarray]  # states float32 [B, S], whether to explore -> float32 [B, K, A]
 
 
-class Acting:
-    """Whatever gives chunks for states, as a policy (`vlrl.types.Policy`) that only acts."""
+class Acting(Policy):
+    """Whatever gives chunks for states, as a policy that only acts."""
 
     def __init__(self, chunks: Chunks):
         self._chunks = chunks
@@ -160,16 +160,14 @@ def make_agent_spec(task: Any, config: OffPolicyConfig, mean: np.ndarray, spread
 
 def check_task(task: Any, name: str) -> None:
     """UserError where a task has no robot that is moved by numbers."""
-    wanted: Sequence[str] = ("controls", "chunk", "pool")
-    if not all(hasattr(task, attribute) for attribute in wanted):
+    if not isinstance(task, RobotTask):
         raise UserError(f"task: {name} has no robot: off-policy agents learn tasks such as manipulation")
-    if getattr(task, "speech", None) is not None:
+    if task.speech is not None:
         raise UserError("task.speech: off-policy agents give numbers: remove task.speech")
 
 
 PROBE = 8  # episodes played by chance to learn the states' scale, where nothing is given
 PLAYED, DRAWN = 1, 2  # what a random generator is for, beside the run's seed
-REPLAYS = ("online", "offline")
 
 
 def outcome(episodes: Sequence[Episode]) -> dict[str, float]:
@@ -201,6 +199,7 @@ class OffPolicyLearner(Learner):
         self.task = registry.make_task(config)
         check_task(self.task, config.task.name)
         self.online, self.offline = ReplayBuffer(config.capacity), ReplayBuffer(config.capacity)
+        self.replays = {"online": self.online, "offline": self.offline}
         # rehearsed: updates before the first tick
         self.counts = {"ticks": 0, "episodes": 0, "updates": 0, "rehearsed": 0}
         self.owed = 0.0  # updates that the decisions played so far are still to bring
@@ -301,15 +300,15 @@ class OffPolicyLearner(Learner):
 
     def _save(self, folder: Path) -> None:
         self.agent.save(folder)
-        for name in REPLAYS:
-            getattr(self, name).save(folder / f"{name}.npz")
+        for name, replay in self.replays.items():
+            replay.save(folder / f"{name}.npz")
 
     def load(self, folder: Path) -> None:
-        for name in REPLAYS:
-            getattr(self, name).load(folder / f"{name}.npz")
+        for name, replay in self.replays.items():
+            replay.load(folder / f"{name}.npz")
 
     def cpu_s(self) -> float:
-        return self.task.cpu_s() if hasattr(self.task, "cpu_s") else 0.0  # tasks of users' own may lack it
+        return self.task.cpu_s()
 
     def summary(self, results: dict[str, dict[str, float]]) -> dict[str, Any]:
         told = {"model": self.config.agent.name, "bad_rows": len(self.task.bad_rows)}
@@ -340,8 +339,13 @@ class OffPolicyLearner(Learner):
         return by_chance(self.task.controls.low, self.task.controls.high, self.task.chunk, rng)
 
     def _warm(self) -> Chunks:
-        warm = getattr(self.agent, "warm", None)
-        return (lambda state, explore: warm(state)) if warm else self._chance()
+        by_chance = self._chance()
+
+        def play(state: np.ndarray, explore: bool) -> np.ndarray:
+            chosen = self.agent.warm(state)
+            return by_chance(state, explore) if chosen is None else chosen
+
+        return play
 
 
 # What given transitions are: episodes, success and return of whoever made them, how much they cover.
@@ -445,7 +449,7 @@ def keep(out: Path, given: ReplayBuffer, config: OffPolicyConfig, task: Any) -> 
         raise UserError(f"capacity: {config.capacity}, but {given.added} transitions are given: set capacity to that")
     rows = given.all()
     found = properties(rows, config.reward, task.controls.low, task.controls.high)
-    aside = [asdict(each) for each in getattr(task, "bad_rows", ())]
+    aside = [asdict(each) for each in task.bad_rows]
     print(_line(found, len(rows), len(aside), rewarded=bool(rows.reward.any())), file=sys.stderr)
     kept = {"properties": asdict(found), "references": references(task, config), "set_aside": aside}
     write_text(out / FILE, json.dumps(kept, indent=2) + "\n")
@@ -453,24 +457,11 @@ def keep(out: Path, given: ReplayBuffer, config: OffPolicyConfig, task: Any) -> 
 
 def references(task: Any, config: OffPolicyConfig) -> dict[str, float]:
     """Success of `random` and `expert` on the scenes of the evaluation, where the task can play them."""
-    if not (config.updates and hasattr(task, "arm") and task.pool.info.script):
+    if not (config.updates and task.pool.info.script and task.arm()):
         return {}
     arms = {name: task.arm(name) for name in ("random", "expert")}
-    return {name: evaluate(arm.policy, _Split(arm, task), samples=config.eval.num_samples).accuracy.value
+    return {name: evaluate(arm.policy, arm, samples=config.eval.num_samples).accuracy.value
             for name, arm in arms.items()}  # fmt: skip
-
-
-class _Split:
-    """An arm with the task's scenes, as `evaluate` asks of a task."""
-
-    def __init__(self, arm: Any, task: Any):
-        self.max_parallel_envs, self.score, self.reward, self.environment = (
-            arm.max_parallel_envs,
-            arm.score,
-            arm.reward,
-            arm.environment,
-        )
-        self.samples = task.samples
 
 
 def summarise_protocol(out: Path, results: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

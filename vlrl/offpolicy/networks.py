@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -131,7 +131,22 @@ def shape_of(about: AgentSpec, sizes: Any) -> ActorShape:
 # Critics of decisions, their slow copy and how they learn from targets.
 
 
-class Valued:
+class CompositeState:
+    """What keeps no state beside that of its parts."""
+
+    def components(self) -> Mapping[str, Any]:
+        """Networks, optimizers and the like, by their names in a checkpoint."""
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: part.state_dict() for name, part in self.components().items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, part in self.components().items():
+            part.load_state_dict(state[name])
+
+
+class Valued(CompositeState):
     """Two critics (clipped double Q, arXiv 1802.09477) and the target that follows them by `tau`.
 
     Args:
@@ -159,13 +174,8 @@ class Valued:
         follow(self.target, self.critics, self.tau)
         return loss.item() / 2
 
-    def state_dict(self) -> dict[str, Any]:
-        parts = ("critics", "target", "optimizer")
-        return {name: getattr(self, name).state_dict() for name in parts}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, saved in state.items():
-            getattr(self, name).load_state_dict(saved)
+    def components(self) -> Mapping[str, Any]:
+        return {"critics": self.critics, "target": self.target, "optimizer": self.optimizer}
 
 
 # The trunk that `vlrl pretrain` leaves behind: it is kept in a folder, and agents' networks begin with it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -38,11 +38,8 @@ class Transitions:
     paid: np.ndarray | None = None  # float32 [M], what the simulator itself paid, beside `reward`; None: 0
 
     def __post_init__(self):
-        if self.paid is None:
-            object.__setattr__(self, "paid", np.zeros(len(self.reward), np.float32))
-        for name in (*FLOATS, *FLAGS):
-            kind = np.float32 if name in FLOATS else np.bool_
-            object.__setattr__(self, name, np.asarray(getattr(self, name), kind))
+        for name, column in self.columns().items():
+            object.__setattr__(self, name, np.asarray(column, np.bool_ if name in FLAGS else np.float32))
         rows = {len(column) for column in self.columns().values()}
         ranks = {name: column.ndim for name, column in self.columns().items()}
         wanted = {"state": 2, "action": 3, "next_state": 2}
@@ -55,7 +52,11 @@ class Transitions:
 
     def columns(self) -> dict[str, np.ndarray]:
         """Name -> column, in the order of the fields."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {
+            "state": self.state, "action": self.action, "reward": self.reward, "terminal": self.terminal,
+            "next_state": self.next_state, "used": self.used, "person": self.person,
+            "paid": np.zeros(len(self.reward), np.float32) if self.paid is None else self.paid,
+        }  # fmt: skip
 
     def take(self, indices: np.ndarray | Sequence[int]) -> Transitions:
         """The rows of these indices or of this mask, in their order."""
@@ -78,8 +79,8 @@ def concat(parts: Sequence[Transitions]) -> Transitions:
     Raises:
         ValueError: they are of different robots.
     """
-    names = parts[0].columns()
-    return Transitions(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+    columns = [part.columns() for part in parts]
+    return Transitions(**{name: np.concatenate([each[name] for each in columns]) for name in columns[0]})
 
 
 class ReplayBuffer:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vlrl.methods import Agent
 from vlrl.offpolicy import networks
 from vlrl.offpolicy.base import AgentSpec
 from vlrl.offpolicy.networks import Critics, Scale, check_start, climb, follow, make_actor, shape_of
@@ -146,8 +147,8 @@ class Sac:
 # Soft actor-critic whose actor corrects a frozen policy (Policy Decorator, arXiv 2412.13630).
 
 
-class ResidualSac:
-    """The agent (`vlrl.offpolicy.base.Agent`).
+class ResidualSac(Agent):
+    """The agent (`vlrl.methods.Agent`).
 
     The critics value chunks as they are carried out, so that whatever was done, by whomever, teaches them. What is
     shown may be out of the corrections' reach: it is then imitated as far as they reach.

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from vlrl.types import Decision, Episode, Observation, UserError, first_line
+from vlrl.types import Decision, Episode, Observation, Policy, UserError, first_line
 
 # what torch says on a CPU, of a GPU, and of a GPU's library, where the error has no type of its own
 PHRASES = ("can't allocate memory", "not enough memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
@@ -23,12 +23,11 @@ def is_it(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in PHRASES)
 
 
-def make_room(policy: Any) -> None:
+def make_room(policy: Policy) -> None:
     """Gives back what can be made anew. To be called outside of `except`: an error holds on to all that it went
     through.
     """
-    if hasattr(policy, "forget"):
-        policy.forget()
+    policy.forget()
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
@@ -36,7 +35,7 @@ def make_room(policy: Any) -> None:
 
 
 def act(
-    policy: Any, episodes: Sequence[Episode], observations: Sequence[Observation], **options: Any
+    policy: Policy, episodes: Sequence[Episode], observations: Sequence[Observation], **options: Any
 ) -> list[Decision]:
     """`policy.act`, from the first time on that memory does not suffice for half as many episodes at a time.
 
@@ -46,7 +45,7 @@ def act(
         UserError: it does not suffice for those either.
     """
     while True:
-        most = getattr(policy, "acts_at_most", None)
+        most = policy.acts_at_most
         try:
             return _in_parts(policy, episodes, observations, most or len(episodes), options)
         except Exception as error:
@@ -67,7 +66,7 @@ def act(
 
 
 def _in_parts(
-    policy: Any, episodes: Sequence[Episode], observations: Sequence[Observation], size: int, options: dict[str, Any]
+    policy: Policy, episodes: Sequence[Episode], observations: Sequence[Observation], size: int, options: dict[str, Any]
 ) -> list[Decision]:
     if len(episodes) <= size:
         return policy.act(episodes, observations, **options)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from vlrl.types import UserError, suggest
+from vlrl.types import Policy, UserError, suggest
 
 if TYPE_CHECKING:
     import torch
@@ -467,10 +467,9 @@ class StepProfiler:
         self._since = now
 
 
-def timed(policy: object, part: str) -> contextlib.AbstractContextManager[None]:
+def timed(policy: Policy, part: str) -> contextlib.AbstractContextManager[None]:
     """`Work.timed` of a policy that keeps one (`work`)."""
-    work = getattr(policy, "work", None)
-    return work.timed(part) if work else contextlib.nullcontext()
+    return policy.work.timed(part) if policy.work else contextlib.nullcontext()
 
 
 def mfu(flops: float, seconds: float, device: torch.device | str) -> float | None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from vlrl.policies import robot_common as common
 from vlrl.policies.discrete import weights_into
 from vlrl.policies.robot_common import FAR, ActorShape, physical
-from vlrl.types import Decision, Episode, Observation, Sample, UserError
+from vlrl.types import Decision, Episode, Observation, Policy, Sample, UserError
 
 # The network of `vlrl.policies.arsq`: soft advantages of a chunk's numbers, one after the other, coarse to fine.
 #
@@ -106,7 +106,7 @@ class Advantages(nn.Module):
 FAMILY = "vlrl_arsq"
 
 
-class ArsqPolicy:
+class ArsqPolicy(Policy):
     """The policy (`vlrl.types.Policy`), which only acts."""
 
     def __init__(self, model: Advantages, *, seed: int = 0):

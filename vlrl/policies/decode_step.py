@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from vlrl.policies import fused_modules
-from vlrl.policies.fused_modules import one_token, rotated, signed
+from vlrl.policies.fused_modules import head_norms, one_token, rotated, signed
 from vlrl.policies.prefix_sharing import through
 
 # A step's operations recorded once and replayed: as CUDA graphs, whose tokens cost the host one call each.
@@ -249,8 +249,8 @@ class Called:
         attn, x = self.attn, self.layer.input_layernorm(hidden)
         heads = (*x.shape[:2], -1, attn.head_dim)
         query, key, value = (part(x).view(heads) for part in (attn.q_proj, attn.k_proj, attn.v_proj))
-        if hasattr(attn, "q_norm"):
-            query, key = attn.q_norm(query), attn.k_norm(key)
+        if norms := head_norms(attn):
+            query, key = norms[0](query), norms[1](key)
         return attn.o_proj(_attended(torch.cat([query, key], 2), value, turn, cache, number))
 
     def think(self, hidden: Tensor) -> Tensor:
@@ -271,7 +271,7 @@ class Copied:
             _fuse_linears(mlp.down_proj),
         )
         self.size, self.values = attn.head_dim, attn.v_proj.out_features // attn.head_dim
-        self.norms = (attn.q_norm, attn.k_norm) if hasattr(attn, "q_norm") else None
+        self.norms = head_norms(attn)
 
     def attend(self, hidden: Tensor, turn: tuple[Tensor, Tensor], cache: Any, number: int) -> Tensor:
         made = _product(self.first(hidden), self.qkv, self.bias)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from vlrl.decoders import load_json
 from vlrl.policies.logprobs import draw
 from vlrl.policies.rng import uniforms
-from vlrl.types import Decision, Episode, Evaluation, Observation, Sample, Turn, UserError
+from vlrl.types import Decision, Episode, Evaluation, Observation, Policy, Turn, UserError
 
 # The network of `vlrl.policies.discrete`: a state and pictures in, logits of the bins of a chunk of controls out.
 
@@ -118,8 +118,8 @@ class DiscreteInputs:
     codes: Tensor  # int64 [K, A], the bins
 
 
-class ControlPolicy:
-    """The policy (`vlrl.types.Trainable`).
+class ControlPolicy(Policy):
+    """The policy (`vlrl.types.Policy`).
 
     Args:
         level: what log-probabilities are of: each number of a control (`token`), a tick's control (`action`) or the
@@ -137,9 +137,6 @@ class ControlPolicy:
     @property
     def device(self) -> torch.device:
         return self.model.mean.device
-
-    def check(self, sample: Sample) -> None:
-        """Nothing is known of what a robot shows before it is looked at."""
 
     def act(
         self, episodes: Sequence[Episode], observations: Sequence[Observation], greedy: bool = False, keep: bool = False
@@ -209,12 +206,6 @@ class ControlPolicy:
             UserError: the folder holds none, or another network's.
         """
         weights_into(self.model, folder)
-
-    def state_dict(self) -> dict:
-        return {"generator": self.generator.get_state()}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.generator.set_state(state["generator"])
 
     def _evaluate(self, scorer: nn.Module, decisions: Sequence[Decision]) -> Evaluation:
         state, pixels = self._batch([(d.inputs.state, d.inputs.pixels) for d in decisions])

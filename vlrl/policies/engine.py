@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from vlrl.logging import StoppedError
 
@@ -51,23 +52,45 @@ class Completion:
     cut: bool  # stopped by the length limit
 
 
-class Engine(Protocol):
-    """Writes for a policy, elsewhere or otherwise than the policy itself."""
+class Engine(ABC):
+    """Writes for a policy, elsewhere or otherwise than the policy itself. Made with `(policy, source)` and options."""
 
-    rescore: bool  # the trainer scores what was written anew (docs/engines.md)
-    metrics: Mapping[str, float]  # `engine/...`, since the newest weights were published
+    rescore: bool = False  # the trainer scores what was written anew (docs/engines.md)
 
-    def check(
-        self, asked: GenerationRequest, options: Options
-    ) -> list[Completion]: ...  # UserError where none can serve this policy
-    def publish(self) -> None: ...  # the policy's present weights count from here on
-    def follow(self, policy: Any) -> None: ...  # a copy of the policy whose weights are published; needed by
-    # `train.max_staleness`, others may lack it
-    def generate(self, asked: Sequence[GenerationRequest], options: Options) -> list[list[Completion]]: ...
-    def record_gaps(
-        self, gaps: Sequence[Tensor]
-    ) -> None: ...  # trainer's less engine's log-probabilities, each completion's
-    def close(self) -> None: ...
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """`engine/...`, since the newest weights were published."""
+        return {}
+
+    @staticmethod
+    def agree(options: Mapping[str, Any]) -> None:
+        """ValueError where options do not go together; a configuration is checked by it."""
+
+    def check(self, asked: GenerationRequest, options: Options) -> list[Completion]:
+        """What it writes for a first request. UserError where it can write none for this policy."""
+        return self.generate([asked], options)[0]
+
+    @abstractmethod
+    def publish(self) -> None:
+        """The policy's present weights count from here on."""
+
+    def follow(self, policy: Any) -> None:
+        """From here on another policy's weights are the present ones: a copy of the policy, for `max_staleness`."""
+        raise NotImplementedError
+
+    @classmethod
+    def can_follow(cls) -> bool:
+        return cls.follow is not Engine.follow
+
+    @abstractmethod
+    def generate(self, asked: Sequence[GenerationRequest], options: Options) -> list[list[Completion]]:
+        """As many completions of each request as it asks for."""
+
+    def record_gaps(self, gaps: Sequence[Tensor]) -> None:
+        """Takes the trainer's less the engine's log-probabilities, each completion's."""
+
+    def close(self) -> None:
+        """Ends what it started."""
 
 
 class EngineError(StoppedError):

@@ -20,7 +20,7 @@ from vlrl.decoders import load_json
 from vlrl.policies import robot_common as common
 from vlrl.policies.discrete import weights_into
 from vlrl.policies.robot_common import FAR, Actor, ActorPolicy, ActorShape, physical
-from vlrl.types import Decision, Episode, Evaluation, Observation, Sample, Turn, UserError
+from vlrl.types import Decision, Episode, Evaluation, Observation, Policy, Sample, Turn, UserError
 
 # The network of `vlrl.policies.flow`: velocities that carry noise to chunks of controls, their loss and their use.
 #
@@ -78,7 +78,7 @@ class FlowInputs:
     unit: Tensor  # float32 [K*A], a control's limits being -1 and 1
 
 
-class FlowPolicy:
+class FlowPolicy(Policy):
     """The policy (`vlrl.types.Policy`), which acts and imitates.
 
     Args:
@@ -167,7 +167,7 @@ class FlowPolicy:
         anew. They stand where log-probabilities would, of which they are a weighted bound (arXiv 2107.00630).
         """
         self.model.train()
-        state, unit = (torch.stack([getattr(d.inputs, name) for d in decisions]) for name in ("state", "unit"))
+        state, unit = map(torch.stack, zip(*((d.inputs.state, d.inputs.unit) for d in decisions), strict=True))
         noise = torch.randn(unit.shape, generator=self.generator)
         time = torch.rand(len(unit), generator=self.generator)
         off = errors(self.model, *(each.to(self.device) for each in (state, unit, noise, time)))
@@ -182,12 +182,6 @@ class FlowPolicy:
     def load_weights(self, folder: Path) -> None:
         """Weights that `save` wrote into the present model. UserError: the folder holds none, or another network's."""
         weights_into(self.model, folder)
-
-    def state_dict(self) -> dict:
-        return {"generator": self.generator.get_state()}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.generator.set_state(state["generator"])
 
 
 def _own(state: np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -234,7 +228,7 @@ def noise_shape(shape: ActorShape, bound: float, hidden: int, layers: int) -> Ac
     return replace(shape, low=tuple(-limit for limit in limits), high=limits, units=(), hidden=hidden, layers=layers)
 
 
-class SteeredPolicy:
+class SteeredPolicy(Policy):
     """The policy (`vlrl.types.Policy`), which only acts.
 
     Args:

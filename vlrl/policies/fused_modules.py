@@ -289,14 +289,19 @@ def _angles(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     return cos[..., None, :], sin.signed
 
 
+def head_norms(attention: Any) -> tuple[nn.Module, nn.Module] | None:
+    """What normalises the queries and the keys of each head, as in Qwen3; None: nothing does."""
+    return (attention.q_norm, attention.k_norm) if hasattr(attention, "q_norm") else None
+
+
 def reading(
     self, hidden_states: Tensor, attention_mask=None, position_embeddings=None, past_key_values=None, **options
 ) -> tuple[Tensor, None]:
     """Attention of the language model over [R, L, H]."""
     heads, (cos, sin) = (*hidden_states.shape[:-1], -1, self.head_dim), _angles(*position_embeddings)
     query, key, value = self.q_proj(hidden_states), self.k_proj(hidden_states), self.v_proj(hidden_states)
-    if hasattr(self, "q_norm"):
-        query, key = self.q_norm(query.view(heads)), self.k_norm(key.view(heads))
+    if norms := head_norms(self):
+        query, key = norms[0](query.view(heads)), norms[1](key.view(heads))
     query, key, value = (
         x.view(heads).transpose(1, 2) for x in (rotated(query, cos, sin), rotated(key, cos, sin), value)
     )

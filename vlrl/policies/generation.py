@@ -111,7 +111,8 @@ class CompletionRows:
         """With other rows below, all as wide and as long as the widest and the longest."""
         sizes = [max(mine, its) for mine, its in zip(self._sizes, other._sizes, strict=True)]
         a, b = self._padded(*sizes), other._padded(*sizes)
-        plain = (torch.cat([getattr(a, n), getattr(b, n)]) for n in ("who", "token", "written", "position", "length"))
+        columns = ((each.who, each.token, each.written, each.position, each.length) for each in (a, b))
+        plain = (torch.cat(pair) for pair in zip(*columns, strict=True))
         both = (
             [tuple(map(torch.cat, zip(x, y, strict=True))) for x, y in zip(one, two, strict=True)]
             for one, two in ((a.prompt, b.prompt), (a.own, b.own))
@@ -412,7 +413,7 @@ def scored(policy: Any, decisions: Sequence[Decision], greedy: bool) -> list[Dec
     engine: Engine = policy.engine
     if greedy:
         return list(decisions)
-    kept = [replace(d, inputs=replace(d.inputs, sampled=d.logprobs)) for d in decisions]
+    kept = [replace(d, engine_logprobs=d.logprobs) for d in decisions]
     if not engine.rescore:
         return kept
     made, gaps = [], []

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from torch import Tensor
 
 from vlrl.decoders import load_json
-from vlrl.types import Decision, Episode, Observation, Sample, UserError, first_line
+from vlrl.types import Decision, Episode, Observation, Policy, Sample, UserError, first_line
 
 # Observations as lerobot's policies take them.
 
@@ -198,7 +198,7 @@ class PlannedChunk:
     rest: np.ndarray  # float32 [R, A], for the ticks after it
 
 
-class LerobotPolicy:
+class LerobotPolicy(Policy):
     """A policy of lerobot (`vlrl.types.Policy`), for acting alone: it cannot say how likely its actions were.
 
     A decision is float32 [K, A] in physical units: the first `n_action_steps` of the predicted chunk. A policy that

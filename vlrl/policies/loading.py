@@ -203,8 +203,7 @@ def load_base(model: str, device: str, key: str) -> Any:
         base = load(PolicySection(model=model), device=device)
     except UserError as error:
         raise UserError(f"{key}: {str(error).removeprefix('policy.model: ')}") from None
-    shape = getattr(base, "shape", None)
-    if shape is None or shape.cameras:
+    if base.shape is None or base.shape.cameras:
         raise UserError(f"{key}: {model} is no policy that goes from a robot's state alone to chunks of controls")
     return base
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -136,11 +137,11 @@ class TokenScorer(nn.Module):
         return logprobs.gather(-1, target[:, None])[:, 0], entropy_of(logprobs)
 
 
-def bare(model: nn.Module) -> nn.Module:
-    """The Hugging Face model inside a peft wrapper (whose layers carry the adapter), or the model itself."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
 def has_adapter(model: nn.Module) -> bool:
     """Whether a model's trained weights are an adapter of peft's that can be left out of a forward pass."""
     return hasattr(model, "disable_adapter")
+
+
+def bare(model: Any) -> nn.Module:
+    """The Hugging Face model inside a peft wrapper (whose layers carry the adapter), or the model itself."""
+    return model.get_base_model() if has_adapter(model) else model

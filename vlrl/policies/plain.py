@@ -552,7 +552,7 @@ def missing(model: nn.Module, processor: Any) -> str | None:
     """What a model lacks that the plain path needs, in words; None: nothing."""
     if not isinstance(processor, ProcessorMixin):
         return "it has no processor (processor_config.json), only a tokenizer: nothing that reads images"
-    if getattr(processor, "tokenizer", None) is None or getattr(processor, "image_processor", None) is None:
+    if any(getattr(processor, part, None) is None for part in ("tokenizer", "image_processor")):
         return f"{type(processor).__name__} has no tokenizer or no image processor"
     if not processor.tokenizer.is_fast:
         return f"{type(processor.tokenizer).__name__} is no fast tokenizer (tokenizer.json)"

@@ -219,7 +219,7 @@ def joined(parts: Sequence[MediaFeatures]) -> MediaFeatures | None:
 def see(base: nn.Module, pixels: Tensor, grid: Tensor) -> MediaFeatures:
     """The tower. pixels: [patches, values]; grid: [media, 3]."""
     made = base.model.get_image_features(pixels, grid)
-    return MediaFeatures(torch.cat(made.pooler_output), tuple(map(torch.cat, getattr(made, "deepstack_features", ()))))
+    return MediaFeatures(torch.cat(made.pooler_output), tuple(map(torch.cat, made.get("deepstack_features", ()))))
 
 
 class RecordingCache:

@@ -239,6 +239,11 @@ def token_ids(names: re.Pattern[str], processor: Any, config: Any) -> set[int]:
 REPLY = "A reply, in a word."  # stands for what a policy wrote where a template is asked what it writes around it
 
 
+def own_space(config: Any) -> str | None:
+    """The coordinates that a model's config.json itself names (`coordinate_space`); None: it names none."""
+    return getattr(config, "coordinate_space", None)
+
+
 class ChatProcessor:
     """A model's own processor and chat template: how an observation becomes a prompt, and how tokens become text.
 
@@ -247,7 +252,7 @@ class ChatProcessor:
 
     def __init__(self, processor, model, max_prompt: int | None = None, space: str | None = None):
         self.processor, self.tokenizer, config = processor, processor.tokenizer, model.config
-        self.space = space or getattr(config, "coordinate_space", None) or frame_of(config.model_type)
+        self.space = space or own_space(config) or frame_of(config.model_type)
         self.max_prompt = max_prompt or getattr(config.get_text_config(), "max_position_embeddings", None) or 2**31
         ends = model.generation_config.eos_token_id if model.generation_config else None
         self.stop_ids = tuple(ends if isinstance(ends, list) else [ends]) if ends is not None else ()

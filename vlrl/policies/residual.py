@@ -31,7 +31,7 @@ from vlrl.policies import robot_common as common
 from vlrl.policies.discrete import ControlPolicy, Level, load_control, weights_into
 from vlrl.policies.rng import normals
 from vlrl.policies.robot_common import Actor, ActorShape, physical
-from vlrl.types import Decision, Episode, Evaluation, Observation, Sample, Turn, UserError
+from vlrl.types import Decision, Episode, Evaluation, Observation, Policy, Sample, Turn, UserError
 
 # The frozen policy under a residual one: its chunks are played open loop, some ticks at a time.
 
@@ -160,8 +160,8 @@ class ResidualInputs:
     plan: BaseChunk
 
 
-class ResidualPolicy:
-    """The policy (`vlrl.types.Trainable`).
+class ResidualPolicy(Policy):
+    """The policy (`vlrl.types.Policy`).
 
     Where an episode's last turn stood in the base's chunk, the next one goes on: nothing is remembered but the turns.
 
@@ -258,12 +258,6 @@ class ResidualPolicy:
         """
         weights_into(self.model, folder)
 
-    def state_dict(self) -> dict:
-        return {"generator": self.generator.get_state()}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.generator.set_state(state["generator"])
-
     def _decision(self, seen: ResidualInputs, logprobs: Tensor, entropy: Tensor) -> Decision:
         action = self.base.physical(seen.plan.controls + self.size.scale * seen.correction)
         return Decision(action, logprobs, entropy, False, inputs=seen)
@@ -333,7 +327,7 @@ def planned(base: Any, state: np.ndarray) -> Tensor:
 CORRECTED_FAMILY = "vlrl_corrected"
 
 
-class CorrectedPolicy:
+class CorrectedPolicy(Policy):
     """The policy (`vlrl.types.Policy`), which only acts.
 
     Args:

@@ -7,11 +7,11 @@ its own sequence: a number hangs on the key and its place in the sequence alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vlrl.types import Episode
+from vlrl.types import Episode, Policy
 
 if TYPE_CHECKING:
     import torch
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 TRIES = 2**16  # turns of one try of an episode, at most
 
 
-def key(policy: Any) -> int:
+def key(policy: Policy) -> int:
     """A new key for the episodes of one collection, below 2**62, drawn from the policy's generator; 0: it has none."""
-    generator = getattr(policy, "generator", None)
-    return 0 if generator is None else draw_seed(generator)
+    return 0 if policy.generator is None else draw_seed(policy.generator)
 
 
 def draw_seed(generator: torch.Generator) -> int:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vlrl.decoders import load_json
-from vlrl.types import Decision, Episode, Observation, Sample, UserError
+from vlrl.types import Decision, Episode, Observation, Policy, Sample, UserError
 
 # The network of `vlrl.policies.robot_common`: a state in, the distribution of a chunk of controls out.
 
@@ -92,7 +92,7 @@ def squashed(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tens
 FAMILY = "vlrl_actor"
 
 
-class ActorPolicy:
+class ActorPolicy(Policy):
     """The policy (`vlrl.types.Policy`), which only acts."""
 
     def __init__(self, model: Actor, *, seed: int = 0):

@@ -462,8 +462,11 @@ def _agree(config: Any, processor: Any) -> None:
 def _token(name: str, tokenizer: Any, value: int | None) -> int | None:
     """The id of a token that a configuration names: end, padding, or the one of its name that was made for it."""
     role = re.sub(r"_(id|index)$", "", name)
-    if role in ("eos_token", "pad_token", "bos_token"):
-        return getattr(tokenizer, f"{role}_id")
+    special = {
+        "eos_token": tokenizer.eos_token_id, "pad_token": tokenizer.pad_token_id, "bos_token": tokenizer.bos_token_id,
+    }  # fmt: skip
+    if role in special:
+        return special[role]
     ids = tokenizer.convert_tokens_to_ids(f"<{role}>")
     return ids if ids is not None else value and min(value, len(tokenizer) - 1)
 

@@ -54,7 +54,7 @@ from vlrl.policies.prefix_sharing import (
 from vlrl.policies.processor import Prompt, codec_for, going_on
 from vlrl.policies.rng import uniforms
 from vlrl.policies.weights import acts, learned, swapped
-from vlrl.types import Decision, Episode, Evaluation, Observation, OverlongError, Sample, Turn, UserError
+from vlrl.types import Decision, Episode, Evaluation, Observation, OverlongError, Policy, Sample, Turn, UserError
 
 # What a language model would rather have written at each place of what it wrote.
 
@@ -94,7 +94,6 @@ class Reply:
 
     prompt: Prompt
     tokens: tuple[int, ...]
-    sampled: Tensor | None = None  # float32 [T], log-probabilities of another engine that wrote them; None: none did
 
 
 def _gap(one: Tensor, other: Tensor) -> float:
@@ -121,8 +120,10 @@ def part_of(kept: Prefill, prompts: Sequence[Prompt]) -> Prefill | None:
     return kept if rows == list(range(len(kept.prompts))) else kept.of(rows)
 
 
-class VLM:
+class VLM(Policy):
     """The policy. `shared_prefix`: encode and prefill a prompt once per group, in rollout and in the update."""
+
+    writes_text = True
 
     def __init__(
         self,
@@ -615,12 +616,6 @@ class VLM:
         self._kept = None
         self._seen.forget()
         self._histories.forget()
-
-    def state_dict(self) -> dict:
-        return {"generator": self.generator.get_state()}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.generator.set_state(state["generator"])
 
 
 # The floating point operations that a step cannot do without: what its MFU counts.

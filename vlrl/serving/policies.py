@@ -34,7 +34,7 @@ from vlrl.serving.protocol import Feature, Keys, Picture, PolicyRequest, PolicyS
 from vlrl.serving.server import Door, blank, new_token, run, token_in
 from vlrl.serving.sessions import Limits
 from vlrl.system.http_server import is_loopback
-from vlrl.types import Episode, Observation, Sample, Step, Turn, UserError
+from vlrl.types import Episode, Observation, RobotTask, Sample, Step, Turn, UserError
 
 # The toolkit's own policies as servables: small ones that give numbers, language models that say actions.
 
@@ -458,10 +458,10 @@ def _find_robot_info(config: Config | None, policy: Any) -> Any:
     if config is None:
         return None
     task = registry.make_task(config)
-    if not hasattr(task, "pool"):
+    if not isinstance(task, RobotTask):
         return None
     try:
-        registry.check_fit(task, policy)
+        task.fits(policy)
         return task.pool.info
     finally:
         task.close()
@@ -469,7 +469,7 @@ def _find_robot_info(config: Config | None, policy: Any) -> Any:
 
 def _speaker(name: str, version: str, policy: Any, config: Config | None, hz: float) -> Speaker:
     task = registry.make_task(config) if config else None
-    if not getattr(task, "speech", None):
+    if not isinstance(task, RobotTask) or not task.speech:
         raise UserError(
             f"--policy {name}: a language model needs a task that says the words of its actions: --config RUN.yaml "
             "with a task `manipulation` and task.speech"

@@ -217,8 +217,7 @@ def difference(wants: Wants, spec: PolicySpec) -> str:
                 f"{what}: the robot has {len(ours)} numbers{_listed(ours)}, the policy {len(theirs)}{_listed(theirs)}"
             )
         for place, (mine, its) in enumerate(zip(ours, theirs, strict=True)):
-            for part in ("name", "unit"):
-                a, b = getattr(mine, part), getattr(its, part)
+            for part, a, b in (("name", mine.name, its.name), ("unit", mine.unit, its.unit)):
                 if a and b and a != b:
                     return f"{what}, number {place}: the {part} is {a!r} on the robot, {b!r} in the policy"
     return _pictures_differ(wants.pictures, spec.pictures)

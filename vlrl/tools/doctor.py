@@ -321,6 +321,6 @@ def main(json: bool = False) -> int:
 
 def table(findings: list[Finding]) -> str:
     """Aligned columns: status, name, value, and after an arrow what to do."""
-    name, value = (max(len(getattr(f, column)) for f in findings) for column in ("name", "value"))
+    name, value = max(len(f.name) for f in findings), max(len(f.value) for f in findings)
     rows = (f"{f.status:<7}  {f.name:<{name}}  {f.value:<{value}}{f'  -> {f.fix}' if f.fix else ''}" for f in findings)
     return "\n".join(row.rstrip() for row in rows)

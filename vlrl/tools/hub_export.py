@@ -114,8 +114,8 @@ def load_task(name: str, options: str, data: str) -> Any:
     """The task; options and data as JSON."""
     given = parse_json(options)
     section = argparse.Namespace(task=Component(**{**given, "name": name}), data=DataSection(**parse_json(data)))
-    made, one = registry.make_task(section), registry.find("task base", "tasks.base:Task")
-    if getattr(type(made), "environment", None) is not one.environment and given.get("turns") != 1:
+    made = registry.make_task(section)
+    if made.takes_turns() and given.get("turns") != 1:
         raise UserError(f"task: {name!r} takes several turns: other trainers' rewards see one completion")
     return made
 
@@ -145,13 +145,13 @@ def reader(model: str | None) -> Reader:
     from transformers import AutoConfig, AutoProcessor
 
     from vlrl.policies.loading import bundled, check_architecture, newest_checkpoint
-    from vlrl.policies.processor import CODECS, frame_of, resized
+    from vlrl.policies.processor import CODECS, frame_of, own_space, resized
 
     folder = newest_checkpoint(bundled(model))
     check_architecture(folder)
     config, processor = AutoConfig.from_pretrained(folder), AutoProcessor.from_pretrained(folder)
     space, resizes = (
-        getattr(config, "coordinate_space", None) or frame_of(config.model_type),
+        own_space(config) or frame_of(config.model_type),
         config.model_type in CODECS,
     )
 
@@ -307,12 +307,13 @@ def _loaded(source: ExportSource, out: Path, dtype: Width | None) -> None:
     from vlrl.policies.loading import load
 
     policy = load(PolicySection(model=str(source.folder)), device="cpu")
-    if not hasattr(policy, "processor"):
+    if not policy.writes_text:
         raise UserError("--dtype is for vision-language models; a robot's policy is small")
     if dtype:
-        policy.model.to(getattr(torch, dtype))
-        for part in ("text_config", "vision_config"):
-            getattr(policy.model.config, part).dtype = getattr(torch, dtype)
+        kind = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype]
+        policy.model.to(kind)
+        for part in (policy.model.config.text_config, policy.model.config.vision_config):
+            part.dtype = kind
     policy.save(out)
 
 

@@ -256,7 +256,7 @@ def _counted(config: Config, model: Model) -> PromptSize:
         raise UserError(f"policy.max_pixels: {limits[1]} is below the smallest image, {limits[0]}")
     count, how = text_counter(model)
     found = [tokens_of(observation, model, limits, count) for observation in shown]
-    means = [sum(getattr(one, name) for one in found) / len(found) for name in ("visual", "text", "frames")]
+    means = [sum(column) / len(found) for column in zip(*((o.visual, o.text, o.frames) for o in found), strict=True)]
     return PromptSize(*means, f"mean of {len(found)} samples of {config.task.name}, {how}")
 
 

@@ -32,7 +32,7 @@ from vlrl.policies import tiny
 from vlrl.policies.loading import load
 from vlrl.policies.logprobs import bare
 from vlrl.policies.plain import missing
-from vlrl.policies.processor import ChatProcessor, convention
+from vlrl.policies.processor import ChatProcessor, convention, own_space
 from vlrl.policies.vlm import VLM
 from vlrl.recipe_checks import load_config
 from vlrl.runner import evaluate
@@ -129,7 +129,7 @@ def _path(policy: VLM) -> Finding:
 def _frame(policy: VLM, asked: str | None) -> Finding:
     config: Any = bare(policy.model).config
     source = "policy.frame" if asked else convention(config.model_type).source
-    source = source if asked or not getattr(config, "coordinate_space", None) else "coordinate_space in config.json"
+    source = source if asked or not own_space(config) else "coordinate_space in config.json"
     return Finding("frame", "ok", f"{policy.codec.space} ({source})")
 
 

@@ -456,9 +456,9 @@ def option_help(kind: str, name: str, target: Any) -> Mapping[str, str]:
     """
     known = OPTIONS["*"] | OPTIONS.get(f"{kind}.{name}", {})
     for base in reversed(target.__mro__ if inspect.isclass(target) else [target]):
-        known |= _arguments(base) | (
-            _arguments(vars(base)["__init__"]) if "__init__" in getattr(base, "__dict__", {}) else {}
-        )
+        known |= _arguments(base)
+        if inspect.isclass(base) and "__init__" in vars(base):
+            known |= _arguments(base.__init__)
     return {option: known.get(option, "") for option in registry.options_of(target)}
 
 
@@ -498,8 +498,9 @@ def _comments(section: type[BaseModel]) -> dict[str, str]:
 
 
 def _section_lines(section: BaseModel, indent: str = "") -> Iterator[str]:
+    values = dict(section)
     for name, text in field_help(type(section)).items():
-        value = getattr(section, name)
+        value = values[name]
         yield from _comment(text, indent)
         if isinstance(value, Component):
             yield f"{indent}{name}:"

@@ -29,8 +29,8 @@ from vlrl.io import hold_folder, make_folder
 from vlrl.logging import Progress
 from vlrl.metrics import commit, write_text
 from vlrl.rollout import collect
-from vlrl.tools.stages import LIST, MEASURED, STATE, StagePlan, StageStep, command
-from vlrl.types import Episode, UserError, __version__, suggest, writes_text
+from vlrl.tools.stages import LIST, MEASURED, STATE, Select, StagePlan, StageStep, command
+from vlrl.types import Episode, UserError, __version__, suggest
 
 # `vlrl best-of`: a model answers training samples several times; right answers become demonstrations.
 #
@@ -98,7 +98,7 @@ def _fill(config: Config, part: Path, samples: int | None, tries: int, keep: Kee
         part, {"config": config.model_dump(mode="json"), "tries": tries, "keep": keep, "samples": samples}
     )
     policy = load_policy(config.policy, shared_prefix=config.train.shared_prefix, seed=config.seed)
-    if not writes_text(policy):
+    if not policy.writes_text:
         raise UserError("policy.model: `vlrl best-of` keeps what language models write; `vlrl demos` records robots")
     size = max(1, config.eval.batch_size // tries)
     with Progress(len(positions)) as progress:
@@ -378,7 +378,7 @@ def _run(step: StageStep, at_work: Calls) -> None:
 
 def _carry_out(step: StageStep, at_work: Calls) -> None:
     """Its command, unless an earlier call got as far; for hard samples also the choice."""
-    wanted, rate = command(step), getattr(step.stage, "pass_rate", None)
+    wanted, rate = command(step), step.stage.pass_rate if isinstance(step.stage, Select) else None
     if step.stage.run in RESUMABLE and (step.folder / "config.yaml").is_file():
         wanted = [step.stage.run, "--resume", str(step.folder)]
     if step.stage.run == "select":

@@ -182,7 +182,7 @@ def main(arguments: Sequence[str]) -> int:
     for model, out in zip(pairs[::2], pairs[1::2], strict=True):
         section = config.policy.model_copy(update={"model": model})
         policy = load_policy(section, shared_prefix=config.train.shared_prefix, seed=config.seed)
-        registry.check_fit(task, policy)
+        task.fits(policy)
         result = evaluate(policy, task, samples=config.eval.num_samples, batch=config.eval.batch_size)
         row = {**vars(result.accuracy), "reward": result.reward, "length": result.length,
                "parse_fail": result.parse_fail, "settings": config.model_dump(mode="json")}  # fmt: skip
@@ -209,7 +209,8 @@ def loading_load(path: str | Path, changes: Sequence[str] = ()) -> Stages:
         if change not in own:
             name, _, rest = change.partition(".")
             of.setdefault(name, []).append(rest)
-    known = [each.name for stage in loaded.stages for each in getattr(stage, "stages", [stage])]
+    listed = [stage.stages if isinstance(stage, Rounds) else [stage] for stage in loaded.stages]
+    known = [each.name for stages in listed for each in stages]
     if twice := [name for name in known if known.count(name) > 1]:
         raise UserError(f"{path}: the name {twice[0]!r} stands twice")
     if unknown := [name for name in of if name not in known]:

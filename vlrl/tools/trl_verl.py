@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vlrl.tools import hub_export
-from vlrl.types import Episode, Observation, Split, Turn, UserError, plain
+from vlrl.types import Episode, Observation, Split, Turn, UserError, Video, plain
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -30,7 +30,7 @@ def prompt_of(shown: Observation) -> Messages:
 def _block(part: Any) -> dict[str, Any]:
     if isinstance(part, str):
         return {"type": "text", "text": part}
-    kind = "video" if hasattr(part, "frames") else "image"
+    kind = "video" if isinstance(part, Video) else "image"
     return {"type": kind, kind: part}
 
 

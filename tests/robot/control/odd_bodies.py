@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from robot.types import Channel, RobotError, RobotState
+from robot.types import Channel, RobotDriver, RobotError, RobotState
 from vlrl.system.clock import boottime
 
 
-class Noted:
+class Noted(RobotDriver):
     """Two joints that are where they are sent. Each call is a line of JSON in the file `log`, with its process.
 
     Args:

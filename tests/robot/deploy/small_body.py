@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from robot.types import Channel, RobotState, RobotStatus
+from robot.types import Channel, RobotDriver, RobotState, RobotStatus
 from vlrl.system.clock import boottime
 
 WALL, DONE = 20.0, 30.0  # degrees: where the way is blocked, and where the job is done
 
 
-class Walled:
+class Walled(RobotDriver):
     """Two joints that are where they are sent, but `pan` does not pass WALL.
 
     Args:

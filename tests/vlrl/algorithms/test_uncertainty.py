@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from vlrl.algorithms.advantages import batch_norm
 from vlrl.algorithms.curriculum import Uncertainty
 from vlrl.algorithms.single_rollout import BetaTracker
+from vlrl.methods import PromptTracker
 from vlrl.types import Observation, Sample, UserError
 
 SAMPLES = [Sample(f"q/{i}", Observation(())) for i in range(20)]
 
 
-class Known:
+class Known(PromptTracker):
     """A tracker whose values are given."""
 
     def __init__(self, values: list[float], seen: float = 1.0):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from vlrl.engines.protocols import DIALECTS, Caller, FailedError, same_prompt
 from vlrl.policies.engine import EngineError, GenerationRequest, Options
 from vlrl.recipe_checks import load_config
 from vlrl.rollout import collect
-from vlrl.types import Rollouts, UserError
+from vlrl.types import Policy, Rollouts, UserError
 
 BASE = config.__file__.replace("vlrl/config.py", "configs/gui_grounding.yaml")
 
@@ -155,10 +154,9 @@ def test_truncated_weights_by_hand(policy, task) -> None:
     trainer, engine = torch.tensor([-1.0, -2.0, -0.5]), torch.tensor([-1.5, -2.0, -3.0])
     for episode, sampled in zip(episodes, (engine, trainer), strict=True):
         turn = episode.turns[0]
-        inputs = replace(turn.decision.inputs, sampled=sampled)
-        episode.turns[0] = replace(turn, decision=replace(turn.decision, logprobs=trainer, inputs=inputs))
+        episode.turns[0] = replace(turn, decision=replace(turn.decision, logprobs=trainer, engine_logprobs=sampled))
     method = TruncatedWeights(most=2.0)
-    method.revisit(SimpleNamespace(), episodes)
+    method.revisit(Policy(), episodes)
     weighed = method(rollouts([e.turns[0].decision for e in episodes]), torch.tensor([0.5, -1.0]))
     wanted = torch.tensor([[0.824361, 0.5, 1.0], [-1.0, -1.0, -1.0]])
     torch.testing.assert_close(weighed, wanted, rtol=0, atol=1e-6)

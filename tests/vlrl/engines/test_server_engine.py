@@ -97,7 +97,7 @@ def test_writes_what_the_policy_would(server, policy, task) -> None:
         assert texts(mine) == texts(theirs)
         for one, other in zip(mine, theirs, strict=True):
             a, b = one.turns[0].decision, other.turns[0].decision
-            torch.testing.assert_close(a.logprobs, b.inputs.sampled, rtol=0, atol=1e-4)  # the engine's
+            torch.testing.assert_close(a.logprobs, b.engine_logprobs, rtol=0, atol=1e-4)  # the engine's
             torch.testing.assert_close(a.logprobs, b.logprobs, rtol=0, atol=1e-4)  # the trainer's
             torch.testing.assert_close(a.entropy, b.entropy, rtol=0, atol=1e-4)
         assert texts(played(own, task, greedy=True)) == texts(played(served, task, greedy=True))

@@ -13,15 +13,15 @@ ROOT = Path(__file__).parents[3]
 MODULE = """
 import os
 from pathlib import Path
-from vlrl.methods import method
+from vlrl.methods import Callback, method
 
 
 @method(source="a test's")
-class Filler:
+class Filler(Callback):
     def __init__(self, policy, task, updater, seed):
         pass
 
-    def before(self, step):
+    def on_step_begin(self, step):
         if step == 2 and Path("fill").exists():
             with open("run/junk", "wb") as file:
                 try:

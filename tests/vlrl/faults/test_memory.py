@@ -11,7 +11,7 @@ from tasks.gui_grounding import GuiGrounding
 from vlrl.config import PolicySection
 from vlrl.performance import oom
 from vlrl.policies.loading import load
-from vlrl.rollout import collect
+from vlrl.rollout import PolicyWrapper, collect
 from vlrl.types import UserError
 
 MODULE = '''
@@ -56,18 +56,16 @@ def test_an_update_that_cannot_be_smaller_says_what_to_turn(place, train):
     )
 
 
-class Hungry:
+class Hungry(PolicyWrapper):
     """A policy that cannot act for more than a few episodes at a time."""
 
     def __init__(self, policy, each: int):
-        self._policy, self._each = policy, each
-
-    def __getattr__(self, name):
-        return getattr(self._policy, name)
+        super().__init__(policy)
+        self._each = each
 
     def act(self, episodes, observations, **options):
         torch.empty(16 ** min(12, self._each * len(episodes)), dtype=torch.uint8)
-        return self._policy.act(episodes, observations, **options)
+        return self.policy.act(episodes, observations, **options)
 
 
 def test_the_rollout_goes_on_with_fewer_episodes_at_a_time(capsys):

@@ -13,13 +13,13 @@ import time
 import pytest
 import torch
 
-from tasks.base import SingleTurn
+from tasks.base import Task
 from vlrl.algorithms.advantages import grpo
 from vlrl.batch import columns, estimate
 from vlrl.evaluation.score import score_file
 from vlrl.io import OverdueError, deadline
 from vlrl.rollout import IN_A_ROW, collect
-from vlrl.types import Decision, Observation, Sample, Score, UserError
+from vlrl.types import Decision, Observation, Policy, Sample, Score, UserError
 
 LOOP = "while True: pass"
 HANGS = {
@@ -39,22 +39,22 @@ def _stubborn() -> None:
             continue
 
 
-class Says:
+class Says(Policy):
     """A policy whose completion is the sample's id and its place."""
 
     def act(self, episodes, observations, **act):
         return [Decision(f"{e.sample.id}{i}", torch.zeros(2), torch.ones(2), False) for i, e in enumerate(episodes)]
 
 
-class Users:
+class Users(Task):
     """A task with a reward of its own: what to do for which completion; else the place is the reward."""
 
     def __init__(self, does, seconds=None):
         self.weights = {"hit": 1.0}
         self.does, self.reward_timeout_s = does, seconds
 
-    def environment(self, sample):
-        return SingleTurn(sample.prompt)
+    def samples(self, split):
+        return SAMPLES
 
     def score(self, episode):
         if episode.completion in self.does:

@@ -10,14 +10,14 @@ import numpy as np
 
 from robot.types import ActionSpec
 from tasks.base import Rendered, Task
-from vlrl.types import Observation, Sample, Score, Step
+from vlrl.types import Environment, Observation, RobotTask, Sample, Score, Step
 
 CONTROLS = ActionSpec(("speed",), ("m/s",), np.array([-1.0]), np.array([1.0]))
 ABOUT = SimpleNamespace(hz=10.0, controls=CONTROLS, names=("place", "goal"), script=True)
 NEAR, EDGE = 0.1, 1.45  # metres
 
 
-class Line:
+class Line(Environment):
     """An episode: state [place, goal]; a control moves the point by a tenth; beyond the edge it is lost."""
 
     def __init__(self, seed: int, ticks: int, chunk: int):
@@ -47,7 +47,7 @@ class Line:
         pass
 
 
-class LineTask(Task):
+class LineTask(Task, RobotTask):
     """Samples: goals. The environment variable LINE_STOPS, `signal:number`, ends the process in that environment."""
 
     weights = {"success": 1.0}  # noqa: RUF012
@@ -55,7 +55,7 @@ class LineTask(Task):
 
     def __init__(self, *, ticks: int = 12, chunk: int = 3, scenes: int = 20):
         self.ticks, self.chunk, self.scenes = ticks, chunk, scenes
-        self.controls, self.pool, self.max_parallel_envs = CONTROLS, SimpleNamespace(info=ABOUT), 2
+        self.pool, self.max_parallel_envs = SimpleNamespace(info=ABOUT), 2
 
     def samples(self, split):
         first = 0 if split == "train" else 1000

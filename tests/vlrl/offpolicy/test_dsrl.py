@@ -126,7 +126,7 @@ def test_the_actors_gradient_is_through_the_noise_critics_alone(start):
 def test_the_base_stays_as_it_is(start, agent):
     """A base that drifts is no longer the policy that was checked on the robot."""
     made = agent(about(start), 0, hidden=8)
-    core = made.update.__self__
+    core = made.core
     before = {name: value.clone() for name, value in core.policy.base.model.state_dict().items()}
     for seed in range(3):
         made.update(played(made, seed=seed), None)

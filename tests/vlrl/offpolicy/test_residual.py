@@ -166,7 +166,7 @@ def test_what_is_out_of_reach_is_imitated_as_far_as_corrections_reach(middle):
 
 def test_the_base_stays_as_it_is(start):
     """A base that drifts is no longer the policy that was checked on the robot. Learning takes both kinds of data."""
-    agent = residual(about(start), 0, hidden=8, imitation=0.3, ramp=0).update.__self__
+    agent = residual(about(start), 0, hidden=8, imitation=0.3, ramp=0).core
     before = {name: value.clone() for name, value in agent.policy.base.model.state_dict().items()}
     moved = agent.act(batch().state, False)
     for seed in range(4):

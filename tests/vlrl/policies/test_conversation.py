@@ -18,7 +18,7 @@ from vlrl.policies.conversation import find_branches, make_levels
 from vlrl.policies.loading import load
 from vlrl.policies.processor import to_turns
 from vlrl.rollout import collect
-from vlrl.types import Episode, Message, Observation, Sample, Score, Step, Turn, UserError, Video
+from vlrl.types import BaseTask, Environment, Episode, Message, Observation, Sample, Score, Step, Turn, UserError, Video
 
 TURNS = (
     (Message("system", ("Be brief.",)), Message("user", (image(48, 32), "Click the red square."))),
@@ -356,13 +356,16 @@ def test_videos_may_come_in_any_turn(make):
     torch.testing.assert_close(now.logprobs, theirs.logprobs, rtol=0, atol=1e-5)
 
 
-class Talk:
+class Talk(BaseTask, Environment):
     """A task of conversations that show the same in each episode, however they are answered."""
 
     max_parallel_envs = None
 
     def __init__(self, turns=TURNS):
         self.shown = [Observation.from_messages(messages) for messages in turns]
+
+    def samples(self, split):
+        return []
 
     def environment(self, sample: Sample) -> Talk:
         return Talk([each.messages for each in self.shown])

@@ -23,7 +23,7 @@ from vlrl.policies.processor import TextEncoder, codec_for
 from vlrl.rollout import collect
 from vlrl.tools import hub_export
 from vlrl.tools.memory_planner import text_counter
-from vlrl.types import Observation, Sample, Score, Step, UserError
+from vlrl.types import Environment, Observation, Sample, Score, Step, UserError
 
 ROOT = Path(vlrl.__file__).parents[1]
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>",
@@ -122,7 +122,7 @@ class Echo(Task):
         return score.correct
 
 
-class Echoed:
+class Echoed(Environment):
     def __init__(self, prompt):
         self._prompt, self._turns = prompt, 0
 

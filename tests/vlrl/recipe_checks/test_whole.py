@@ -22,7 +22,19 @@ from vlrl.batch import estimate
 from vlrl.config import Config
 from vlrl.policies import discrete
 from vlrl.recipe_checks import load_config
-from vlrl.types import Decision, Episode, Evaluation, Observation, Rollouts, Sample, Score, Step, Turn, UserError
+from vlrl.types import (
+    Decision,
+    Episode,
+    Evaluation,
+    Observation,
+    Policy,
+    Rollouts,
+    Sample,
+    Score,
+    Step,
+    Turn,
+    UserError,
+)
 from vlrl.update import Updater
 
 ROOT = Path(__file__).parents[3]
@@ -230,7 +242,7 @@ def test_losses_of_the_whole_step_refuse_micro_batches(loss):
     fits(losses=[loss], train=train | {"micro_batch_size": 4})  # a minibatch at once
 
 
-class Table(nn.Module):
+class Table(nn.Module, Policy):
     """A policy of one number per prompt, that remembers what it was asked at once."""
 
     def __init__(self):

@@ -25,7 +25,7 @@ from vlrl.contrib.judges import base
 from vlrl.contrib.judges.base import JudgeQuestion, Verdict, framed, reply_read
 from vlrl.contrib.judges.tournament import RequestPacer, concurrently
 from vlrl.decoders import parse_json
-from vlrl.types import Episode, Observation, Sample, UserError, writes_text
+from vlrl.types import Episode, Observation, Sample, UserError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -61,7 +61,7 @@ class LocalJudge:
             model=model, max_tokens=max_tokens, temperature=temperature or 1.0, dtype=dtype, max_pixels=max_pixels
         )
         self._policy: Any = load_policy(section, seed=seed)
-        if not writes_text(self._policy):
+        if not self._policy.writes_text:
             raise UserError(f"judge.model: {model} is no vision-language model")
         self._seed, self._greedy, self._batch = seed, temperature == 0, batch
         self._most, self._frames = most, frames

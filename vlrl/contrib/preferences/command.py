@@ -15,7 +15,6 @@ from torch import Tensor
 from vlrl import registry
 from vlrl.config import Component
 from vlrl.contrib.preferences.labelling import (
-    AlbumTask,
     Answer,
     Pair,
     PreferenceJudge,
@@ -25,6 +24,7 @@ from vlrl.contrib.preferences.labelling import (
     pair_of,
     sample_pairs,
     split,
+    with_album,
 )
 from vlrl.contrib.preferences.reward_model import (
     DECAY,
@@ -90,7 +90,7 @@ class Answers:
                 raise UserError(
                     f"judge: gave {given[:8]!r} for {len(batch)} pairs: each takes one answer, 0, 1 or None"
                 )
-            said = getattr(judge, "said", None) or [""] * len(batch)
+            said = judge.said or [""] * len(batch)
             for pair, answer, words in zip(batch, given, said, strict=True):
                 self._add(self._key(pair), None if answer is None else int(answer), words)
 
@@ -161,7 +161,7 @@ class PreferencesLearner(SupervisedLearner):
         self.task = registry.make_task(config)
         check_task(self.task, config.task.name)
         self.names, album = _names(self.task, config), StateAlbum()
-        self.frames = frames_of(passive_read(AlbumTask(self.task, album), config.offline, config.seed), album)
+        self.frames = frames_of(passive_read(with_album(self.task, album), config.offline, config.seed), album)
         self.places = split(self.frames, config.held_out, config.seed)
         self.judge = registry.make("judge", config.judge, "judge", self.task, config.seed)
         self.answers = Answers(Path(config.out) / "answers.jsonl", config.judge, config.goal)

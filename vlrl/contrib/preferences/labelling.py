@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from PIL.Image import Image
@@ -17,7 +18,8 @@ from vlrl.config import Count, DataSection, FitConfig, Plugin, Rate, Section, lo
 from vlrl.methods import method
 from vlrl.offpolicy.config import passive_check
 from vlrl.offpolicy.replay_buffer import Transitions
-from vlrl.types import Episode, Frame, Observation, Sample, Step, UserError, suggest, wilson, writes_text
+from vlrl.rollout import with_environment
+from vlrl.types import BaseTask, Environment, Episode, Frame, Observation, Sample, Step, UserError, suggest, wilson
 
 # Pictures beside states: off-policy transitions hold numbers alone, a judge looks.
 
@@ -44,27 +46,26 @@ class StateAlbum:
         return self._pictures.get(_key(state), ())
 
 
-class AlbumTask:
-    """A task whose episodes put all that they show into an album; else it is the task."""
-
-    def __init__(self, task: Any, album: StateAlbum):
-        self._task, self._album = task, album
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._task, name)
-
-    def environment(self, sample: Sample) -> _Watching:
-        return _Watching(self._task.environment(sample), self._album)
+def with_album(task: BaseTask, album: StateAlbum) -> BaseTask:
+    """The task with episodes that put all that they show into an album."""
+    return with_environment(task, lambda sample: _Watching(task.environment(sample), album))
 
 
-class _Watching:
-    """An environment (`vlrl.types.Environment`), watched."""
+class _Watching(Environment):
+    """An environment, watched."""
 
-    def __init__(self, played: Any, album: StateAlbum):
+    def __init__(self, played: Environment, album: StateAlbum):
         self._played, self._album = played, album
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._played, name)
+    @property
+    def has_script(self) -> bool:
+        return self._played.has_script
+
+    def gold(self, frames: Sequence[Frame]) -> Any:
+        return self._played.gold(frames)
+
+    def close(self) -> None:
+        self._played.close()
 
     def reset(self) -> Observation:
         shown = self._played.reset()
@@ -144,17 +145,20 @@ class Pair:
     second: Observation
 
 
-class PreferenceJudge(Protocol):
-    """Made as `PreferenceJudge(task, seed, *, options)`.
+class PreferenceJudge(ABC):
+    """Made as `PreferenceJudge(task, seed, *, options)`."""
 
-    Two optional members: `said`, after `prefer`, its words on each pair, kept beside the answers; and
-    `progress(state [N, S]) -> float64 [N]`, of judges that know how near the goal is, which are no real ones: what is
-    learned is then also measured against that.
-    """
+    said: list[str] | None = None  # after `prefer`, its words on each pair, kept beside the answers; None: it has none
 
+    @abstractmethod
     def prefer(self, pairs: Sequence[Pair], goal: str) -> list[Answer]:
         """An answer for each pair. It hangs on the pair alone, not on which others are asked with it."""
-        ...
+
+    def progress(self, state: np.ndarray) -> np.ndarray | None:
+        """How near the goal states [N, S] are, float64 [N], of a judge that knows it, which is no real one: what is
+        learned is then also measured against that. None: it does not.
+        """
+        return None
 
 
 def pair_of(first: Observation, second: Observation) -> Pair:
@@ -290,7 +294,7 @@ Names = Annotated[list[str], Field(min_length=1)]
 
 
 @method(source="stands in for the vision-language model of RL-VLM-F (arXiv 2402.03681); mistakes as B-Pref, 2111.03026")
-class ScriptedJudge:
+class ScriptedJudge(PreferenceJudge):
     """No vision-language model: compares distances in the states themselves, and errs by chance.
 
     The goal told in words is not read. What is learned from it says what such a share of mistakes costs, and nothing of
@@ -356,7 +360,7 @@ SPECIAL = re.compile(r"<\|[^<>|]*\|>")  # chat templates' own words, which a mod
 
 
 @method(source="RL-VLM-F: arXiv 2402.03681, two stages; other wording")
-class VLMJudge:
+class VLMJudge(PreferenceJudge):
     """Asks twice: to describe and compare two pictures, then to answer 0, 1 or -1 by what was written.
 
     The second question shows no pictures. It answers greedily. -1, and whatever is no such answer, counts as none.
@@ -381,9 +385,8 @@ class VLMJudge:
         section = PolicySection(model=model, max_tokens=max_tokens, dtype=dtype, max_pixels=max_pixels)
         self._policy: Any = load_policy(section, seed=seed)
         self._image = image
-        if not writes_text(self._policy):
+        if not self._policy.writes_text:
             raise UserError(f"judge.model: {model} is no vision-language model")
-        self.said: list[str] = []
 
     def prefer(self, pairs: Sequence[Pair], goal: str) -> list[Answer]:
         looked = self._ask([(f"{pair.key}/look", self._looking(pair, goal)) for pair in pairs])

@@ -117,7 +117,7 @@ class PreferenceModel:
         """config.json and model.safetensors."""
         folder.mkdir(parents=True, exist_ok=True)
         fitted: dict[str, Tensor] = {}
-        state = checkpoint.flatten(self.encoder.state_dict(), fitted) if hasattr(self.encoder, "state_dict") else None
+        state = checkpoint.flatten(self.encoder.state_dict(), fitted) if self.encoder else None
         about = {"model_type": FAMILY, **asdict(self.shape), "encoder_state": state}
         tensors = {name: value.contiguous() for name, value in self.network.state_dict().items()}
         save_file(tensors | {ENCODER + name: value for name, value in fitted.items()}, folder / "model.safetensors")
@@ -146,7 +146,7 @@ def model_load(folder: str | Path) -> PreferenceModel:
         network = Ensemble(shape)
         network.load_state_dict(tensors)
         encoder = encoders.make(shape.encoder, f"{folder}: encoder") if shape.encoder else None
-        if state is not None:
+        if encoder is not None and state is not None:
             encoder.load_state_dict(checkpoint.unflatten(state, fitted))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, SafetensorError, RuntimeError) as error:
         reason = first_line(error)
@@ -268,6 +268,7 @@ def measured(
         "agreement_learned": agreement(values, known.pairs, known.answers),
         "agreement_members": [agreement(member, held.pairs, held.answers) for member in each],
     }  # fmt: skip
-    if hasattr(judge, "progress") and len(held.pairs):
-        told["truth"] = against(values, judge.progress(frames.state), held.pairs)
+    progress = judge.progress(frames.state)
+    if progress is not None and len(held.pairs):
+        told["truth"] = against(values, progress, held.pairs)
     return told

@@ -39,13 +39,13 @@ def labelled(
         UserError: there is no such model, or it cannot see what these transitions show.
     """
     from vlrl import registry
-    from vlrl.contrib.preferences.labelling import AlbumTask, StateAlbum, moments
+    from vlrl.contrib.preferences.labelling import StateAlbum, moments, with_album
     from vlrl.contrib.preferences.reward_model import model_load
 
     if low >= high:
         raise UserError(f"offline: labelled: low = {low:g} is not below high = {high:g}")
     judged, album = model_load(model), StateAlbum()
-    given: Transitions = registry.make("source", source, "offline: labelled: source")(AlbumTask(task, album), seed)
+    given: Transitions = registry.make("source", source, "offline: labelled: source")(with_album(task, album), seed)
     states, before, after = moments(given)
     value = judged.value([_make_observation(state, album, judged.encoder is not None) for state in states])
     span = float(value.max() - value.min())

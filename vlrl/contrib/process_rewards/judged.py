@@ -7,7 +7,7 @@ import inspect
 import math
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Annotated, Any, Literal
@@ -30,7 +30,7 @@ from vlrl.contrib.judges.base import (
 )
 from vlrl.contrib.judges.tournament import Vote, ballots, counted
 from vlrl.contrib.process_rewards.progress import paid_by_form
-from vlrl.methods import Recipe, RecipePart, method
+from vlrl.methods import ProcessReward, Recipe, RecipePart, method
 from vlrl.types import Episode, Policy, UserError
 
 ALIKE = """\
@@ -47,7 +47,7 @@ Weight = Annotated[float, Field(ge=0)]
     check_options=check_judge,
     source="POLAR, pre-trained policy discriminators: arXiv 2507.05197; github.com/InternLM/POLAR",
 )
-class Polar:
+class Polar(ProcessReward):
     """An answer earns a judge's score in [0, 1] of how like a reference it is: the task's gold answer.
 
     Published: the reward is what tells a target policy, shown by its reference answer, from others; by a model that was
@@ -74,7 +74,6 @@ class Polar:
         self._asked = JudgeClient(judge, seed, "process_rewards: polar: judge", stop=on_failure == "stop")
         self._task, self._criteria, self._zero = task, criteria, on_failure == "zero"
         self.keep, self.amount = keep, amount
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         self._asked.begin()
@@ -97,7 +96,7 @@ polar = Polar
     check_options=check_judge,
     source="DeepSeek-GRM (SPCT), arXiv 2504.02495: votes; Think-RM, 2505.16265: a judge that thinks first",
 )
-class Grm:
+class Grm(ProcessReward):
     """An answer earns the vote of k critiques, each with a score in [0, 1] for every answer of its group.
 
     Published: the answers of a prompt are scored together, by principles that the judge first finds for it; k critiques
@@ -131,7 +130,6 @@ class Grm:
         self._votes, self._vote, self._kept, self._together = votes, vote, kept, together
         self._criteria, self._zero, self._seed = criteria, on_failure == "zero", seed
         self.keep, self.amount = keep, amount
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         self._asked.begin()
@@ -175,6 +173,10 @@ def filled(values: Sequence[float | None], groups: Sequence[Sequence[int]], zero
 
 CRITERIA = "The better answer does what the task asks for, is right in what it says, and leaves nothing of it out."
 Topology = Literal["single_elimination", "round_robin", "swiss"]
+TOPOLOGIES: Mapping[Topology, Callable[[Sequence[float], int], tournament.Tournament]] = {
+    "single_elimination": tournament.single_elimination, "round_robin": tournament.round_robin,
+    "swiss": tournament.swiss,
+}  # fmt: skip
 
 
 def check_opponents(recipe: Recipe, part: RecipePart) -> str | None:
@@ -192,7 +194,7 @@ def check_opponents(recipe: Recipe, part: RecipePart) -> str | None:
     needs=("group",),
     source="ArenaRL, arXiv 2601.06487; github.com/Alibaba-NLP/qqr, reward_models/arena",
 )
-class Arena:
+class Arena(ProcessReward):
     """An answer earns `1 - rank / (G - 1)` in a tournament of its group's G answers, judged two at a time.
 
     `single_elimination` is seeded by a comparison of each answer with an anchor, and takes 2 G - 2 comparisons;
@@ -222,9 +224,8 @@ class Arena:
         amount: Weight = 1.0, on_failure: Literal["neutral", "stop"] = "neutral",
     ):  # fmt: skip
         self._asked = JudgeClient(judge, seed, "process_rewards: arena: judge", stop=on_failure == "stop")
-        self._tournament, self._criteria, self._seed = getattr(tournament, topology), criteria, seed
+        self._tournament, self._criteria, self._seed = TOPOLOGIES[topology], criteria, seed
         self.keep, self.amount = keep, amount
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         self._asked.begin()
@@ -279,7 +280,7 @@ Names = Annotated[list[str], Field(min_length=1)]
     reads=("all_episodes",),
     source="TRL 1.16, GRPOTrainer: reward_funcs, reward_weights; huggingface.co/docs/trl/grpo_trainer",
 )
-class Trl:
+class Trl(ProcessReward):
     """An episode earns what TRL's reward functions say: the weighted sum of those that apply to it.
 
     Called as in TRL: `function(prompts=, completions=, completion_ids=, **columns)`, all of a step at once, which gives
@@ -347,10 +348,9 @@ class Trl:
         if not self._conversational:
             prompts = [episode.turns[0].observation.text for episode in episodes]
             completions = [episode.completion for episode in episodes]
-        ids = getattr(self._policy, "ids", lambda decision: [])
         return columns_of(episodes, self._gold, self._columns) | {
             "prompts": prompts, "completions": completions,
-            "completion_ids": [ids(episode.turns[-1].decision) for episode in episodes],
+            "completion_ids": [self._policy.ids(episode.turns[-1].decision) or [] for episode in episodes],
             "trainer_state": TrainerState(global_step=step), "log_extra": lambda column, values: None,
             "log_metric": lambda name, value: self.metrics.update({f"trl_{name}": float(value)}),
         }  # fmt: skip
@@ -411,8 +411,8 @@ def answered(episode: Episode) -> str | None:
 
 def truths(task: Any, episode: Episode) -> tuple[str, ...]:
     """The texts that are right: the task's `truths`, else what its gold completion answers."""
-    if hasattr(task, "truths"):
-        return tuple(task.truths(episode.sample))
+    if known := task.truths(episode.sample):
+        return tuple(known)
     gold = task.gold(episode.sample, episode.turns[0].decision.frames)
     return (_inside(gold, "answer") or gold,)
 
@@ -482,7 +482,7 @@ cannot tell."""
     check_options=check_judge,
     source="FGAIF, arXiv 2404.05046 (abstract and method's outline); the form is a reconstruction",
 )
-class FineGrained:
+class FineGrained(ProcessReward):
     """An answer earns the mean, over its sentences, of a judge's three scores: existence, attributes and relations.
 
     Each sentence is asked about three times, once for each kind of made-up claim; parts `existence`, `attribute` and
@@ -515,7 +515,6 @@ class FineGrained:
         self._weights = {kind: weight for kind, weight in given.items() if weight}
         self._most, self._zero = most, on_failure == "zero"
         self.keep, self.amount, self.form = keep, amount, form
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         self._asked.begin()
@@ -568,7 +567,7 @@ cannot tell."""
     check_options=check_judge,
     source="MediX-R1, arXiv 2602.23363; github.com/mbzuai-oryx/MediX-R1, examples/reward_function/medical.py",
 )
-class JudgedAnswer:
+class JudgedAnswer(ProcessReward):
     """An answer earns 1 where a judge scores it, beside the right text, at `least` or above, else 0.
 
     The judge sees the answer alone, neither the thoughts nor the rest. What the task cannot read earns 0 and what
@@ -597,7 +596,6 @@ class JudgedAnswer:
         self._asked = JudgeClient(judge, seed, "process_rewards: judged_answer: judge", stop=on_failure == "stop")
         self._task, self._criteria, self._zero, self.least = task, criteria, on_failure == "zero", least
         self.keep, self.amount, self.form = keep, amount, form
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         self._asked.begin()
@@ -630,7 +628,7 @@ judged_answer = JudgedAnswer
     check_options=check_judge,
     source="mixed reward of VLAA-Thinker, arXiv 2504.11468; its formulas and code were not released",
 )
-class OpenEnded:
+class OpenEnded(ProcessReward):
     """Samples of some kinds earn a judge's score of their answer; all others keep what their rules pay.
 
     Published: answers are rewarded by the question's type; digits, choices, formulas and boxes by rules, open-ended
@@ -670,7 +668,6 @@ class OpenEnded:
             policy, task, seed, judge=judge, least=least, criteria=criteria, amount=amount, form=form,
             on_failure=on_failure,
         )  # fmt: skip
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         chosen = [i for i, episode in enumerate(episodes) if episode.sample.tags.get(self.tag) in self.values]
@@ -706,7 +703,7 @@ is no merit."""
     check_options=check_judge,
     source="SophiaVL-R1, arXiv 2505.17018; github.com/kxfan2002/SophiaVL-R1: the thinking reward model",
 )
-class Thoughts:
+class Thoughts(ProcessReward):
     """Thoughts earn a judge's score in [0, 1] of how sound they are; none earn 0. The part `thinking` of the score.
 
     With `amount: 0` nothing is paid here, and the shaping `trust` pays for the part as far as it agrees with the
@@ -732,7 +729,6 @@ class Thoughts:
         self._asked = JudgeClient(judge, seed, "process_rewards: thoughts: judge", stop=on_failure == "stop")
         self._criteria, self._zero = criteria, on_failure == "zero"
         self.keep, self.amount, self.form = keep, amount, form
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         self._asked.begin()

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from vlrl.config import Count, Rate
 from vlrl.contrib import encoders
-from vlrl.methods import Fact, Recipe, RecipePart, method
+from vlrl.methods import Fact, ProcessReward, Recipe, RecipePart, method
 from vlrl.types import Episode, Policy, Step, UserError
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Soft:
     gives=("step_rewards",),
     source="CaRL, arXiv 2504.17838; github.com/autonomousvision/CaRL, team_code_roach/reward/simple_reward.py",
 )
-class CaRL:
+class CaRL(ProcessReward):
     """A step earns the progress it made, times a factor in [0, 1] for each soft penalty; nothing after a hard one.
 
     Progress p is a number of `Step.info` over `span`, what it changes by from start to goal (below 0 for a distance,
@@ -158,7 +158,6 @@ class CaRL:
             )
         self.progress, self.span, self.start, self.coef = progress, span, start, coef
         self.soft, self.hard, self.penalty = soft or {}, hard or {}, penalty
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         self._check(episodes)
@@ -249,7 +248,7 @@ def check_spread(recipe: Recipe, part: RecipePart) -> str | None:
     check_recipe=check_spread,
     source="SPA, stepwise progress attribution: arXiv 2505.20732; github.com/WangHanLinHenry/SPA-RL-Agent, prm",
 )
-class SPA:
+class SPA(ProcessReward):
     """Spreads the outcome over the steps: each earns what it is estimated to have contributed.
 
     The estimator gives a contribution c for every step, and its sums over episodes are fitted to their outcomes by
@@ -277,13 +276,12 @@ class SPA:
         self, policy: Policy, task: Any, seed: int, *, share: Annotated[float, Field(gt=0, le=1)] = 1.0,
         lr: Rate = 1e-2, epochs: Count = 5,
     ):  # fmt: skip
-        if not hasattr(policy, "features"):
+        if not policy.has_features:
             raise UserError(
                 "process_rewards: spa: needs what a policy makes of its prompts, which this one does not give"
             )
         self.policy, self.share, self.lr, self.epochs = policy, share, lr, epochs
         self.weight: Tensor | None = None  # made when the features' width is known, with the scale and the optimizer
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         import torch
@@ -479,7 +477,7 @@ def _fading(distance: np.ndarray, scale: float) -> np.ndarray:
     reads=("all_episodes",),
     source="SRPO, arXiv 2511.15605; potentials: Ng, Harada and Russell, ICML 1999",
 )
-class SRPO:
+class SRPO(ProcessReward):
     """Progress, measured on successes from the same start where there are two, else on those of the same task.
 
     These are successes of this step and the newest of earlier ones. While there are fewer than two, nothing changes.
@@ -512,7 +510,6 @@ class SRPO:
         self.encoder = encoders.make(encoder, "process_rewards: srpo: encoder")
         self.form, self.cap, self.gamma, self.task_tag = form, cap, gamma, task_tag
         self.successes = Successes(memory)
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         paths, starts = self._paths(episodes), [self._start(e) for e in episodes]
@@ -557,8 +554,7 @@ class SRPO:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        known = {"encoder": self.encoder.state_dict()} if hasattr(self.encoder, "state_dict") else {}
-        return {"successes": self.successes.state_dict(), **known}
+        return {"successes": self.successes.state_dict(), "encoder": self.encoder.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.successes.load_state_dict(state["successes"])
@@ -577,7 +573,7 @@ CAP, STEEPNESS, OFFSET, SAME = 0.6, 10.0, 0.5, 1e-6
 @method(
     reads=("all_episodes",), source="SRPO, arXiv 2511.15605, as released: github.com/sii-research/siiRL, embodied.py"
 )
-class SRPOReleased:
+class SRPOReleased(ProcessReward):
     """Failures are rewarded by how near they came to this step's successes, from 0.004 to 0.596; successes get 1.
 
     Of each task, all starts together: the successes are standardised and clustered (DBSCAN, radius 0.5, two to a
@@ -598,7 +594,6 @@ class SRPOReleased:
         self, policy: Policy, task: Any, seed: int, *, encoder: Chosen = "classical", task_tag: str = "job"
     ):  # fmt: skip
         self.encoder, self.task_tag = encoders.make(encoder, "process_rewards: srpo_released: encoder"), task_tag
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         import numpy as np
@@ -612,7 +607,7 @@ class SRPOReleased:
         return [replace(e, reward=float(reward)) for e, reward in zip(episodes, rewards, strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"encoder": self.encoder.state_dict()} if hasattr(self.encoder, "state_dict") else {}
+        return {"encoder": self.encoder.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if "encoder" in state:

@@ -20,7 +20,7 @@ from vlrl.contrib.process_rewards.judged import answered, filled, paid, truths
 from vlrl.contrib.process_rewards.progress import Chosen as ProgressChosen
 from vlrl.contrib.process_rewards.progress import Discount, Form, earning, paid_by_form, won
 from vlrl.decoders import load_json
-from vlrl.methods import method
+from vlrl.methods import ProcessReward, method
 from vlrl.types import Episode, Observation, Policy, UserError, first_line
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ Weight = Annotated[float, Field(ge=0)]
     reads=("all_episodes",),
     source="MediX-R1, arXiv 2602.23363; github.com/mbzuai-oryx/MediX-R1, examples/reward_function/medical.py",
 )
-class EmbeddedAnswer:
+class EmbeddedAnswer(ProcessReward):
     """An answer earns 1 where its cosine with a right text reaches `threshold`, else 0; without one, the cosine.
 
     What the task cannot read earns 0, and what equals a right text but for case and outer spaces 1, without asking.
@@ -143,7 +143,6 @@ class EmbeddedAnswer:
         self._embedder = texts_make(embedder, "process_rewards: embedded_answer: embedder")
         self._task, self.threshold, self.on_failure = task, threshold, on_failure
         self.keep, self.amount, self.form = keep, amount, form
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         said = [answered(episode) for episode in episodes]
@@ -286,7 +285,7 @@ def check_model(options: Mapping[str, Any]) -> None:
     source="VLM-RM, arXiv 2310.12921, as released: github.com/AlignmentResearch/vlmrm, reward_model.py",
     check=check_model,
 )
-class VLMRM:
+class VLMRM(ProcessReward):
     """Steps earn `R(x) = 1 - |P (x - g)|^2 / 2` of the picture x that they led to.
 
     x is the picture's embedding, of length 1; g and b are the means of those of the goals and of the baselines, each of
@@ -324,7 +323,6 @@ class VLMRM:
             raise UserError(
                 "process_rewards: vlm_rm: goal and baseline mean the same to the model: say what sets them apart"
             )
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         import numpy as np
@@ -380,7 +378,9 @@ def projected(x: Tensor, goal: Tensor, baseline: Tensor, alpha: float) -> Tensor
 
 def _unit(features: Any) -> Tensor:
     """Features [M, D] as transformers gives them, of length 1, float32 on the CPU."""
-    vectors = getattr(features, "pooler_output", features).float().cpu()
+    from transformers.utils import ModelOutput
+
+    vectors = (features["pooler_output"] if isinstance(features, ModelOutput) else features).float().cpu()
     return vectors / vectors.norm(dim=-1, keepdim=True)
 
 
@@ -416,7 +416,7 @@ def _pretrained(source: str) -> tuple[Any, Any]:
     reads=("all_episodes",),
     source="HIL-SERL's success classifier, arXiv 2410.21845; lerobot's PreTrainedRewardModel.compute_reward",
 )
-class Classified:
+class Classified(ProcessReward):
     """Steps earn what a trained reward model gives for what they led to.
 
     Args:
@@ -440,7 +440,6 @@ class Classified:
         self.coef, self.form, self.gamma, self.batch = coef, form, gamma, batch
         self._model, self._sizes = classified_models_load(model)
         self._cameras = list(self._sizes) if cameras is None else cameras
-        self.metrics: dict[str, float] = {}
 
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         import torch
@@ -510,7 +509,7 @@ class RewardNetworkExample:
     reads=("all_episodes",),
     source="VLA-RL, arXiv 2505.18719: pseudo labels of automatically cut segments",
 )
-class MilestonesReward:
+class MilestonesReward(ProcessReward):
     """Steps earn what they did to the probability of being at a milestone, as a network sees it that learns along.
 
     A success is cut into segments: a milestone is where the gripper has been opened or closed, where the hand has come
@@ -607,9 +606,8 @@ class MilestonesReward:
             self.metrics["milestones/gap"] = float(value[near].mean() - value[~near].mean())
 
     def state_dict(self) -> dict[str, Any]:
-        known = {"encoder": self.encoder.state_dict()} if hasattr(self.encoder, "state_dict") else {}
-        known |= {} if self.learner is None else {"learner": self.learner.state_dict()}
-        return {"won": _rows(self.won), "lost": _rows(self.lost), **known}
+        known = {} if self.learner is None else {"learner": self.learner.state_dict()}
+        return {"won": _rows(self.won), "lost": _rows(self.lost), "encoder": self.encoder.state_dict(), **known}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         from vlrl.imitation.reward_classifier import ClassifierTrainer

@@ -11,7 +11,7 @@ from pydantic import Field
 from vlrl.algorithms import rollout_common
 from vlrl.algorithms.rollout_common import Share, append_text, golds, groups_accuracy, groups_of, hints_hinted, redone
 from vlrl.config import Count
-from vlrl.methods import method
+from vlrl.methods import RolloutStrategy, method
 from vlrl.rollout import collect
 from vlrl.types import Episode, Policy, Sample
 
@@ -26,7 +26,7 @@ Scale = Annotated[float, Field(ge=0, allow_inf_nan=False)]
     reads=("truth",),
     source="difficulty-aware augmentation: DeepVideo-R1, arXiv 2506.07464; the scales are a reconstruction",
 )
-class Augment:
+class Augment(RolloutStrategy):
     """Groups that went worse than the last samples get a hint, better ones noise on what they see, and are redone.
 
     With the difference d = reference - the group's mean reward, where the reference is the mean of the last `window`
@@ -53,7 +53,6 @@ class Augment:
     ):  # fmt: skip
         self.seed, self.window, self.hint, self.most, self.noise = seed, window, hint, most, noise
         self.recent: list[float] = []  # the last samples' mean rewards
-        self.metrics: dict[str, float] = {}
 
     def __call__(
         self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from vlrl.config import Rate
-from vlrl.methods import Recipe, RecipePart, method
+from vlrl.methods import Recipe, RecipePart, RolloutStrategy, method
 from vlrl.rollout import collect
 from vlrl.types import Episode, Policy, Sample, UserError
 
@@ -75,9 +75,9 @@ class SeparableCma:
         return np.sqrt(self.variance) * drawn
 
     def state_dict(self) -> dict[str, Any]:
-        vectors = ("mean", "variance", "path", "path_sigma")
-        return {name: getattr(self, name).tolist() for name in vectors} | {
-            "sigma": self.sigma, "generation": self.generation,
+        return {
+            "mean": self.mean.tolist(), "variance": self.variance.tolist(), "path": self.path.tolist(),
+            "path_sigma": self.path_sigma.tolist(), "sigma": self.sigma, "generation": self.generation,
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -103,7 +103,7 @@ def check_gradient_free(recipe: Recipe, part: RecipePart) -> str | None:
 
 
 @method(check_recipe=check_gradient_free, source="ESSA, arXiv 2507.04453; separable CMA-ES: Ros and Hansen, PPSN 2008")
-class Essa:
+class Essa(RolloutStrategy):
     """Answers of `population` candidates to the same prompts; the mean of the better ones is the policy that follows.
 
     A candidate is the policy with other singular values of its adapters' factors: `B = U_B S_B V_B^T` and
@@ -141,7 +141,6 @@ class Essa:
         if not len(self.spectrum.start):
             raise UserError("rollout_strategy: essa changes adapters, but there are none: set policy.lora: {rank: 8}")
         self.strategy = SeparableCma(self.spectrum.start, sigma, seed, population)
-        self.metrics: dict[str, float] = {}
 
     def __call__(
         self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any

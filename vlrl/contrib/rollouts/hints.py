@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -23,8 +23,8 @@ from vlrl.algorithms.rollout_common import (
 )
 from vlrl.algorithms.rollout_filtering import plain
 from vlrl.config import Count
-from vlrl.methods import Recipe, RecipePart, method
-from vlrl.rollout import collect
+from vlrl.methods import Recipe, RecipePart, RolloutStrategy, method
+from vlrl.rollout import collect, with_environment
 from vlrl.types import Environment, Episode, Frame, Observation, Policy, Sample, Step, UserError
 
 # Groups that are all wrong, asked again with a longer and longer part of the solution: rollout strategy `ghpo`.
@@ -35,7 +35,7 @@ from vlrl.types import Environment, Episode, Frame, Observation, Policy, Sample,
     needs=("group", "one_answer"),
     source="GHPO, arXiv 2507.10628; github.com/hkgc-1/GHPO, src/ghpo/ghpo_trainer.py",
 )
-class Ghpo:
+class Ghpo(RolloutStrategy):
     """Groups of which nobody is right are played again with the first quarter, half, three quarters of the solution.
 
     The hint stands behind the prompt. A group whose members are all wrong goes to the next level, and takes the first
@@ -59,7 +59,6 @@ class Ghpo:
         check_words(policy, "ghpo")
         self.levels, self.start = levels, start
         self.played = 0  # episodes of the latest step, those included that were replaced
-        self.metrics: dict[str, float] = {}
 
     def __call__(
         self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any
@@ -107,7 +106,7 @@ GOLD = "gold"
     reads=("truth",),
     source="PPO++ of RLGF, arXiv 2306.11816; github.com/Cornell-RL/tril, src/tril/utils/logit_processors.py",
 )
-class Guide:
+class Guide(RolloutStrategy):
     """A `share` of the completions goes on from the first tokens of a guide's answer, which earn no credit.
 
     How many is drawn evenly from 1 to all but the last, for each completion anew. So the policy learns from states that
@@ -127,7 +126,6 @@ class Guide:
         check_words(policy, "guide")
         self.seed, self.share = seed, share
         self.guide = None if guide == GOLD else _loaded(guide, policy, seed)
-        self.metrics: dict[str, float] = {}
 
     def __call__(
         self, policy: Any, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any
@@ -190,7 +188,7 @@ def _loaded(name: str, policy: Any, seed: int) -> Any:
     check_recipe=begins_turns("plays the first of several turns", "guide"),
     source="roll-in by a guide, over turns: PPO++ of RLGF, arXiv 2306.11816; JSRL, 2204.02372 (without its curriculum)",
 )
-class GuideTurns:
+class GuideTurns(RolloutStrategy):
     """A `share` of the episodes is begun by the environment's own script; the policy plays on, and learns its part.
 
     How many turns the script takes is drawn evenly from 1 to `turns`. They are recorded as what was done, but earn no
@@ -205,21 +203,26 @@ class GuideTurns:
 
     def __init__(self, policy: Policy, task: Any, seed: int, *, turns: Count, share: Share = 0.8):
         self.seed, self.share, self.turns = seed, share, turns
-        self.metrics: dict[str, float] = {}
 
     def __call__(
         self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any
     ) -> list[Episode]:
         act["keep"] = False  # a prefill that is kept knows nothing of the script's decisions
-        led = Led(task)
+        turns: dict[int, int] = {}  # id of a sample -> turns of its script
+        opened: dict[int, Begun] = {}  # id of a sample -> its latest environment
+
+        def begin(sample: Sample) -> Begun:
+            opened[id(sample)] = Begun(task.environment(sample), turns[id(sample)])
+            return opened[id(sample)]
+
         asked = [replace(sample) for sample in samples for _ in range(group_size)]  # each of its own, to be told apart
         for i, sample in enumerate(samples):
             rng = generator(self.seed, step, sample.id)
             for own in asked[i * group_size : (i + 1) * group_size]:
                 guided, count = rng.random() < self.share, int(rng.integers(1, self.turns + 1))
-                led.turns[id(own)] = count if guided else 0
-        played = collect(policy, led, asked, 1, **act)
-        scripts = [led.opened[id(own)].given for own in asked]
+                turns[id(own)] = count if guided else 0
+        played = collect(policy, with_environment(task, begin), asked, 1, **act)
+        scripts = [opened[id(own)].given for own in asked]
         episodes = [
             replace(_scripted(policy, episode, given), sample=samples[i // group_size], group=i // group_size)
             for i, (episode, given) in enumerate(zip(played, scripts, strict=True))
@@ -235,27 +238,11 @@ class GuideTurns:
 guide_turns = GuideTurns
 
 
-@dataclass
-class Led:
-    """A task whose environments begin by themselves."""
-
-    task: Any
-    turns: dict[int, int] = field(default_factory=dict)  # id of a sample -> turns of its script
-    opened: dict[int, Begun] = field(default_factory=dict)  # id of a sample -> its latest environment
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.task, name)
-
-    def environment(self, sample: Sample) -> Environment:
-        made = self.opened[id(sample)] = Begun(self.task.environment(sample), self.turns[id(sample)])
-        return made
-
-
-class Begun:
+class Begun(Environment):
     """An environment whose first turns are its script's, whatever the policy says."""
 
-    def __init__(self, environment: Any, turns: int):
-        if turns and not hasattr(environment, "gold"):
+    def __init__(self, environment: Environment, turns: int):
+        if turns and not environment.has_script:
             raise UserError(
                 "rollout_strategy: guide_turns: this task's environments have no script: use guide, or plain"
             )
@@ -346,7 +333,7 @@ def check_rounds(recipe: Recipe, part: RecipePart) -> str | None:
     needs=("group", "one_answer"),
     source="SEELE, arXiv 2509.06923; rounds, prior and first hint are a reconstruction",
 )
-class Seele:
+class Seele(RolloutStrategy):
     """A group is played in rounds; before each, the hint is chosen for which half of the answers should be right.
 
     The accuracy a with a share h of the solution told follows the three-parameter logistic model of item response
@@ -375,7 +362,6 @@ class Seele:
         check_words(policy, "seele")
         self.rounds, self.target, self.most = rounds, target, most
         self.hints: dict[str, float] = {}  # sample -> the share that its next visit begins with
-        self.metrics: dict[str, float] = {}
 
     def __call__(
         self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any

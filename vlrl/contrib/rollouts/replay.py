@@ -12,7 +12,7 @@ from vlrl.algorithms.rollout_filtering import Repeating, WonEpisode, plain, repe
 from vlrl.algorithms.samplers import Shuffled
 from vlrl.config import Count
 from vlrl.episode_store import EpisodeBuffer, recorded_read
-from vlrl.methods import method
+from vlrl.methods import RolloutStrategy, method
 from vlrl.rollout import collect
 from vlrl.types import Episode, Policy, Sample, UserError
 
@@ -22,7 +22,7 @@ from vlrl.types import Episode, Policy, Sample, UserError
     lacks=("group", "sampled"),
     source="replay of all episodes: github.com/DigiRL-agent/digirl, arXiv 2406.11896",
 )
-class ReplayRollouts:
+class ReplayRollouts(RolloutStrategy):
     """New episodes, and earlier ones of the run among them: where playing is dear, each is learned from several times.
 
     The earlier ones are drawn at random, none twice in a step, before the new ones are remembered. To the loss they
@@ -35,7 +35,6 @@ class ReplayRollouts:
 
     def __init__(self, policy: Policy, task: Any, seed: int, *, earlier: Count = 3, capacity: Count = 2000):
         self.seed, self.earlier, self.memory = seed, earlier, EpisodeBuffer(capacity)
-        self.metrics: dict[str, float] = {}  # of the new episodes alone
 
     def __call__(
         self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any
@@ -71,7 +70,7 @@ replay = ReplayRollouts
 
 
 @method(reads=("all_turns",), lacks=("sampled",), source="offline to online: DigiRL, arXiv 2406.11896")
-class OfflineFirst:
+class OfflineFirst(RolloutStrategy):
     """Recorded episodes during the first steps, then plain ones.
 
     As many a step as would be played, in shuffled epochs over the folder. To the loss they look as if the present
@@ -84,7 +83,6 @@ class OfflineFirst:
 
     def __init__(self, policy: Policy, task: Any, seed: int, *, episodes: str, steps: Count):
         self.recorded, self.seed, self.steps = recorded_read(episodes), seed, steps
-        self.metrics: dict[str, float] = {}
         replayed(policy, task, self.recorded, 0)  # what does not fit shows before anything is written
 
     def __call__(
@@ -121,7 +119,7 @@ offline_first = OfflineFirst
     source="Snapshot RL, arXiv 2403.00673; github.com/sdpkjc/snapshotrl, src/snapshot_ppo_fix_mujoco.py; starts along "
     "one demonstration: 1812.03381",
 )
-class Snapshots:
+class Snapshots(RolloutStrategy):
     """A `share` of the groups begins in the middle of an episode that was won earlier in the run, as from a snapshot.
 
     Which of them, and after how many of its turns, is drawn evenly; its prompt takes the place of one that the sampler
@@ -147,14 +145,12 @@ class Snapshots:
         self, policy: Policy, task: Any, seed: int, *,
         share: Share = 0.5, steps: Count | None = None, capacity: Count = 1000,
     ):  # fmt: skip
-        if not hasattr(policy, "decide"):
+        if not policy.can_decide:
             raise UserError(
                 "rollout_strategy: snapshots repeats actions, which this policy cannot take for its own: use plain"
             )
         self.task, self.seed, self.share, self.steps, self.capacity = task, seed, share, steps, capacity
-        self.pool: Sequence[Sample] | None = None  # the sampler's prompts; None: all training samples
         self.known: dict[str, WonEpisode] = {}  # by sample, the oldest first
-        self.metrics: dict[str, float] = {}
 
     def __call__(
         self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any

@@ -20,7 +20,7 @@ from vlrl.algorithms.rollout_common import (
     groups_of,
 )
 from vlrl.config import Count
-from vlrl.methods import Recipe, RecipePart, method
+from vlrl.methods import Recipe, RecipePart, RolloutStrategy, method
 from vlrl.rollout import collect
 from vlrl.types import Episode, Policy, Sample
 
@@ -69,7 +69,7 @@ DRAFT = "An earlier answer: {}\nImprove on it."
 
 
 @method(needs=("one_answer",), reads=("truth",), source="iGRPO, arXiv 2602.09000; the wording is ours")
-class Igrpo:
+class Igrpo(RolloutStrategy):
     """`drafts` answers to each prompt are written; the one of the highest reward is appended to the prompt, and
     `group_size` refinements are the step's episodes.
 
@@ -88,7 +88,6 @@ class Igrpo:
         check_words(policy, "igrpo")
         self.drafts = drafts
         self.played = 0  # episodes of the latest step, drafts included
-        self.metrics: dict[str, float] = {}
 
     def __call__(
         self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any
@@ -143,7 +142,7 @@ def check_thinking(recipe: Recipe, part: RecipePart) -> str | None:
     needs=("group", "one_answer"),
     source="forced rethinking: VL-Rethinker, arXiv 2504.08837; code at 1474fd5",
 )
-class Rethink:
+class Rethink(RolloutStrategy):
     """Finished responses go on with a trigger such as "Wait"; what is right then takes its response's place.
 
     A `share` of the finished responses is thought over, but no wrong one of a group that is right more often than 0.7.
@@ -170,7 +169,6 @@ class Rethink:
         self.seed, self.share, self.cut, self.trigger = seed, share, cut, trigger
         self.shortest, self.longest, self.most, self.waits = shortest, longest, most, waits
         self.played = 0  # episodes of the latest step, those included that were left out
-        self.metrics: dict[str, float] = {}
 
     def __call__(
         self, policy: Any, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from vlrl.algorithms.rollout_common import check_one_answer, complete_samples, limited, played, remembered
 from vlrl.config import Count
-from vlrl.methods import method
+from vlrl.methods import RolloutStrategy, method
 from vlrl.types import Decision, Episode, Policy, Sample, UserError
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
     needs=("group",),
     source="look-ahead tree rollouts: LATR; github.com/starreeze/latr, model/generation.py",
 )
-class Latr:
+class Latr(RolloutStrategy):
     """Groups whose completions differ early: a second one branches off where two tokens are nearly as likely.
 
     A place branches where p2 > `least` and p1 - p2 < `gap`, p1 and p2 the probabilities of the two likeliest tokens.
@@ -176,13 +176,12 @@ class Latr:
         least: Share = 0.15, gap: Share = 0.25, ages: Sequence[Count] = AGES, edit: Share | None = 0.4,
         suffix: Share | None = None, share: Mapping[int, Share] = SHARES, rounds: Count = 4,
     ):  # fmt: skip
-        if not hasattr(policy, "likeliest"):
+        if not policy.writes_text:
             raise UserError("rollout_strategy: latr branches between tokens, but this policy writes none: use plain")
         if not ages or not share:
             raise UserError("rollout_strategy: latr: ages and share need an entry at least: ages: [20, 30, 50]")
         self.least, self.gap, self.edit, self.suffix = least, gap, edit, suffix
         self.share, self.rounds, self.ages = dict(share), rounds, scaled(ages, policy.max_tokens)
-        self.metrics: dict[str, float] = {}
 
     def __call__(
         self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any

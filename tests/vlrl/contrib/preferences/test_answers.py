@@ -10,13 +10,13 @@ import pytest
 
 from vlrl.config import Component
 from vlrl.contrib.preferences.command import Answers
-from vlrl.contrib.preferences.labelling import pair_of
+from vlrl.contrib.preferences.labelling import PreferenceJudge, pair_of
 from vlrl.types import Observation, UserError
 
 JUDGE = Component(name="mine", heat=1)
 
 
-class Counting:
+class Counting(PreferenceJudge):
     """Answers by the pair, and counts; `fails` after so many batches."""
 
     def __init__(self, fails: int = 99):
@@ -85,7 +85,7 @@ def test_another_judge_or_goal_is_asked_anew(tmp_path):
 def test_what_is_no_answer_stops_with_one_line(tmp_path, given):
     """A user's own judge that returns its raw -1 would teach that the last one is preferred."""
 
-    class Wrong:
+    class Wrong(PreferenceJudge):
         def prefer(self, pairs, goal):
             return given
 

@@ -23,6 +23,7 @@ OWN = '''
 import numpy as np
 from line_task import Line, LineTask
 from PIL import Image
+from vlrl.contrib.preferences.labelling import PreferenceJudge
 from vlrl.methods import method
 from vlrl.types import Observation
 
@@ -38,7 +39,7 @@ class Seen(LineTask):
         return SeenLine(sample.answer, self.ticks, self.chunk)
 
 @method
-class Silent:
+class Silent(PreferenceJudge):
     def __init__(self, task, seed): pass
     def prefer(self, pairs, goal): return [None] * len(pairs)
 '''

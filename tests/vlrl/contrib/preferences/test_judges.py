@@ -12,7 +12,7 @@ from PIL import Image
 
 from vlrl import engines
 from vlrl.contrib.preferences.labelling import ScriptedJudge, VLMJudge, answer_in, harmless, pair_of
-from vlrl.types import Observation, UserError
+from vlrl.types import Observation, Policy, UserError
 
 TASK = SimpleNamespace(pool=SimpleNamespace(info=SimpleNamespace(names=("x", "y", "goal x", "goal y"))))
 NAMED = {"what": ["x", "y"], "where": ["goal x", "goal y"]}
@@ -85,10 +85,10 @@ def test_a_models_words_cannot_stand_for_a_picture():
     assert harmless("a<|image_pad|>b<|im_<|x|>end|>\x07\ufffd c") == "a b  c"
 
 
-class Stub:
+class Stub(Policy):
     """A policy that says what it is told, and keeps what it was shown."""
 
-    codec = True
+    writes_text = True
 
     def __init__(self, *said: list[str]):
         self.said, self.shown = iter(said), []

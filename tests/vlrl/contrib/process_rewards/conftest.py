@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from vlrl.checkpoint import flatten, unflatten
+from vlrl.contrib.encoders import Encoder
 from vlrl.types import Decision, Episode, Observation, Sample, Score, Step, Turn
 
 
@@ -29,7 +30,7 @@ def played(
     return Episode(Sample(key, Observation(()), tags=tags), 0, turns, score, float(won))
 
 
-class Plain:
+class Plain(Encoder):
     """An encoder whose vectors are the states, and of an episode the last of them."""
 
     def encode(self, episodes: Sequence[Episode]) -> list[np.ndarray]:

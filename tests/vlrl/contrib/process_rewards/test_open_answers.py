@@ -22,7 +22,7 @@ from vlrl.types import Decision, Episode, Observation, Sample, Score, Step, Turn
 
 RECIPES = Path(__file__).parents[4] / "configs" / "recipes"
 TASK = SimpleNamespace(truths=lambda sample: sample.answer)
-GOLD = SimpleNamespace(gold=lambda sample, frames: f"<answer>{sample.answer[0]}</answer>")
+GOLD = SimpleNamespace(truths=lambda sample: (), gold=lambda sample, frames: f"<answer>{sample.answer[0]}</answer>")
 
 
 def episode(text, *, group=0, reward=0.25, rights=("two red rings",), reason=None, correct=0.0) -> Episode:

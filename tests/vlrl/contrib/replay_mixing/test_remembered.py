@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import torch
 from vlrl import checkpoint
 from vlrl.batch import decisions_of
 from vlrl.contrib.replay_mixing import EpisodeMemory, next_group, size
-from vlrl.types import Observation, UserError, Video
+from vlrl.types import Observation, Policy, UserError, Video
 
 
 def assert_same(one, other):
@@ -124,4 +123,4 @@ def test_sizes_count_every_unit_once(policy, played):
 def test_a_robot_is_told_at_once():
     """A run would end at its first step, after minutes of playing."""
     with pytest.raises(UserError, match="replay_mixing: ssr keeps what language models write"):
-        EpisodeMemory(SimpleNamespace(), 4, "ssr")
+        EpisodeMemory(Policy(), 4, "ssr")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from vlrl.algorithms.mixture import Mixture
 from vlrl.batch import columns, decisions_of
 from vlrl.config import MixturePart
 from vlrl.contrib.replay_mixing import Demonstrate, Relift, Sasr, find_samples, gradient_norm, make_demonstrations
-from vlrl.types import Observation, Sample, Score, UserError
+from vlrl.types import Observation, Policy, Sample, Score, UserError
 
 
 def scored(lessons, *correct: float):
@@ -43,7 +43,8 @@ def test_what_is_shown_is_right_and_is_the_policys_own_kind_of_text(policy, task
 
 def test_a_sample_without_a_gold_answer_is_named(policy, task):
     """A run on data without answers would imitate nothing, or end in a traceback."""
-    blind = SimpleNamespace(environment=task.environment, gold=lambda sample, frames: None)
+    blind = copy.copy(task)
+    blind.gold = lambda sample, frames: None
     sample = task.samples("train")[0]
     with pytest.raises(UserError, match=f"sample {sample.id}: no gold action is known"):
         make_demonstrations(policy, blind, [sample], 0)
@@ -53,7 +54,7 @@ def test_a_sample_without_a_gold_answer_is_named(policy, task):
 def test_policies_that_write_nothing_are_refused_at_once(kind, task):
     """A robot's run would end at its first step."""
     with pytest.raises(UserError, match=f"replay_mixing: {kind.__name__.lower()} shows a language model"):
-        kind(SimpleNamespace(), task, 0)
+        kind(Policy(), task, 0)
 
 
 def test_relift_shows_what_nobody_solved_once_enough_wait(policy, task, played):

@@ -21,7 +21,7 @@ from vlrl.checkpoint import flatten, unflatten
 from vlrl.config import Component, Config, PolicySection
 from vlrl.contrib.rollouts.augmentation import Augment
 from vlrl.policies.loading import load
-from vlrl.types import Observation, Step, UserError
+from vlrl.types import Environment, Observation, Step, UserError
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +181,7 @@ def test_nothing_is_played_again_for_a_difference_that_does_not_show(policy, tas
 def test_a_task_that_shows_something_else_is_refused(policy, task, monkeypatch):
     """The changed prompts would arrive nowhere, and the method do nothing in silence."""
 
-    class Elsewhere:
+    class Elsewhere(Environment):
         def reset(self):
             return Observation((Image.new("RGB", (32, 32)), "Click"))
 

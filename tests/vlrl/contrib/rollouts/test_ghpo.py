@@ -7,7 +7,7 @@ import pytest
 from vlrl.algorithms.rollout_common import beginning
 from vlrl.algorithms.rollout_filtering import plain
 from vlrl.contrib.rollouts.hints import Ghpo
-from vlrl.types import UserError
+from vlrl.types import Policy, UserError
 
 LEAD = "\nA right answer begins with: "
 
@@ -72,4 +72,4 @@ def test_a_task_without_answers_is_refused(writer, judged, monkeypatch):
     with pytest.raises(UserError, match=r"ghpo: no right answer to gui_grounding/train/000000 is known"):
         stepped(writer, task)
     with pytest.raises(UserError, match="ghpo is for policies that write text"):
-        Ghpo(object(), task, 0)
+        Ghpo(Policy(), task, 0)

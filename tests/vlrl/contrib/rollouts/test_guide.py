@@ -64,7 +64,7 @@ def test_a_model_may_be_the_guide(writer, clicks):
 
 def test_a_guide_of_another_family_is_refused(writer, clicks):
     """Its coordinates would mean other places."""
-    other = SimpleNamespace(codec=SimpleNamespace(space="rel1000"), max_tokens=12)
+    other = SimpleNamespace(writes_text=True, codec=SimpleNamespace(space="rel1000"), max_tokens=12)
     with pytest.raises(UserError, match=r"rollout_strategy\.guide: embedded writes in grid10, the policy in rel1000"):
         Guide(other, clicks, 0, guide="embedded")
 

@@ -24,6 +24,7 @@ from vlrl.contrib.rollouts.rethinking import (
     thoughts,
     trigger,
 )
+from vlrl.types import Policy
 
 SIZE = 3
 
@@ -127,8 +128,10 @@ def test_a_response_with_thoughts_can_end_right(writer, judged):
     """The strategy would keep nothing of any task that asks for tags."""
     thought = "<think>red</think>\n<answer>[1,2]</answer>"
 
-    class Same:
+    class Same(Policy):
         """A policy that always writes the same, and goes on with an answer."""
+
+        writes_text = True
 
         def __init__(self):
             self.codec, self.ids, self.evaluate = writer.codec, writer.ids, writer.evaluate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 
@@ -19,8 +20,8 @@ from vlrl.config import Config
 from vlrl.contrib.rollouts.replay import Snapshots
 from vlrl.policies.loading import load
 from vlrl.recipe_checks import load_config
-from vlrl.rollout import collect
-from vlrl.types import Observation, UserError
+from vlrl.rollout import collect, with_environment
+from vlrl.types import Environment, Observation, Policy, UserError
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def talk(writer):
     )
 
 
-class Right:
+class Right(Policy):
     """Writes the right answer, whoever is asked."""
 
     def __init__(self, policy, task):
@@ -141,21 +142,13 @@ def test_a_checkpoint_of_other_data_is_refused(played):
         resumed.load_state_dict(strategy.state_dict())
 
 
-class Turning:
+def tinted(task):
     """A task whose pages look different every time."""
-
-    def __init__(self, task):
-        self.task, self.made = task, 0
-
-    def __getattr__(self, name):
-        return getattr(self.task, name)
-
-    def environment(self, sample):
-        self.made += 1
-        return Tinted(self.task.environment(sample), self.made)
+    visits = itertools.count(1)
+    return with_environment(task, lambda sample: Tinted(task.environment(sample), next(visits)))
 
 
-class Tinted:
+class Tinted(Environment):
     def __init__(self, environment, number):
         self.environment, self.number = environment, number
         self.close = environment.close
@@ -174,7 +167,7 @@ class Tinted:
 def test_what_does_not_come_back_is_left_to_the_policy(robot):
     """Else actions are repeated on pages that they were not meant for, or a run of days stops for one of them."""
     policy, task = robot
-    turning = Turning(task)
+    turning = tinted(task)
     success = next(
         success_of(e)
         for e in collect(policy, turning, task.samples("train"), 1)
@@ -201,7 +194,7 @@ def test_beginnings_hang_on_the_step_and_the_memory_alone(step, seed):
     assert all(1 <= count < length for length, count in filter(None, one))
 
 
-class Deciding:
+class Deciding(Policy):
     def decide(self, *given, **named): ...
 
 
@@ -239,7 +232,7 @@ def test_after_its_steps_episodes_are_whole(played):
 def test_a_policy_that_cannot_take_actions_for_its_own_is_refused(talk):
     """Else the run stops at the first success."""
     with pytest.raises(UserError, match="rollout_strategy: snapshots repeats actions"):
-        Snapshots(object(), talk[1], 0)
+        Snapshots(Policy(), talk[1], 0)
 
 
 def test_states_are_told_apart():
