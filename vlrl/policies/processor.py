@@ -678,7 +678,7 @@ class Convention:
 UNKNOWN = Convention("rel1000", "not documented: the most common convention; see policy.frame")
 QWEN3 = "Qwen3-VL technical report (2511.21631), 2D grounding: coordinates scaled to 0-1000"
 GLM = "GLM-V's grounding skill (zai-org/glm-skills): x and y rounded to thousandths of width and height"
-INTERN = "InternVL 1.2 to 3.5 model cards: <box>[[x1, y1, x2, y2]]</box> scaled to 0-1000 (unchecked)"
+INTERN = "InternVL 2 to 3.5: <box>[[x1, y1, x2, y2]]</box> of 0-1000, by programs that read it (card unchecked)"
 # Gemini's documents ask for [y, x] of 0-1000 in the prompt itself (ai.google.dev, robotics-spatial)
 GEMMA = "thousandths, in the order that the prompt names; by itself y first, as Gemini: rel1000_yx (unchecked)"
 CONVENTIONS = {
@@ -695,7 +695,7 @@ CONVENTIONS = {
     "llava": Convention("rel1", "LLaVA-1.5 (2310.03744): boxes as fractions of the sides (unchecked)"),
     "llava_next": Convention("rel1", "LLaVA-1.5 (2310.03744): boxes as fractions of the sides (unchecked)"),
     "lfm2_vl": Convention("rel1", "LFM2.5-VL model card: bounding boxes as JSON, normalised to [0, 1] (unchecked)"),
-    "molmo2": Convention("rel1000", "Molmo2 model card: points as integers of 0-1000 (unchecked)"),
+    "molmo2": Convention("rel1000", "Molmo2: points as integers of 0-1000, by programs that read it (card unchecked)"),
     "gemma4": Convention("rel1000", GEMMA),
     "gemma4_unified": Convention("rel1000", GEMMA),
 }

@@ -54,16 +54,22 @@ class Suggestion:
     space: str | None
 
 
-def suggest_frame(task: Any, episodes: Sequence[Episode]) -> Suggestion:
+def suggest_frame(task: Any, episodes: Sequence[Episode], documented: Sequence[str] = ()) -> Suggestion:
     """Reads finished episodes' answers in every space: a model that writes in another one is right there, not here.
 
     Only tasks that score the last answer by its coordinates tell spaces apart; with others all are alike.
+
+    Args:
+        documented: further spaces to read in, as of the model's configuration.
     """
     frames = [frame for episode in episodes for frame in episode.frames]
     if not frames:
         return Suggestion({}, None)
     own = frames[0].space
-    found = {space: np.array([_correct(task, e, space) for e in episodes]) for space in dict.fromkeys((own, *SPACES))}
+    found = {
+        space: np.array([_correct(task, e, space) for e in episodes])
+        for space in dict.fromkeys((own, *documented, *SPACES))
+    }
     best = max(found, key=lambda space: float(found[space].mean()))
     gain = found[best] - found[own]
     error = float(gain.std()) / len(gain) ** 0.5
@@ -105,7 +111,8 @@ def examine(model: str, task_name: str, frame: str | None) -> Iterator[Finding]:
     yield _memory(config, policy)
     for episode in episodes[:ANSWERS]:
         yield _answer(episode)
-    yield _judged(suggest_frame(task, episodes), len(episodes))
+    documented = getattr(base.config, "coordinate_space", None) or convention(base.config.model_type).space
+    yield _judged(suggest_frame(task, episodes, [documented]), len(episodes))
 
 
 def _configure(model: str, task: str, frame: str | None) -> Config:
