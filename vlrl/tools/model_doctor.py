@@ -111,7 +111,7 @@ def examine(model: str, task_name: str, frame: str | None) -> Iterator[Finding]:
     yield _memory(config, policy)
     for episode in episodes[:ANSWERS]:
         yield _answer(episode)
-    documented = getattr(base.config, "coordinate_space", None) or convention(base.config.model_type).space
+    documented = own_space(base.config) or convention(base.config.model_type).space
     yield _judged(suggest_frame(task, episodes, [documented]), len(episodes))
 
 
