@@ -30,11 +30,11 @@ N, SHORT = 6, "task.horizon=60"
 CART = """
 from pathlib import Path
 import numpy as np
-from robot.types import ActionSpec
+from robot.types import ActionSpec, Robot
 from robot.types import RobotError, RobotStatus
 from vlrl.types import Observation
 
-class Cart:
+class Cart(Robot):
     hz, controls = 10.0, ActionSpec(("speed",), ("m/s",), [-1], [1])
 
     def __init__(self, *, broken: str = ""):

@@ -16,7 +16,7 @@ from vlrl.policies.loading import load
 from vlrl.recipe_checks import load_config
 from vlrl.rollout import collect
 from vlrl.trainer import Teacher
-from vlrl.types import UserError
+from vlrl.types import Policy, UserError
 from vlrl.update import UpdateStats
 
 
@@ -61,9 +61,9 @@ def test_a_teacher_of_other_tokens_is_refused(section, episodes):
     """Its probabilities would be of other words, without any sign of it."""
     words = SimpleNamespace(tokenizer=SimpleNamespace(get_vocab=lambda: {"a": 0}))
     with pytest.raises(UserError, match=r"policy\.teacher: it has other tokens"):
-        Teacher(section).logprobs(SimpleNamespace(processor=words, ids=None), episodes)
+        Teacher(section).logprobs(SimpleNamespace(processor=words, writes_text=True), episodes)
     with pytest.raises(UserError, match=r"policy\.teacher: only language models"):
-        Teacher(section).logprobs(SimpleNamespace(), episodes)
+        Teacher(section).logprobs(Policy(), episodes)
 
 
 def test_distillation_without_a_teacher_is_refused_when_the_config_is_read():

@@ -18,14 +18,14 @@ from vlrl.algorithms.auxiliary_losses import entropy, kl, likelihood
 from vlrl.algorithms.loss_aggregation import constant, sequence_mean, token_mean
 from vlrl.algorithms.policy_losses import gspo, ppo_clip, reg_grpo
 from vlrl.batch import columns, decisions_of, estimate, mask_of, padded
-from vlrl.types import Decision, Episode, Evaluation, Observation, Rollouts, Sample, Step, Turn
+from vlrl.types import Decision, Episode, Evaluation, Observation, Policy, Rollouts, Sample, Step, Turn
 from vlrl.update import Updater, minibatches
 
 VOCABULARY, PROMPTS, GROUP = 7, 6, 4
 TERMS = (functools.partial(ppo_clip, low=0.2, high=0.3), kl, entropy)
 
 
-class Bigrams(nn.Module):
+class Bigrams(nn.Module, Policy):
     """A language model of one prompt embedding and one matrix: each token depends on the prompt and the one before."""
 
     def __init__(self, seed: int):

@@ -31,7 +31,7 @@ from vlrl.media import open_video
 from vlrl.metrics import commit, write_text
 from vlrl.report.html import config_section, fact_list, frame, interval, note_lines
 from vlrl.report.run_reader import table
-from vlrl.rollout import collect
+from vlrl.rollout import PolicyWrapper, collect
 from vlrl.types import Decision, Episode, Policy, RobotTask, Sample, UserError, Video, __version__, wilson
 
 # Who plays: the policy, the robot's script, chance, the policy's frozen start, other policies.
@@ -200,16 +200,17 @@ class Played:
     policy_s: float  # of it, in which the policy decided
 
 
-class TimedPolicy:
+class TimedPolicy(PolicyWrapper):
     """A policy whose time is taken, and that says which episode it is at."""
 
     def __init__(self, policy: Policy, say: Callable[[int], None]):
-        self._policy, self._say, self.seconds = policy, say, 0.0
+        super().__init__(policy)
+        self._say, self.seconds = say, 0.0
 
     def act(self, episodes: Sequence[Episode], observations: Sequence[Any], **how: Any) -> list[Decision]:
         self._say(max(episode.group for episode in episodes) + 1)
         started = time.perf_counter()
-        decisions = self._policy.act(episodes, observations, **how)
+        decisions = super().act(episodes, observations, **how)
         self.seconds += time.perf_counter() - started
         return decisions
 
