@@ -319,15 +319,19 @@ def load_as[S: Section](model: type[S], path: str | Path, changes: Sequence[Chan
     Raises:
         UserError: a file is missing or no YAML mapping, a key is unknown or ill-typed, a URL holds a password.
     """
-    values = _read(Path(path))
+    return make_as(model, _read(Path(path)), changes, str(path))
+
+
+def make_as[S: Section](model: type[S], values: dict[str, Any], changes: Sequence[Change], source: str) -> S:
+    """Values and changes to them, as `load_as`. source: where the values are from, as an error names it."""
     for change in changes:
         values = merge(values, _read_change(change))
     if problem := credentials_problem(values):
-        raise UserError(f"{path}: {problem}")
+        raise UserError(f"{source}: {problem}")
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise UserError(f"{path}: {explain(error, model)}") from None
+        raise UserError(f"{source}: {explain(error, model)}") from None
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

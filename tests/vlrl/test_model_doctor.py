@@ -97,13 +97,13 @@ def test_its_memory_is_what_a_plan_says(family, tmp_path, capsys):
 
 def test_a_frame_in_which_the_model_does_not_write_is_told(capsys):
     """The embedded model writes cells of a 10 x 10 grid: read as fractions, all its answers would be misses."""
-    found = describe(capsys, "embedded", "--frame", "rel1")
+    found = describe(capsys, "embedded", "policy.frame=rel1")
     assert "rel1 (policy.frame)" in found["frame"]["value"]
     assert found["frame check"]["status"] == "warn" and found["frame check"]["fix"] == "policy.frame=grid10"
 
 
 def test_a_misspelt_frame_is_one_line(capsys):
-    assert main(["doctor", "--model", "embedded", "--frame", "percent"]) == 2
+    assert main(["doctor", "--model", "embedded", "policy.frame=percent"]) == 2
     assert "policy.frame" in capsys.readouterr().err
 
 

@@ -193,7 +193,7 @@ def looking_add(commands: Commands) -> None:
                         "it answers")  # fmt: skip
     doctor.add_argument("--task", default="gui_grounding", help="with --model: whose samples it answers; a name, or a "
                         "configuration's file, of whose steps memory is planned")  # fmt: skip
-    doctor.add_argument("--frame", help="with --model: the coordinates it writes, as policy.frame")
+    takes_changes(doctor, "with --model: key.path=value, such as policy.frame=rel1 or policy.trust_remote_code=true")
     doctor.add_argument("--models", nargs="*", metavar="TYPE", help="what becomes of tiny random models of the types "
                         "that transformers maps; default: all")  # fmt: skip
     doctor.add_argument("--speed", action="store_true", help="with --models: beside the plain path, half a minute each")
@@ -223,7 +223,7 @@ def _doctor(options: argparse.Namespace) -> int:
         quiet()
         from vlrl.tools.model_doctor import main as model
 
-        return model(options.model, options.task, options.frame, options.json)
+        return model(options.model, options.task, options.changes, options.json)
     from vlrl.tools.doctor import main as doctor
 
     return doctor(json=options.json)

@@ -21,11 +21,10 @@ import numpy as np
 import torch
 import transformers
 from PIL import Image
-from pydantic import ValidationError
 from torch import nn
 
 from vlrl import registry
-from vlrl.config import Config, PolicySection, explain
+from vlrl.config import Config, PolicySection, make_as
 from vlrl.engines import load_policy
 from vlrl.performance.profiling import Device
 from vlrl.policies import tiny
@@ -85,16 +84,17 @@ def _correct(task: Any, episode: Episode, space: str) -> float:
     return float(task.score(replace(episode, turns=turns, score=None)).correct)
 
 
-def examine(model: str, task_name: str, frame: str | None) -> Iterator[Finding]:
+def examine(model: str, task_name: str, changes: Sequence[str]) -> Iterator[Finding]:
     """Everything that is looked at, in the order of the table.
 
     Args:
         task_name: whose samples it answers, or the file of a configuration, whose sizes the memory is then of.
+        changes: to the configuration, `policy.frame=rel1`.
 
     Raises:
         UserError: the model cannot be loaded or lacks something, or there is no such task.
     """
-    config = _configure(model, task_name, frame)
+    config = _configure(model, task_name, changes)
     task = registry.make_task(config)
     policy: Any = load_policy(config.policy, shared_prefix=config.train.shared_prefix, seed=config.seed)
     if not isinstance(policy, VLM):
@@ -115,14 +115,11 @@ def examine(model: str, task_name: str, frame: str | None) -> Iterator[Finding]:
     yield _judged(suggest_frame(task, episodes, [documented]), len(episodes))
 
 
-def _configure(model: str, task: str, frame: str | None) -> Config:
+def _configure(model: str, task: str, changes: Sequence[str]) -> Config:
+    changes = [f"policy.model={model}", *changes]
     if Path(task).suffix in (".yaml", ".yml"):
-        return load_config(task, [f"policy.model={model}", *([f"policy.frame={frame}"] if frame else [])])
-    settings = {"out": "runs/doctor", "task": {"name": task}, "policy": {"model": model, "frame": frame}}
-    try:
-        return Config.model_validate(settings)
-    except ValidationError as error:
-        raise UserError(explain(error, Config)) from None
+        return load_config(task, changes)
+    return make_as(Config, {"out": "runs/doctor", "task": {"name": task}}, changes, "vlrl doctor")
 
 
 def _path(policy: VLM) -> Finding:
@@ -201,9 +198,9 @@ def _judged(found: Suggestion, count: int) -> Finding:
     return Finding("frame check", "warn", f"{count} answers right if read in {told}", f"policy.frame={found.space}")
 
 
-def main(model: str, task: str, frame: str | None, json: bool = False) -> int:
+def main(model: str, task: str, changes: Sequence[str] = (), json: bool = False) -> int:
     """Print the findings as a table or as JSON; 0."""
-    findings = list(examine(model, task, frame))
+    findings = list(examine(model, task, changes))
     print(dumps([asdict(f) for f in findings], indent=2) if json else table(findings))
     return 0
 
