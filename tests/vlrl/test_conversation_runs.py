@@ -21,10 +21,10 @@ import signal
 from pathlib import Path
 
 from tasks.dialogue import Dialogue
-from vlrl.types import Score
+from vlrl.types import Environment, Score
 
 
-class Mortal:
+class Mortal(Environment):
     steps = 0
 
     def __init__(self, inner, mark):
