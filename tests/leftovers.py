@@ -24,13 +24,22 @@ def find_leftovers() -> dict[str, str]:
         thread for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon
     )
     ports = (c.laddr.port for c in psutil.Process().net_connections() if c.status == psutil.CONN_LISTEN)
-    policies = {os.sched_getscheduler(int(thread)) for thread in os.listdir("/proc/self/task")} & REAL_TIME
+    policies = REAL_TIME.intersection(find_policies())
     return {
         **{f"process {process.pid}": describe(process) for process in find_processes()},
         **{f"thread {thread.ident}": f"thread {thread.name}" for thread in threads},
         **{f"port {port}": f"listening port {port}" for port in ports},
         **{f"policy {policy}": f"a thread of real-time policy {policy}" for policy in policies},
     }
+
+
+def find_policies() -> Iterator[int]:
+    """The scheduling policies of all threads of this process."""
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            yield os.sched_getscheduler(int(thread))
+        except ProcessLookupError:  # it has just ended
+            continue
 
 
 def find_processes() -> Iterator[psutil.Process]:

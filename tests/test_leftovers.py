@@ -6,7 +6,10 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
+
+import leftovers
 
 LEAKS = """
 import socket, subprocess, sys, threading
@@ -57,3 +60,17 @@ def test_leftovers_are_named(tmp_path):
                 subprocess.run(["kill", pid], check=False)
     said = found[1]
     assert "time.sleep(90)" in said and "thread forgotten" in said and "listening port" in said
+
+
+def test_a_thread_that_ends_meanwhile_is_no_error():
+    """A test file failed after its last test, for a server's thread that ended just then."""
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    policies = leftovers.find_policies()
+    first = next(policies)  # the list of threads has been read
+    end.set()
+    thread.join()
+    while Path(f"/proc/self/task/{thread.native_id}").exists():
+        pass
+    assert {first, *policies}
