@@ -545,8 +545,8 @@ def _match_option(written: str, options: Sequence[str]) -> int | None:
 
 def _named(written: str, options: Sequence[str]) -> int | None:
     """The only option whose text this is."""
-    told = normal(written)
-    same = [index for index, option in enumerate(options) if told and normal(option) == told]
+    text = normal(written)
+    same = [index for index, option in enumerate(options) if text and normal(option) == text]
     return same[0] if len(same) == 1 else None
 
 

@@ -323,7 +323,7 @@ def _check(out: Path, episodes: int, noise: float, part: Part) -> None:
 
 
 def _play(body: Robot, written: DemoWriter, episodes: int, part: Part, keep: str, how: Mapping[str, Any]) -> DemoTally:
-    tally, left, told = DemoTally(), 0, _Line()
+    tally, left, line = DemoTally(), 0, _Line()
     for scene in SEEDS[part]:
         demo = demonstrate(body, scene, **how)
         kept = not demo.void and (keep == "all" or demo.outcome == "success")
@@ -331,7 +331,7 @@ def _play(body: Robot, written: DemoWriter, episodes: int, part: Part, keep: str
             written.add(demo)
         tally.add(demo, kept)
         left = 0 if kept else left + 1
-        told.show(f"{tally} (of {episodes})", last=tally.kept == episodes)
+        line.show(f"{tally} (of {episodes})", last=tally.kept == episodes)
         if tally.kept == episodes:
             return tally
         if left == HOPELESS:

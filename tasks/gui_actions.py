@@ -84,8 +84,8 @@ class GuiActions(Task):
         theme = tuple(screens.THEMES)[rng.integers(len(screens.THEMES))]
         image, widgets = self._render(rng, theme=theme)
         if self.level == "high":
-            told = "{history}" in self.system.template
-            instruction, history, truth = two_steps(rng, widgets, self.system.kinds, told)
+            shows_history = "{history}" in self.system.template
+            instruction, history, truth = two_steps(rng, widgets, self.system.kinds, shows_history)
         else:
             (instruction, truth), history = question(rng, widgets, self.system.kinds), "None"
         prompt = Observation(self.system.content(image, f"{instruction}.", history))

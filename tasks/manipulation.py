@@ -103,8 +103,8 @@ class Manipulation(Task, RobotTask):
         seed, part = self._seeds[split][index], split if split == "train" else self._part
         job = self.jobs.of(seed)
         bucket = f"manipulation/{job}/bucket/{buckets[index]}" if buckets else ""
-        told = Observation((f"Scene {seed} of {job}.",))
-        return Sample(f"manipulation/{job}/{part}/{seed:06d}", told, seed, bucket=bucket, tags={"job": job})
+        prompt = Observation((f"Scene {seed} of {job}.",))
+        return Sample(f"manipulation/{job}/{part}/{seed:06d}", prompt, seed, bucket=bucket, tags={"job": job})
 
     @functools.cached_property
     def _train_buckets(self) -> Sequence[int]:

@@ -148,8 +148,8 @@ def jobs_of(robot: Named | Sequence[Named]) -> Jobs:
 
 def _named(name: str, options: Mapping[str, Any]) -> str:
     """A robot's name, with the options that say what is to be done."""
-    told = (str(options[key]).lower() for key in ("job", "task", "id") if key in options)
-    return "/".join([name.rpartition(":")[2].lower(), *told])
+    names = (str(options[key]).lower() for key in ("job", "task", "id") if key in options)
+    return "/".join([name.rpartition(":")[2].lower(), *names])
 
 
 # Chunks of controls as words, for language models that move robots, and back.

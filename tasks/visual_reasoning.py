@@ -120,7 +120,7 @@ class VisualReasoning(Task):
         truth = TextTruth(question.kind, question.answer, question.options, absolute=question.absolute)
         tags = {"topic": question.topic.partition("/")[0], "skill": question.topic, "kind": question.kind}
         text = self._text(question.text, truth)
-        prompt = Observation((f"{quiz.told} {text}",) if self.medium == "text" else (quiz.image, text))
+        prompt = Observation((f"{quiz.caption} {text}",) if self.medium == "text" else (quiz.image, text))
         return Sample(f"visual_reasoning/{split}/{index:06d}", prompt, truth, tags=tags)
 
     def _picture(self, split: Split, number: int) -> tuple[Quiz, list[QuestionAnswer]]:

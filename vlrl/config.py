@@ -397,8 +397,8 @@ def _nested(key: str, value: Any) -> dict[str, Any]:
 def _override(text: str) -> dict[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"[A-Za-z_][\w.]*", key):
-        told = "it is no file; write key.path=value, for example train.steps=10, or a recipe's YAML"
-        raise UserError(f"override {hidden(text)!r}: {told}{'' if equals else nearest(text)}")
+        hint = "it is no file; write key.path=value, for example train.steps=10, or a recipe's YAML"
+        raise UserError(f"override {hidden(text)!r}: {hint}{'' if equals else nearest(text)}")
     try:
         parsed = parse_yaml(value, "value")
     except DecodeError as error:

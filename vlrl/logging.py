@@ -198,10 +198,12 @@ class Progress:
 
     def show(self, step: int, row: dict[str, Any]) -> None:
         self._step_s.append(row["seconds"])
-        told = "".join(f"{name} {format_metric(row[name])}  " for name in self.names if name in row)
+        numbers = "".join(f"{name} {format_metric(row[name])}  " for name in self.names if name in row)
         digits = 2 if row["seconds"] >= 0.1 else 4
         of, left = self._left(step)
-        self._write(f"step {step}{of}  {told}{row['seconds']:.{digits}f} s/step{left}", step == 1 or step >= self.steps)
+        self._write(
+            f"step {step}{of}  {numbers}{row['seconds']:.{digits}f} s/step{left}", step == 1 or step >= self.steps
+        )
         for notice in self.notices.see(row):
             self.say(notice)
 

@@ -381,7 +381,7 @@ def _rollout_row(folder: Path, step: int, episode: Episode, split: str) -> dict[
         "prompt": shown[0].text, "images": files,  # the videos' strips last: marks count images and videos apart
         "image_size": list(images[0].size) if images else None,
         "image_sizes": [list(image.size) for image in (*images, *(made for made, _ in strips))],
-        "strips": [{"image": len(images) + i, **told} for i, (_, told) in enumerate(strips)],
+        "strips": [{"image": len(images) + i, **facts} for i, (_, facts) in enumerate(strips)],
         "completion": said,
         "answer": plain(score.answer), "parts": dict(score.parts),
         "reward": episode.reward, "correct": score.correct, "reason": score.reason,

@@ -77,8 +77,8 @@ def scored(task: BaseTask, episodes: Sequence[Episode]) -> None:
             groups.setdefault(episode.group, []).append(episode)
     for number in failed:
         _stand_in(task, episodes[number], groups.get(episodes[number].group, []))
-    told = f"{len(failed)} of {len(episodes)} rewards failed and give no credit; the first: {failed[min(failed)]}"
-    print(f"\nvlrl: {told}", file=sys.stderr)
+    notice = f"{len(failed)} of {len(episodes)} rewards failed and give no credit; the first: {failed[min(failed)]}"
+    print(f"\nvlrl: {notice}", file=sys.stderr)
 
 
 def _tried(task: BaseTask, episode: Episode) -> str | None:
@@ -495,13 +495,13 @@ class RolloutScheduler:
 
         With what the sampler said of its latest draw, after which there may be no other.
         """
-        told, before = [], None
+        rows, before = [], None
         for job in self._pending:
             fresh = None if job.version == before else weights_of(job.player.policy)
-            told.append({"step": job.step, "version": job.version, "positions": job.positions, "seed": job.seed,
+            rows.append({"step": job.step, "version": job.version, "positions": job.positions, "seed": job.seed,
                          "weights": fresh})  # fmt: skip
             before = job.version
-        return {"pending": told, "sampler": dict(self.sampler.metrics) if told else {}}
+        return {"pending": rows, "sampler": dict(self.sampler.metrics) if rows else {}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         weights: dict[str, Any] = {}

@@ -68,16 +68,16 @@ class Guardian:
 
     def __init__(self, body: RobotDriver, how: Literal["hold", "off"], hang_s: float, leave: Callable[[], None]):
         self._count, self._beats = mmap.mmap(-1, 8), QUIET
-        heard, self._told = os.pipe()
+        reader, self._writer = os.pipe()
         ready, ours = os.pipe()
         sys.stderr.flush()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # libraries' threads: it uses none of what they hold
             self.pid = os.fork()
         if self.pid == 0:
-            os.close(self._told)
-            _guard(body, how, heard, self._count, hang_s, leave, ours)
-        os.close(heard)
+            os.close(self._writer)
+            _guard(body, how, reader, self._count, hang_s, leave, ours)
+        os.close(reader)
         os.close(ours)
         os.read(ready, 1)  # before, what kills the group of this process would kill its guardian too
         os.close(ready)
@@ -100,15 +100,15 @@ class Guardian:
     def goodbye(self) -> None:
         """The robot is safe: the guardian ends and does nothing."""
         with contextlib.suppress(OSError):
-            os.write(self._told, GOODBYE)
+            os.write(self._writer, GOODBYE)
         with contextlib.suppress(OSError):
-            os.close(self._told)
+            os.close(self._writer)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
 
 
 def _guard(
-    body: RobotDriver, how: Literal["hold", "off"], heard: int, count: mmap.mmap, hang_s: float, leave: Callable[[],
+    body: RobotDriver, how: Literal["hold", "off"], reader: int, count: mmap.mmap, hang_s: float, leave: Callable[[],
     None],
     ready: int,
 ) -> None:  # fmt: skip
@@ -122,7 +122,7 @@ def _guard(
         prioritise(body)
         parent = os.getppid()
         os.close(ready)
-        why = _wait(heard, count, hang_s, parent)
+        why = _wait(reader, count, hang_s, parent)
         if why:
             began = time.monotonic()
             problems = body.rest(how)
@@ -133,12 +133,12 @@ def _guard(
         os._exit(code)  # the exit handlers are the motion process' own
 
 
-def _wait(heard: int, count: mmap.mmap, hang_s: float, parent: int) -> str:
+def _wait(reader: int, count: mmap.mmap, hang_s: float, parent: int) -> str:
     """Waits for the end of the motion process: '' after a goodbye, or else what became of it."""
     last, since = QUIET.to_bytes(8, "little"), time.monotonic()
     while True:
-        if select.select([heard], [], [], hang_s / 4)[0]:
-            if os.read(heard, 1) == GOODBYE:
+        if select.select([reader], [], [], hang_s / 4)[0]:
+            if os.read(reader, 1) == GOODBYE:
                 return ""
             _await_end(parent)
             return "the motion process died"
@@ -329,13 +329,13 @@ class MotionService:
         raise EndError(self._loop.code, self._loop.governor.stopped)
 
 
-def _dead_man(safety: Safety, heard: Callable[[], float]) -> Callable[[], bool]:
+def _dead_man(safety: Safety, last_sign: Callable[[], float]) -> Callable[[], bool]:
     """Whether the robot may move. A key is the terminal's, so its signs are heard of whoever started the process."""
     config = safety.dead_man
     if config is None:
         return lambda: True
     if config.key is not None:
-        return lambda: boottime() - heard() <= config.within_s
+        return lambda: boottime() - last_sign() <= config.within_s
     return Held(config).held
 
 

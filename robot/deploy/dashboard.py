@@ -174,9 +174,9 @@ class DashboardServer:
         self.url = f"http://127.0.0.1:{self.port}/"
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name="view", daemon=True).start()
 
-    def show(self, told: Mapping[str, Any], pictures: Mapping[str, np.ndarray]) -> None:
+    def show(self, state: Mapping[str, Any], pictures: Mapping[str, np.ndarray]) -> None:
         """What the page says from now on: `EMPTY`'s keys, and the cameras' pictures. Quick: nothing is encoded."""
-        self._state, self._pictures = {**EMPTY, **told}, dict(pictures)
+        self._state, self._pictures = {**EMPTY, **state}, dict(pictures)
 
     def orders(self) -> list[str]:
         """What was asked for since the last call, of ORDERS."""
@@ -189,12 +189,12 @@ class DashboardServer:
         self._server.shutdown()
         self._server.server_close()
 
-    def _answer(self, path: str, told: bool) -> tuple[str, bytes] | None:
-        """Content type and body; `told`: whoever asks has the token."""
+    def _answer(self, path: str, authorised: bool) -> tuple[str, bytes] | None:
+        """Content type and body; `authorised`: whoever asks has the token."""
         if path == "/":
             nonce = secrets.token_urlsafe(12)
             return "text/html; charset=utf-8", live(self.token, nonce).encode()
-        if path == "/state" and told:
+        if path == "/state" and authorised:
             return "application/json", json.dumps(self._state).encode()
         name = unquote(path.removeprefix("/camera/").removesuffix(".jpg"))
         if path.startswith("/camera/") and name in self._pictures:

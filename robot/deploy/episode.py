@@ -519,11 +519,11 @@ def _one(
     )
     if practice is None:
         ending = _judged(session, ending)
-    told = ending_row(number, seed, ending, *_lasted(session, first))
+    row = ending_row(number, seed, ending, *_lasted(session, first))
     if take_writer is not None:
-        take_writer.close(**told)
+        take_writer.close(**row)
         session.ledger.lost_records += take_writer.lost
-    session.ledger.episodes.append(told)
+    session.ledger.episodes.append(row)
     session.say(
         f"episode {number}: {ending.outcome}{f' ({ending.reason})' if ending.reason else ''}", bad=bool(ending.code)
     )

@@ -478,13 +478,13 @@ def _finish(config: Deploy, lease: int | None, ender: Ender) -> bool:
     if not (config.record and config.record.finish):
         return False
     signals, ender.finishing = ender.signals, True
-    told = finished(config.record, lease, ender)
+    report = finished(config.record, lease, ender)
     ender.finishing = False
-    if "problem" in told:
-        print(f"vlrl: {told['problem']}", file=sys.stderr)
-    elif told.get("episodes"):
-        driven = f", {told['corrections']} corrections" if told["corrections"] else ""
-        print(f"{config.record.out}: {told['episodes']} episodes more, {told['frames']} frames{driven}")
+    if "problem" in report:
+        print(f"vlrl: {report['problem']}", file=sys.stderr)
+    elif report.get("episodes"):
+        driven = f", {report['corrections']} corrections" if report["corrections"] else ""
+        print(f"{config.record.out}: {report['episodes']} episodes more, {report['frames']} frames{driven}")
     return ender.signals > signals
 
 
@@ -513,17 +513,17 @@ def replay_main(options: argparse.Namespace) -> int:
     config = load(options.config, options.changes)
     recorded = load_recorded(Path(options.dataset), options.episode)
     ender = Ender()
-    told = None
+    report = None
     with _signals(ender, ()):
-        told = replay(recorded, moved(config), ender)
-    if told is None:  # a second signal
+        report = replay(recorded, moved(config), ender)
+    if report is None:  # a second signal
         return ender.code
     if options.json:
-        print(json.dumps(told, allow_nan=False))
+        print(json.dumps(report, allow_nan=False))
     else:
         rows = [f"{name}: mean {each['mean']:.3g}, most {each['max']:.3g} {each['unit']}"
-                for name, each in told["deviation"].items()]  # fmt: skip
-        print("\n".join([f"{told['frames']} of {told['of']} frames", *rows]))
-    if told["code"]:
-        print(f"vlrl: {told['cause']} (exit code {told['code']})", file=sys.stderr)
-    return told["code"]
+                for name, each in report["deviation"].items()]  # fmt: skip
+        print("\n".join([f"{report['frames']} of {report['of']} frames", *rows]))
+    if report["code"]:
+        print(f"vlrl: {report['cause']} (exit code {report['code']})", file=sys.stderr)
+    return report["code"]

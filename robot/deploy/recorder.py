@@ -76,14 +76,14 @@ class TakeWriter:
     def tick(self, ticked: TickRecord, pictures: Mapping[str, np.ndarray], **fields: Any) -> None:
         """A tick, and the pictures uint8 [height, width, 3] that are new since the last one."""
         sensed, signals = ticked.sensed, ticked.sensed.signals
-        told = {
+        row = {
             "kind": "tick", "tick": ticked.tick, "t": sensed.t, "source": ticked.source, "age": ticked.age,
             "seq": ticked.seq, "events": [[e.stage, e.reaction, e.cause] for e in ticked.events],
             "stopped": ticked.stopped, "reward": signals.reward, "success": signals.success, **fields,
         }  # fmt: skip
         numbers = {"state": sensed.state, "measured": sensed.measured, "asked": ticked.requested, "sent": ticked.sent}
         arrays = {name: np.asarray(value, np.float32) for name, value in numbers.items() if value is not None}
-        self._put(told, arrays | {f"picture:{name}": picture for name, picture in pictures.items()})
+        self._put(row, arrays | {f"picture:{name}": picture for name, picture in pictures.items()})
 
     def note(self, **fields: Any) -> None:
         """Something worth keeping between ticks."""
@@ -285,10 +285,10 @@ def grid(take: Take) -> FrameGrid:
 def _frame(take: Take, ticks: Ticks, own: int, final: bool) -> dict[str, Any]:
     """ticks: `own` ticks of the frame and, where there is one, the next, which tells how the last of them went."""
     fields, arrays = ticks[0]
-    told = [each for each, _ in ticks[1:]]
+    records = [each for each, _ in ticks[1:]]
     reactions = [event[1] for each, _ in ticks[:own] for event in each["events"]]
-    won = bool(take.end.get("success")) if final else any(each["success"] for each in told)
-    reward = sum(each["reward"] for each in told) or float(final and won)
+    won = bool(take.end.get("success")) if final else any(each["success"] for each in records)
+    reward = sum(each["reward"] for each in records) or float(final and won)
     pictures = {f"observation.images.{name}": picture(arrays[f"picture:{name}"]) for name in take.header["pictures"]}
     return {
         "observation.state": arrays["state"],

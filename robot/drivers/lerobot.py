@@ -258,8 +258,8 @@ def ranges(bus: Any) -> dict[str, tuple[float, float]]:
 
 def torque(bus: Any, prefix: str) -> dict[str, float]:
     """Who is under torque, all in one exchange: `{"shoulder_pan.torque": 1.0}`. Raises ConnectionError."""
-    told = bus.sync_read("Torque_Enable", normalize=False)
-    return {f"{prefix}{motor}.torque": float(value) for motor, value in told.items()}
+    values = bus.sync_read("Torque_Enable", normalize=False)
+    return {f"{prefix}{motor}.torque": float(value) for motor, value in values.items()}
 
 
 def readings(bus: Any, prefix: str) -> Iterator[Callable[[], dict[str, float]]]:
@@ -322,9 +322,9 @@ def _goal_here(bus: Any, motor: str) -> None:
 
 def _torque_is_off(bus: Any, motor: str) -> bool:
     """Whether it says so itself: one that reports an error may have done what it was told."""
-    told: list[int] = []
-    _try(lambda: told.append(bus.sync_read("Torque_Enable", motor, normalize=False)[motor]))
-    return told == [0]
+    values: list[int] = []
+    _try(lambda: values.append(bus.sync_read("Torque_Enable", motor, normalize=False)[motor]))
+    return values == [0]
 
 
 def _try(do: Callable[[], Any]) -> str:

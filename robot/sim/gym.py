@@ -204,8 +204,8 @@ def picture(shown: Any) -> Image.Image:
 def numbers_of(info: Mapping[str, Any], less: Any) -> dict[str, float]:
     """What of an environment's `info` is a finite number, less the one of this name."""
     kinds = bool | int | float | np.bool_ | np.number
-    told = ((name, value) for name, value in info.items() if name != less and isinstance(value, kinds))
-    return {name: float(value) for name, value in told if math.isfinite(value)}
+    pairs = ((name, value) for name, value in info.items() if name != less and isinstance(value, kinds))
+    return {name: float(value) for name, value in pairs if math.isfinite(value)}
 
 
 # Any Gymnasium environment with actions of real numbers as a robot. Needs `gymnasium`: `pip install 'vlrl[sims]'`.

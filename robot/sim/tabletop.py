@@ -236,7 +236,7 @@ def scene(job: str, seed: int, words: str = "plain") -> TabletopScene:
         kind = rng.choice(list(TOUCHED)).item()
         place = {"disc": goal[:2], "cube": tuple(map(float, cube))}[kind]
         goal = (*place, TOUCHED[kind])
-    told = {"goal": names[0], "cube": names[1], "color": names[kind == "cube"], "kind": kind, "other": OTHER[kind]}
+    facts = {"goal": names[0], "cube": names[1], "color": names[kind == "cube"], "kind": kind, "other": OTHER[kind]}
     return TabletopScene(
         seed,
         tuple(map(float, hand)),
@@ -247,7 +247,7 @@ def scene(job: str, seed: int, words: str = "plain") -> TabletopScene:
         marked,
         (COLORS[names[0]], COLORS[names[1]]),
         tuple(rng.uniform(-0.6, 0.6, 2).tolist()),
-        ASKED[words][job].format(**told),
+        ASKED[words][job].format(**facts),
     )
 
 

@@ -128,8 +128,8 @@ def _read_labels(values: Mapping[str, Any], objects: tuple[Object, ...], names: 
         asked |= set(_named(values, "not_exhaustive_category_ids", names))
         return tuple(name for name in names.values() if name in asked)
     if "text" in values:
-        told = [data_rows.texts(values.get(key) or [], key) for key in ("text", "neg_text")]
-        return tuple(dict.fromkeys([*told[0], *marked, *told[1]]))
+        labels = [data_rows.texts(values.get(key) or [], key) for key in ("text", "neg_text")]
+        return tuple(dict.fromkeys([*labels[0], *marked, *labels[1]]))
     return tuple(dict.fromkeys(names.values()))
 
 
@@ -215,8 +215,8 @@ def _all_sentences(values: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     listed = values.get("sentences")
     if not isinstance(listed, list) or not all(isinstance(item, Mapping) for item in listed):
         raise BadRowError("sentences: must be a list of {raw, sent}")
-    told = data_rows.texts([item.get("sent") for item in listed], "sentences")
-    return _each(values, told, "sent", values.get("ref_id"))
+    sentences = data_rows.texts([item.get("sent") for item in listed], "sentences")
+    return _each(values, sentences, "sent", values.get("ref_id"))
 
 
 def _each(values: Mapping[str, Any], phrases: Sequence[str], key: str, name: Any) -> Sequence[Mapping[str, Any]]:
@@ -291,10 +291,15 @@ MARK = "<image>"
 def turns(values: Mapping[str, Any]) -> tuple[str, str]:
     """`conversations`: the question without image marks, the truth without answer tags."""
     listed = values.get("conversations")
-    told = [turn.get("value") for turn in listed or () if isinstance(turn, Mapping)] if isinstance(listed, list) else []
-    if len(told) != 2 or not isinstance(told[0], str) or not isinstance(told[1], str | int | float):
+    texts = (
+        [turn.get("value") for turn in listed or () if isinstance(turn, Mapping)] if isinstance(listed, list) else []
+    )
+    if len(texts) != 2 or not isinstance(texts[0], str) or not isinstance(texts[1], str | int | float):
         raise BadRowError("conversations: must be two turns with a value, the question and the answer")
-    question, answer = told[0].replace(MARK, ""), str(told[1]).replace("<answer>", "").replace("</answer>", "").strip()
+    question, answer = (
+        texts[0].replace(MARK, ""),
+        str(texts[1]).replace("<answer>", "").replace("</answer>", "").strip(),
+    )
     if not question.strip() or not answer:
         raise BadRowError("conversations: the question and the answer must not be empty")
     return question, answer
@@ -350,8 +355,8 @@ def make_vlm_r1_forms(method: str, lists: Collection[str]) -> dict[str, Form[Lab
 def _one_image(row: LabelledScene, objects: tuple[Object, ...]) -> LabelledScene:
     if len(row.images) != 1:
         raise BadRowError(f"image: {len(row.images)} images; boxes need exactly one")
-    told = {"question": row.question, "answer": row.answer, "method": row.method}
-    return records.scene(row.id, row.images[0], objects, **told)
+    fields = {"question": row.question, "answer": row.answer, "method": row.method}
+    return records.scene(row.id, row.images[0], objects, **fields)
 
 
 VLM_R1_KEYS = frozenset({"image", "conversations"})

@@ -93,8 +93,8 @@ def hub_rows(source: RowRange) -> list[dict[str, Any]]:
     except UserError:
         raise
     except Exception as error:  # `datasets`, and what fetches for it, raise what they like
-        told = first_line(error)
-        raise UserError(f"hf://{source.repo}:{source.split}: {told}") from None
+        reason = first_line(error)
+        raise UserError(f"hf://{source.repo}:{source.split}: {reason}") from None
     if source.stop is None and len(found) > MOST:
         raise UserError(
             f"hf://{source.repo}:{source.split}: more than {MOST:,} rows, which would be held in memory: say how many, "

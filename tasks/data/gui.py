@@ -158,11 +158,11 @@ def _os_atlas_row(values: Mapping[str, Any], place: Place) -> GuiRow:
     The human's value ends in `Task: ...` and `History: ...`; the reply is `thoughts:`, a line, `actions:`, one action:
     `CLICK <point>[[x, y]]</point>` with x and y in 0 to 1000 of each side, `TYPE [words]`, `SCROLL [UP]`, `PRESS_BACK`.
     """
-    asked, told = _turns(values.get("conversations"))
+    asked, answer = _turns(values.get("conversations"))
     image, size = rows.image(values, "image", place)
     instruction, history = _question(asked)
     return GuiRow(
-        rows.row_id(values, place), image, instruction, action(told, size), history=history,
+        rows.row_id(values, place), image, instruction, action(answer, size), history=history,
         tags=rows.tags(values, "group"),
     )  # fmt: skip
 
@@ -185,9 +185,9 @@ def _question(asked: str) -> tuple[str, str]:
     return instruction, history.strip() if history.strip() not in ("", "null") else "None"
 
 
-def action(told: str, size: rows.Size) -> GuiTruth:
+def action(answer: str, size: rows.Size) -> GuiTruth:
     """The one action after `actions:`."""
-    lines = [line.strip() for line in told.rpartition("actions:")[2].split("\n") if line.strip()]
+    lines = [line.strip() for line in answer.rpartition("actions:")[2].split("\n") if line.strip()]
     if len(lines) != 1:
         raise BadRowError(f"actions: one step has one action, here are {len(lines)}")
     name, _, argument = lines[0].partition(" ")

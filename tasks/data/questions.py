@@ -194,8 +194,8 @@ def _vstar_boxes(values: Mapping[str, Any], place: Place) -> ImageQuestion:
 
 def _deepeyes(values: Mapping[str, Any], place: Place) -> ImageQuestion:
     """`{images, prompt: a chat, reward_model: {ground_truth}, extra_info: {question?}, data_source?}`."""
-    told, model = values.get("extra_info"), values.get("reward_model")
-    question = told.get("question") if isinstance(told, Mapping) else None
+    extra, model = values.get("extra_info"), values.get("reward_model")
+    question = extra.get("question") if isinstance(extra, Mapping) else None
     chat = values.get("prompt")
     if not question and isinstance(chat, list):
         said = [turn.get("content") for turn in chat if isinstance(turn, Mapping) and turn.get("role") == "user"]

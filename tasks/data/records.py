@@ -82,10 +82,10 @@ def _plain(values: Mapping[str, Any], place: Place) -> LabelledScene:
     if not isinstance(listed, list) or not all(isinstance(item, Mapping) for item in listed):
         raise BadRowError("objects: must be a list of {label, box}, empty where there is nothing")
     objects = [read_object(o.get("label"), o.get("box"), f"objects[{i}]", size) for i, o in enumerate(listed)]
-    told = rows.texts(values["labels"], "labels") if values.get("labels") is not None else ()
-    labels = tuple(dict.fromkeys([*told, *(o.label for o in objects)]))
-    if told and set(labels) > set(told):
-        raise BadRowError(f"labels: lacks {', '.join(sorted(set(labels) - set(told)))}, which objects have")
+    declared = rows.texts(values["labels"], "labels") if values.get("labels") is not None else ()
+    labels = tuple(dict.fromkeys([*declared, *(o.label for o in objects)]))
+    if declared and set(labels) > set(declared):
+        raise BadRowError(f"labels: lacks {', '.join(sorted(set(labels) - set(declared)))}, which objects have")
     question = rows.text_field(values, "question") if values.get("question") is not None else ""
     if not labels and not question:
         raise BadRowError("labels: without objects, labels or question must say what is looked for")
@@ -183,10 +183,10 @@ def span_fields(value: Any, key: str, duration: float, margin: float = MARGIN) -
 
 def read_bounds(values: Mapping[str, Any], duration: float) -> dict[str, float]:
     """`start` and `end`, those that the row has, of what is shown of the video, as fields of Clip."""
-    told = {key: number(values[key], key) for key in ("start", "end") if values.get(key) is not None}
-    found = {key: min(max(value, 0.0), duration) for key, value in told.items()}
+    bounds = {key: number(values[key], key) for key in ("start", "end") if values.get(key) is not None}
+    found = {key: min(max(value, 0.0), duration) for key, value in bounds.items()}
     if found and found.get("start", 0.0) >= found.get("end", duration):
-        raise BadRowError(f"start, end: {list(told.values())} shows nothing of the video of {duration:.2f} s")
+        raise BadRowError(f"start, end: {list(bounds.values())} shows nothing of the video of {duration:.2f} s")
     return found
 
 
@@ -196,14 +196,14 @@ def _listed(value: Any) -> bool:
 
 def option_fields(value: Any, key: str) -> tuple[str, ...]:
     """At least two texts, all different, without the letters in front that some data sets write."""
-    told = rows.texts([str(each) if _number(each) else each for each in value] if _listed(value) else value, key)
-    if not 2 <= len(told) <= len(LETTERS):
-        raise BadRowError(f"{key}: {len(told)} options; must be 2 to {len(LETTERS)}")
-    bare = tuple(_bare(text, letter) for letter, text in zip(LETTERS, told, strict=False))
-    told = told if None in bare else bare
-    if repeated := [text for i, text in enumerate(told) if text in told[:i]]:
+    options = rows.texts([str(each) if _number(each) else each for each in value] if _listed(value) else value, key)
+    if not 2 <= len(options) <= len(LETTERS):
+        raise BadRowError(f"{key}: {len(options)} options; must be 2 to {len(LETTERS)}")
+    bare = tuple(_bare(text, letter) for letter, text in zip(LETTERS, options, strict=False))
+    options = options if None in bare else bare
+    if repeated := [text for i, text in enumerate(options) if text in options[:i]]:
         raise BadRowError(f"{key}: {repeated[0]!r} is there twice; options must differ")
-    return told
+    return options
 
 
 def _number(value: Any) -> bool:
@@ -218,11 +218,11 @@ def _bare(text: str, letter: str) -> str | None:
 
 def letter(value: Any, key: str, listed: Sequence[str]) -> str:
     """The letter of the right option, told by its text, by its letter (`B`, `B.`, `(B)`) or by both (`B. cat`)."""
-    told = str(value).strip() if isinstance(value, str) or _number(value) else ""
-    if told in listed:
-        return LETTERS[listed.index(told)]
+    answer = str(value).strip() if isinstance(value, str) or _number(value) else ""
+    if answer in listed:
+        return LETTERS[listed.index(answer)]
     for right, text in zip(LETTERS, listed, strict=False):
-        if told.strip("().:") == right or _bare(told, right) == text:
+        if answer.strip("().:") == right or _bare(answer, right) == text:
             return right
     raise BadRowError(f"{key}: {value!r} is none of the {len(listed)} options")
 
@@ -255,12 +255,12 @@ def clip(values: Mapping[str, Any], key: str, place: Place, **more: Any) -> Clip
     return Clip(**{"id": identity(values, place), "video": file, "duration": duration, **more})
 
 
-def spanned(row: Clip, told: Any, of: str, margin: float = MARGIN) -> Clip:
-    """The row with the spans `told` in seconds, which it has under the key `of`, cut to the video.
+def spanned(row: Clip, values: Any, of: str, margin: float = MARGIN) -> Clip:
+    """The row with the spans `values` in seconds, which it has under the key `of`, cut to the video.
 
     The tag `clamped` says that one was cut.
     """
-    spans, cut = span_fields(told, of, row.duration, margin)
+    spans, cut = span_fields(values, of, row.duration, margin)
     shown = row.start, row.duration if row.end is None else row.end
     if spans[0][0] < shown[0] or spans[-1][1] > shown[1]:
         raise BadRowError(f"{of}: {list(map(list, spans))} is not within what is shown, {shown[0]:g} to {shown[1]:g} s")

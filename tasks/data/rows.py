@@ -466,9 +466,9 @@ def texts(value: Any, key: str) -> tuple[str, ...]:
 
 def same_size(values: Mapping[str, Any], size: Size) -> None:
     """BadRowError where the row says that its image has another size: its boxes would be off."""
-    told = values.get("width"), values.get("height")
-    if None not in told and told != size:
-        raise BadRowError(f"width, height: {list(told)}, but the image has {list(size)}; was it resized since?")
+    declared = values.get("width"), values.get("height")
+    if None not in declared and declared != size:
+        raise BadRowError(f"width, height: {list(declared)}, but the image has {list(size)}; was it resized since?")
 
 
 def point(value: Any, key: str, size: Size, scale: tuple[float, float] = (1.0, 1.0)) -> tuple[float, float]:

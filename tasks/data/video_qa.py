@@ -28,13 +28,13 @@ def _rows(document: Mapping[str, Any]) -> list[Any]:
 
     A video whose lists do not fit is one row, which is bad. BadRowError: the file is not ActivityNet's.
     """
-    if not any(isinstance(told, Mapping) and set(ACTIVITYNET_KEYS) <= set(told) for told in document.values()):
+    if not any(isinstance(entry, Mapping) and set(ACTIVITYNET_KEYS) <= set(entry) for entry in document.values()):
         raise BadRowError("is one object, but none of its values has timestamps and sentences")
-    return [row for video, told in document.items() for row in _sentences(video, told)]
+    return [row for video, entry in document.items() for row in _sentences(video, entry)]
 
 
-def _sentences(video: str, told: Any) -> list[dict[str, Any]]:
-    listed = [told.get(key) for key in ACTIVITYNET_KEYS] if isinstance(told, Mapping) else []
+def _sentences(video: str, entry: Any) -> list[dict[str, Any]]:
+    listed = [entry.get(key) for key in ACTIVITYNET_KEYS] if isinstance(entry, Mapping) else []
     if not listed or not all(isinstance(each, list) for each in listed) or len(listed[0]) != len(listed[1]):
         return [{"problem": f"{video}: timestamps and sentences must be lists of one length"}]
     return [
@@ -62,8 +62,8 @@ def _line(values: Mapping[str, Any], place: Place) -> Clip:
 
     Of the published rows 15 % end up to 1.5 s after the video; they are cut to it.
     """
-    told, _, sentence = str(values["line"]).partition("##")
-    parts = told.split()
+    head, _, sentence = str(values["line"]).partition("##")
+    parts = head.split()
     if len(parts) != 3 or not sentence.strip():
         raise BadRowError(f"{values['line']!r}: must be a line 'video start end##sentence'")
     row = records.clip({"video": parts[0]}, "video", place, question=sentence.strip())
@@ -110,8 +110,8 @@ def _located(rows: list[Any], file: Path) -> list[Any]:
     found = files.decoded(file.with_name(name))
     if not isinstance(found, Mapping):
         raise BadRowError(f"{name} must be an object of videos")
-    told = {"spans_file": name}
-    return [{**row, **told, "location": _location(found, row)} if isinstance(row, Mapping) else row for row in rows]
+    source = {"spans_file": name}
+    return [{**row, **source, "location": _location(found, row)} if isinstance(row, Mapping) else row for row in rows]
 
 
 def _location(found: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
@@ -189,9 +189,9 @@ def _image(values: Mapping[str, Any], place: Place) -> str:
 
 def _tags(values: Mapping[str, Any], place: Place) -> dict[str, str]:
     """Source, domain, and L1, L2 or L3: by the file's name, else L1 for validation rows of Epic-Kitchens."""
-    told = LEVEL.search(place.name)
+    level_match = LEVEL.search(place.name)
     kitchen = "golden_choice_idx" in values and "epic" in data_rows.text_field(values, "video_source").lower()
-    level = f"L{told[1]}" if told else "L1" if kitchen else ""
+    level = f"L{level_match[1]}" if level_match else "L1" if kitchen else ""
     tags = {"level": level, "source": data_rows.text_field(values, "video_source"), **data_rows.tags(values, "domain")}
     return {key: value for key, value in tags.items() if value}
 
@@ -221,8 +221,8 @@ def _temporal_r1(values: Mapping[str, Any], place: Place) -> Clip:
 def _time_r1(values: Mapping[str, Any], place: Place) -> Clip:
     """`{video, sentence, timestamp, duration, qid?, video_start?, video_end?}`; times count from `video_start`."""
     source = str(values.get("qid")).split("|")
-    told = {"source": source[1]} if len(source) > 2 else {}
-    row = records.clip(values, "video", place, question=data_rows.text_field(values, "sentence"), tags=told)
+    tags = {"source": source[1]} if len(source) > 2 else {}
+    row = records.clip(values, "video", place, question=data_rows.text_field(values, "sentence"), tags=tags)
     cut = values.get("video_start"), values.get("video_end")
     return _cut(row, values, cut, records.pair(values.get("timestamp"), "timestamp"), "timestamp")
 
@@ -235,17 +235,17 @@ def _tvgbench(values: Mapping[str, Any], place: Place) -> Clip:
     return _cut(row, values, (values.get("start"), values.get("end")), records.pair(parts, "answer"), "answer")
 
 
-def _cut(row: Clip, values: Mapping[str, Any], cut: tuple[Any, Any], told: tuple[float, float], of: str) -> Clip:
+def _cut(row: Clip, values: Mapping[str, Any], cut: tuple[Any, Any], span: tuple[float, float], of: str) -> Clip:
     """The row with its span, which counts from where the clip starts, unless the file is that clip already."""
     length = records.number(values.get("duration"), "duration")
     whole = abs(row.duration - length) <= records.MARGIN
     if None not in cut and not whole:
         shown = records.read_bounds({"start": cut[0], "end": cut[1]}, row.duration)
-        told = told[0] + shown["start"], told[1] + shown["start"]
+        span = span[0] + shown["start"], span[1] + shown["start"]
         row = replace(row, **shown)
     elif row.duration < length - records.OVERRUN:
         raise BadRowError(f"duration: {length:g}, but the video has {row.duration:.2f} s; is it another one?")
-    return records.spanned(row, told, of, records.OVERRUN)
+    return records.spanned(row, span, of, records.OVERRUN)
 
 
 TEMPORAL_R1_SPANS = {
@@ -268,9 +268,9 @@ def _video_r1_row(values: Mapping[str, Any], place: Place) -> Clip:
     kind = data_rows.one_of(values, "problem_type", tuple(PROBLEMS))
     answer = data_rows.text_field(values, "solution").replace("<answer>", "").replace("</answer>", "").strip()
     chosen = kind == Clip.kind
-    told = records.chosen(values.get("options"), "options", answer) if chosen else records.judged(kind, answer)
+    fields = records.chosen(values.get("options"), "options", answer) if chosen else records.judged(kind, answer)
     tags = data_rows.tags(values, "problem_type", "data_type", "data_source")
-    return replace(_read_image(values, place), question=data_rows.text_field(values, "problem"), tags=tags, **told)
+    return replace(_read_image(values, place), question=data_rows.text_field(values, "problem"), tags=tags, **fields)
 
 
 def _read_image(values: Mapping[str, Any], place: Place) -> Clip:

@@ -123,7 +123,7 @@ class Quiz(NamedTuple):
 
     image: Image.Image
     asked: list[QuestionAnswer]
-    told: str
+    caption: str
 
 
 def dealt[C](split: Split, content: Callable[[], C]) -> C:
@@ -259,8 +259,8 @@ def _rectangle(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
         return Quiz(image, asked, f"A rectangle of {a} cm by {b} cm.")
     write_quiz(pen, (left + width / 2, top + height / 2), f"{a * b}", letter, ink)
     text = "The number inside is the area in cm^2. How long is the other side?"
-    told = f"A rectangle with a side of {a} cm. Inside stands {a * b}."
-    return Quiz(image, [QuestionAnswer("figures/side", text, "number", f"{b} cm")], told)
+    caption = f"A rectangle with a side of {a} cm. Inside stands {a * b}."
+    return Quiz(image, [QuestionAnswer("figures/side", text, "number", f"{b} cm")], caption)
 
 
 def _triangle(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
@@ -360,8 +360,8 @@ def bars(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
         low, high = start + room * (i + 0.18), start + room * (i + 0.82)
         box = (frame.left, low, frame.x(value), high) if lying else (low, frame.y(value), high, frame.bottom)
         pen.rectangle(box, fill=COLORS[name])
-    told = "Bars: " + ", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True)) + "."
-    return Quiz(image, [*_compared("bars", "bar", values, names), *_read(rng, "bars", values, names, level)], told)
+    caption = "Bars: " + ", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True)) + "."
+    return Quiz(image, [*_compared("bars", "bar", values, names), *_read(rng, "bars", values, names, level)], caption)
 
 
 def _compared(topic: str, thing: str, values: Sequence[int], names: Sequence[str]) -> list[QuestionAnswer]:
@@ -430,8 +430,8 @@ def pies(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
         asked.append(
             QuestionAnswer("pies/share", f"Per cent of {names[at]}?", "number", f"{shares[at]}%", absolute=step / 2)
         )
-    told = "Parts: " + ", ".join(f"{name} {share}%" for name, share in zip(names, shares, strict=True)) + "."
-    return Quiz(image, asked, told)
+    caption = "Parts: " + ", ".join(f"{name} {share}%" for name, share in zip(names, shares, strict=True)) + "."
+    return Quiz(image, asked, caption)
 
 
 def _shares(rng: Rng, count: int, step: int) -> tuple[int, ...]:

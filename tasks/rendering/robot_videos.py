@@ -79,8 +79,8 @@ def draw_episode(
     pixels = render(episode, [share * simulated for share in shares], size)
     video = Video(pixels, tuple(share * duration for share in shares), frames / duration, duration)
     pace = simulated / duration
-    told = tuple(replace(event, span=(event.span[0] / pace, event.span[1] / pace)) for event in episode.events)
-    return Story(video, told, episode.facts)
+    events = tuple(replace(event, span=(event.span[0] / pace, event.span[1] / pace)) for event in episode.events)
+    return Story(video, events, episode.facts)
 
 
 def progress(rng: np.random.Generator, split: Split, *, frames: int, size: tuple[int, int], level: str = "L1") -> Story:

@@ -297,7 +297,7 @@ def handled(record: StateTrace) -> tuple[Handling, ...]:
 
 def events(done: Sequence[Handling], things: Sequence[LooseObject]) -> tuple[StoryEvent, ...]:
     """The handlings in words, with their times in seconds."""
-    told = []
+    found = []
     for one in done:
         name, support = things[one.what].name, PARTS[one.support]
         support = things[one.support - FIRST].name if one.support >= FIRST else support
@@ -309,11 +309,11 @@ def events(done: Sequence[Handling], things: Sequence[LooseObject]) -> tuple[Sto
             f"places the {name} {'in' if support == 'bin' else 'on'} the {support}",
         )
         spans = zip(one.steps, one.steps[1:], strict=False)
-        told += [
+        found += [
             StoryEvent("robot", action, (a * CONTROL, b * CONTROL))
             for action, (a, b) in zip(actions, spans, strict=True)
         ]
-    return tuple(told)
+    return tuple(found)
 
 
 def _flights(record: StateTrace, what: int) -> list[tuple[int, int]]:
@@ -409,9 +409,9 @@ def commands(rng: np.random.Generator, start: Pose, source: Pose, goal: Pose) ->
         _still(goal, OPEN, rng.uniform(0.25, 0.4)),
         _go(goal, over, OPEN, pace),
     ]
-    told = np.concatenate(path)
-    told[:, :3] += _stray(rng, len(told))
-    return told
+    joined = np.concatenate(path)
+    joined[:, :3] += _stray(rng, len(joined))
+    return joined
 
 
 def fingers_along(x: float, y: float, turn: float | None) -> float:

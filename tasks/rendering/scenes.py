@@ -560,8 +560,8 @@ def draw_described(
             return image, (shown.text,)
         found = _relations(things[: shown.first.count], things[shown.first.count :])
         if shown.relation in found:
-            told = [shown.relation, *(each for each in found if each != shown.relation)]
-            return image, tuple(replace(shown, relation=each).text for each in told)
+            relations = [shown.relation, *(each for each in found if each != shown.relation)]
+            return image, tuple(replace(shown, relation=each).text for each in relations)
     raise RuntimeError(f"no room for {shown.text} in {FIGURES_TRIES} tries")
 
 

@@ -160,7 +160,7 @@ def test_narrow_weights_count_as_they_are_held():
     assert narrow.memory["weights for products"] == 0 < wide.memory["weights for products"]
     adapted, packed = (planned("policy.lora.rank=8", f"policy.load_in_4bit={on}") for on in ("false", "true"))
     assert adapted.memory["weights"] / 4 < packed.memory["weights"] < adapted.memory["weights"] / 2
-    assert any(turn.told == "policy.load_in_4bit=true" for turn in singles(adapted))
+    assert any(turn.change == "policy.load_in_4bit=true" for turn in singles(adapted))
 
 
 def test_decoding_is_bound_by_memory():
@@ -175,21 +175,21 @@ def test_every_knob_is_one_that_the_configuration_takes():
     """Copied into the command line it would be refused, or do something else."""
     whole = planned("policy.freeze=[projector]")
     for knob in knobs(whole.config, 1, whole.model, 1400):
-        if not knob.told.startswith("--"):
-            again = load_config(GROUNDING, [QWEN, "policy.freeze=[projector]", knob.told])
+        if not knob.change.startswith("--"):
+            again = load_config(GROUNDING, [QWEN, "policy.freeze=[projector]", knob.change])
             assert again.model_dump() == knob.config.model_dump()
 
 
 def test_every_knob_gives_memory():
     """A recommendation that costs time for nothing."""
     whole = planned()
-    assert {turn.told.split("=")[0] for turn in singles(whole)} >= {
+    assert {turn.change.split("=")[0] for turn in singles(whole)} >= {
         "policy.gradient_checkpointing", "train.micro_batch_size", "policy.freeze", "policy.lora.rank",
         "policy.max_pixels",
         "train.prompts_per_step", "--gpus 2",
     }  # fmt: skip
     for turn in singles(whole):
-        assert turn.plan.gigabytes < whole.gigabytes, turn.told
+        assert turn.plan.gigabytes < whole.gigabytes, turn.change
 
 
 def test_knobs_together_are_enough_and_none_is_for_nothing():
@@ -197,8 +197,8 @@ def test_knobs_together_are_enough_and_none_is_for_nothing():
     whole = planned(gpu="4090")
     found = together(whole)
     assert found.plan.fits
-    for left in found.told.split(" "):
-        rest = [word for word in found.told.split(" ") if word != left]
+    for left in found.change.split(" "):
+        rest = [word for word in found.change.split(" ") if word != left]
         if not left.startswith("--") and "--gpus" not in rest:
             smaller = load_config(GROUNDING, [QWEN, *rest])
             visual = TOLD["visual"] // 2 if any("max_pixels" in word for word in rest) else TOLD["visual"]

@@ -165,12 +165,12 @@ class Mixture(BaseTask):
     def _of(self, sample: Sample) -> Any:
         return self.tasks[sample.tags[TAG]]
 
-    def _each(self, episodes: Sequence[Episode], told: Any) -> dict[str, Mapping[str, Any]]:
-        """What is told of each task and its own episodes, as that task scored them."""
+    def _each(self, episodes: Sequence[Episode], measure: Any) -> dict[str, Mapping[str, Any]]:
+        """What `measure` says of each task and its own episodes, as that task scored them."""
         own: dict[str, list[Episode]] = {}
         for episode in episodes:
             own.setdefault(episode.sample.tags[TAG], []).append(replace(episode, score=_own(episode.score)))
-        return {name: told(task, own[name]) for name, task in self.tasks.items() if name in own}
+        return {name: measure(task, own[name]) for name, task in self.tasks.items() if name in own}
 
 
 def _make_part_task(name: str, part: MixturePart) -> Any:
@@ -196,5 +196,5 @@ def _measured(task: Any, episodes: Sequence[Episode]) -> dict[str, float]:
     }  # fmt: skip
 
 
-def _merged(told: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    return {f"task/{name}/{key}": value for name, each in told.items() for key, value in each.items()}
+def _merged(reports: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {f"task/{name}/{key}": value for name, each in reports.items() for key, value in each.items()}

@@ -141,13 +141,13 @@ class Archer(Estimator):
         self._remember(rollouts, actions, advantage)
         losses = [self.critics.learn(self.memory.sample(self.batch), self.gamma) for _ in range(self.epochs)]
         q, v = self.critics.values(features, actions)
-        told = (q - v).to(advantage.dtype)
+        gap = (q - v).to(advantage.dtype)
         self.steps += 1
         self.metrics = {
             "archer/q_loss": losses[-1][0], "archer/v_loss": losses[-1][1], "archer/value": float(v.mean()),
-            "archer/advantage": float(told.abs().mean()), "archer/remembered": float(len(self.memory)),
+            "archer/advantage": float(gap.abs().mean()), "archer/remembered": float(len(self.memory)),
         }  # fmt: skip
-        return told if self.steps > self.warmup else 0 * told
+        return gap if self.steps > self.warmup else 0 * gap
 
     def _remember(self, rollouts: Rollouts, actions: Tensor, outcome: Tensor) -> None:
         """The step's turns, each with what followed it."""

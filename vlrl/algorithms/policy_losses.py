@@ -516,5 +516,5 @@ def _draw(batch: Batch) -> Tensor:
     """Uniform numbers [b, T] on the CPU, known from what was sampled."""
     import torch
 
-    told = float(batch.old_logprobs.masked_fill(~batch.mask, 0.0).double().sum())
-    return torch.rand(batch.mask.shape, generator=torch.Generator().manual_seed(hash(told) & 0x7FFFFFFF))
+    total = float(batch.old_logprobs.masked_fill(~batch.mask, 0.0).double().sum())
+    return torch.rand(batch.mask.shape, generator=torch.Generator().manual_seed(hash(total) & 0x7FFFFFFF))

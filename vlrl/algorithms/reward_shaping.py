@@ -297,8 +297,8 @@ class Scope(RewardShaping):
             name = zlib.crc32(rollouts.sample_ids[group[0]].encode())
             rng = np.random.default_rng([self.seed, rollouts.step, name, size])
             for start in range(0, len(group), size):
-                heard = rng.permutation(group)[: max(1, round(self.votes * len(group)))].tolist()
-                label = winner([(answers[i], sure[i]) for i in heard])
+                voters = rng.permutation(group)[: max(1, round(self.votes * len(group)))].tolist()
+                label = winner([(answers[i], sure[i]) for i in voters])
                 for i in group[start : start + size]:
                     labels[i] = label
         return labels

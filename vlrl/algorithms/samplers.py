@@ -475,8 +475,8 @@ class RuleReasoner(ByDomain):
 
     def state_dict(self) -> dict[str, Any]:
         latest = {name: list(own) for name, own in self.latest.items()}
-        told = {"steps": self.steps, "latest": latest, "reached": dict(self.reached)}
-        return {"domains": self.domains.state_dict(), **told}
+        state = {"steps": self.steps, "latest": latest, "reached": dict(self.reached)}
+        return {"domains": self.domains.state_dict(), **state}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.domains.load_state_dict(state["domains"])

@@ -70,13 +70,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_command(options.command)
         return options.run(options)
     except UserError as error:
-        if told := to_tell(error):
-            print(f"vlrl: {told}", file=sys.stderr)
+        if message := to_tell(error):
+            print(f"vlrl: {message}", file=sys.stderr)
         return 2 if error.exit_code is None else error.exit_code
     except ModuleNotFoundError as error:
-        if not (told := lacking(error)):
+        if not (message := lacking(error)):
             raise
-        print(f"vlrl: {told}", file=sys.stderr)
+        print(f"vlrl: {message}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader, `head` for example, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

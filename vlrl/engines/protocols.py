@@ -394,18 +394,18 @@ class Sglang(Dialect):
 
     def read(self, answer: Any, asked: GenerationRequest) -> Written:
         rows = answer if isinstance(answer, list) else [answer]
-        told = [row["meta_info"] for row in rows]
-        if any(each["prompt_tokens"] != len(asked.prompt.ids) for each in told):
-            raise UserError(OTHER_PROMPT.format(told[0]["prompt_tokens"], len(asked.prompt.ids)))
+        infos = [row["meta_info"] for row in rows]
+        if any(each["prompt_tokens"] != len(asked.prompt.ids) for each in infos):
+            raise UserError(OTHER_PROMPT.format(infos[0]["prompt_tokens"], len(asked.prompt.ids)))
         made = [
             Completion(
                 tuple(int(token) for _, token, *_ in each["output_token_logprobs"]),
                 numbers([logprob for logprob, *_ in each["output_token_logprobs"]]),
                 each["finish_reason"]["type"] == "length",
             )
-            for each in told
+            for each in infos
         ]
-        return Written(made, str(told[0].get("weight_version")), told[0].get("cached_tokens"))
+        return Written(made, str(infos[0].get("weight_version")), infos[0].get("cached_tokens"))
 
     def publish(self, caller: Caller, weights: Published, seconds: float) -> None:
         body = {"model_path": str(weights.path), "weight_version": weights.version, "flush_cache": True}

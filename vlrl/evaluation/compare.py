@@ -123,8 +123,8 @@ def _check(loaded: Comparison) -> None:
         raise UserError(f"recipes: the name {twice[0]!r} stands twice")
     if (loaded.budget.passes is None) == (loaded.budget.prompts is None):
         raise UserError("budget: give either passes (visits of each prompt) or prompts (how many there are)")
-    told = [*(each for pair in loaded.compared for each in pair), *(r for r in loaded.reach if isinstance(r, str))]
-    unknown = [name for name in told if name not in names]
+    named = [*(each for pair in loaded.compared for each in pair), *(r for r in loaded.reach if isinstance(r, str))]
+    unknown = [name for name in named if name not in names]
     if unknown:
         raise UserError(f"no recipe is called {unknown[0]!r} (one of: {', '.join(names)})")
     pairs = [frozenset(pair) for pair in loaded.compared]
@@ -589,14 +589,14 @@ def say(value: Any) -> str:
 
 def table_text(lines: Sequence[dict[str, Any]]) -> str:
     """For a terminal: each line's values, with the arms that have them where not all agree."""
-    told = []
+    rows_text = []
     for line in lines:
         having: dict[str, list[str]] = {}
         for name, value in line["values"].items():
             having.setdefault(say(value), []).append(name)
         values = [f"{value} ({', '.join(names)})" for value, names in having.items()] if len(having) > 1 else having
-        told.append(f"{line['label']:26}{VERDICTS[line['verdict']]:22}{'; '.join(values)}")
-    return "\n".join(told)
+        rows_text.append(f"{line['label']:26}{VERDICTS[line['verdict']]:22}{'; '.join(values)}")
+    return "\n".join(rows_text)
 
 
 # What a comparison would run, said before anything does. Loads no torch.

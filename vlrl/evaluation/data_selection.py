@@ -72,10 +72,10 @@ def new_file(out: str) -> Path:
     return file
 
 
-def write_selection(file: Path, rows: list[Row], values: list[float], told: str) -> MeasuredShares:
+def write_selection(file: Path, rows: list[Row], values: list[float], title: str) -> MeasuredShares:
     """The list, and beside it a histogram of what was chosen by."""
     write_text(file, "".join(map(samplers.selection_line, rows)))
-    histogram(values, [row.kept for row in rows], told).save(file.with_suffix(".png"))
+    histogram(values, [row.kept for row in rows], title).save(file.with_suffix(".png"))
     return samplers.summary(rows)
 
 
@@ -83,10 +83,10 @@ def _measured(
     config: Config, task: Any, pool: Sequence[Sample], positions: Sequence[int], repeats: int, part: Path
 ) -> list[Row]:
     """A row per position; those in the file `part` are taken from there, the others added to it."""
-    told = json.dumps({"config": config.model_dump(mode="json"), "repeats": repeats, "samples": len(positions)})
-    rows = _kept(part, told)
+    head = json.dumps({"config": config.model_dump(mode="json"), "repeats": repeats, "samples": len(positions)})
+    rows = _kept(part, head)
     if not rows:
-        write_text(part, told + "\n")
+        write_text(part, head + "\n")
     size = max(1, config.eval.batch_size // repeats)
     policy = load_policy(config.policy, shared_prefix=config.train.shared_prefix, seed=config.seed)
     with Progress(len(positions)) as progress, _kept_until(part), part.open("a", encoding="utf-8") as file:
@@ -117,13 +117,13 @@ def _kept_until(part: Path) -> Iterator[None]:
         raise
 
 
-def _kept(part: Path, told: str) -> list[Row]:
+def _kept(part: Path, head: str) -> list[Row]:
     """The rows of an interrupted call with the same settings; a line that was being written is left out."""
     try:
         first, *lines = part.read_text(encoding="utf-8").splitlines(keepends=True)
     except (OSError, ValueError):  # none, or empty
         return []
-    if first.rstrip("\n") != told:
+    if first.rstrip("\n") != head:
         return []
     whole = [text for text in lines if text.endswith("\n")]
     write_text(part, "".join([first, *whole]))

@@ -63,14 +63,14 @@ def cloning_read(paths: Sequence[str]) -> list[DemonstrationData]:
     sources = [DemonstrationData(each, tuple(episodes(each))) for each in map(read_info, paths)]
     first = sources[0].about
     for source in sources:
-        told = source.about
+        info = source.about
         if not source.episodes:
-            raise UserError(f"{told.path}: has no episodes")
-        if told.fps != first.fps:
-            raise UserError(f"{told.path}: {told.fps:g} frames a second; {first.path} has {first.fps:g}")
-        for name, mine, others in (("state", told.state, first.state), ("action", told.action, first.action)):
+            raise UserError(f"{info.path}: has no episodes")
+        if info.fps != first.fps:
+            raise UserError(f"{info.path}: {info.fps:g} frames a second; {first.path} has {first.fps:g}")
+        for name, mine, others in (("state", info.state, first.state), ("action", info.action, first.action)):
             if len(mine) != len(others):
-                raise UserError(f"{told.path}: its {name} has {len(mine)} numbers; that of {first.path} {len(others)}")
+                raise UserError(f"{info.path}: its {name} has {len(mine)} numbers; that of {first.path} {len(others)}")
     return sources
 
 
@@ -80,14 +80,14 @@ def shape_of(sources: Sequence[DemonstrationData], controls: Any, **sizes: int) 
     Its controls are `controls` (robot.types), else those that the data set tells (meta/vlrl.json), else as wide as
     its actions range. Names of cameras are kept but for camera1, ..., which only count.
     """
-    told = sources[0].about
+    info = sources[0].about
     names, units, low, high = _controls(sources) if controls is None else _control_parts(controls)
-    pictures = tuple(name for name, _, _ in told.cameras)
+    pictures = tuple(name for name, _, _ in info.cameras)
     counted = all(name == f"camera{place}" for place, name in enumerate(pictures, 1))
     return DiscreteShape(
-        len(told.state), names, low, high,
-        cameras=tuple((width, height) for _, width, height in told.cameras),
-        names=told.state if all(told.state) else (), units=units, pictures=() if counted else pictures, hz=told.fps,
+        len(info.state), names, low, high,
+        cameras=tuple((width, height) for _, width, height in info.cameras),
+        names=info.state if all(info.state) else (), units=units, pictures=() if counted else pictures, hz=info.fps,
         **sizes,
     )  # fmt: skip
 
@@ -138,10 +138,10 @@ def _control_parts(controls: Any) -> Parts:
 
 
 def _controls(sources: Sequence[DemonstrationData]) -> Parts:
-    told, data = _read_controls(sources[0].about.path), sources[0].about
+    controls, data = _read_controls(sources[0].about.path), sources[0].about
     names = tuple(name or f"action {place}" for place, name in enumerate(data.action))
-    if tuple(each["name"] for each in told) == names:
-        units, low, high = (tuple(each[part] for each in told) for part in ("unit", "low", "high"))
+    if tuple(each["name"] for each in controls) == names:
+        units, low, high = (tuple(each[part] for each in controls) for part in ("unit", "low", "high"))
         return names, units, low, high
     actions = np.concatenate([each.action for source in sources for each in source.episodes])
     low, high = actions.min(0), actions.max(0)

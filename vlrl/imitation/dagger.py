@@ -207,10 +207,10 @@ def fresh(found: Iterable[tuple[DatasetInfo, DatasetEpisode]], used: Mapping[str
 
 def _state(file: Path) -> tuple[int, ...]:
     try:
-        told = file.stat()
+        stat = file.stat()
     except OSError:
         raise UnreadableError(f"{file.parent.parent}: is gone") from None
-    return told.st_ino, told.st_mtime_ns, told.st_size
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 # Goes on training a policy while it is at work, from what was recorded of it and of a person's hand.

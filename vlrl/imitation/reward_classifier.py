@@ -194,8 +194,8 @@ class RewardNetwork(nn.Module):
 
     def forward(self, pixels: Sequence[Tensor], state: Tensor) -> Tensor:
         seen = [keypoints(eye(picture / 255 - 0.5)) for eye, picture in zip(self.eyes, pixels, strict=True)]
-        told = ((state - self.mean) / self.spread)[:, list(self.shape.seen)]
-        return self.head(torch.cat([*seen, told], 1))[:, 0]
+        scaled = ((state - self.mean) / self.spread)[:, list(self.shape.seen)]
+        return self.head(torch.cat([*seen, scaled], 1))[:, 0]
 
 
 def _eye(maps: int) -> nn.Module:
@@ -284,15 +284,15 @@ def auc(positive: np.ndarray, negative: np.ndarray) -> float:
     return float((below + upto).mean() / 2 / len(negative))
 
 
-def reward_report_text(told: dict[str, Any]) -> str:
+def reward_report_text(report: dict[str, Any]) -> str:
     """The measurement in one line."""
 
     def share(name: str) -> str:
-        k, n, low, high = told[name]
+        k, n, low, high = report[name]
         return f"{k}/{n} [{low:.2f}, {high:.2f}]"
 
     return (
-        f"held out: AUC {told['auc']:.3f}; at threshold {told['threshold']:.3f} success is found in "
+        f"held out: AUC {report['auc']:.3f}; at threshold {report['threshold']:.3f} success is found in "
         f"{share('found_success_episodes')} episodes, false in {share('false_success_episodes')} episodes and "
         f"{share('false_success_frames')} frames, accuracy {share('accuracy')}"
     )
@@ -506,23 +506,23 @@ class RewardClassifierLearner(SupervisedLearner):
         return {"episodes": len(self.found), "failures": failures, **loss, **self.measure()}
 
 
-def summary_text(told: Mapping[str, Any]) -> str:
+def summary_text(report: Mapping[str, Any]) -> str:
     """A report in a line."""
-    lacks = "" if told["failures"] else " (none: what a failure looks like at its end was not learned; record some)"
-    return f"{told['episodes']} episodes, {told['failures']} of them failures{lacks}; {reward_report_text(told)}"
+    lacks = "" if report["failures"] else " (none: what a failure looks like at its end was not learned; record some)"
+    return f"{report['episodes']} episodes, {report['failures']} of them failures{lacks}; {reward_report_text(report)}"
 
 
 def _read(config: RewardConfig) -> Found:
     sources = cloning_read(config.datasets)
     first = sources[0].about
     for source in sources:
-        told = source.about
-        if "next.success" not in told.columns:
-            raise UserError(f"{told.path}: has no column next.success")
-        if not told.cameras:
-            raise UserError(f"{told.path}: has no pictures (columns observation.images.*)")
-        if (told.cameras, told.state) != (first.cameras, first.state):
-            raise UserError(f"{told.path}: its pictures or its state are others than those of {first.path}")
+        info = source.about
+        if "next.success" not in info.columns:
+            raise UserError(f"{info.path}: has no column next.success")
+        if not info.cameras:
+            raise UserError(f"{info.path}: has no pictures (columns observation.images.*)")
+        if (info.cameras, info.state) != (first.cameras, first.state):
+            raise UserError(f"{info.path}: its pictures or its state are others than those of {first.path}")
     return [(source.about, episode) for source in sources for episode in source.episodes]
 
 

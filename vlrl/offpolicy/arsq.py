@@ -73,8 +73,8 @@ class Arsq(Agent):
         climb(self.optimizer, loss + self.settings.imitation * apart, self.learned)
         follow(self.target, self.values, self.settings.tau)
         entropy = -(advantages.detach() * (advantages.detach() / self.policy.model.alpha).exp()).sum(-1).sum(1).mean()
-        told = {"critic_loss": 2 * loss.item(), "value": values.mean().item()}
-        return told | {"imitation": apart.item(), "entropy": entropy.item() / self.policy.model.alpha}
+        stats = {"critic_loss": 2 * loss.item(), "value": values.mean().item()}
+        return stats | {"imitation": apart.item(), "entropy": entropy.item() / self.policy.model.alpha}
 
     @torch.no_grad()
     def targets(self, batch: Transitions) -> Tensor:

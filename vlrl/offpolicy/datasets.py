@@ -235,11 +235,11 @@ def behaved(
     return [_behaviour_recording(each, done[each.sample.id]) for each in episodes]
 
 
-def scenes(task: Any, episodes: int, told: str) -> list[Sample]:
-    """The first training scenes. UserError, beginning with what is `told`, where there are fewer."""
+def scenes(task: Any, episodes: int, problem: str) -> list[Sample]:
+    """The first training scenes. UserError, beginning with `problem`, where there are fewer."""
     samples = task.samples("train")
     if episodes > len(samples):
-        raise UserError(f"offline: {told}, but {len(samples)} training scenes: set task.scenes")
+        raise UserError(f"offline: {problem}, but {len(samples)} training scenes: set task.scenes")
     return [samples[i] for i in range(episodes)]
 
 
@@ -463,8 +463,8 @@ def minari(
             cut = list(_flat(whole, obs, file))
         else:
             raise UserError(f"{file}: neither Minari's episode_0 nor D4RL's observations: it has {', '.join(whole)}")
-        told = [(i, lambda read=read: _minari_recording(read(), success, units, task)) for i, read in cut]
-        return gather(task, file, told, on_bad, keep)
+        episodes = [(i, lambda read=read: _minari_recording(read(), success, units, task)) for i, read in cut]
+        return gather(task, file, episodes, on_bad, keep)
 
 
 class _Steps:

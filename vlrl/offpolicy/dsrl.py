@@ -165,8 +165,8 @@ class NoiseAliased(Agent):
         climb(self.optimizers[0], loss, self.critics.parameters())
         follow(self.target, self.critics, self.settings.tau)
         fitted = [self._fit(state, raw) for _ in range(self.settings.noise_steps)]
-        told = {"critic_loss": loss.item() / len(values), "value": values.mean().item()}
-        return told | {"noise_critic_loss": sum(fitted) / len(fitted)} | self._improve(state, raw)
+        stats = {"critic_loss": loss.item() / len(values), "value": values.mean().item()}
+        return stats | {"noise_critic_loss": sum(fitted) / len(fitted)} | self._improve(state, raw)
 
     @torch.no_grad()
     def targets(self, batch: Transitions) -> Tensor:

@@ -216,11 +216,11 @@ class ReptileSac(Agent):
         if not self.left:
             self.left, self.given = self.inner, bool(torch.rand((), generator=self.sac.generator) < 0.5)
         there = online is None or (self.given and offline is not None)
-        told = self.sac.update(offline if there else online)
+        stats = self.sac.update(offline if there else online)
         self.left -= 1
         if not self.left:
             self._move()
-        return told | {"given_share": float(there)}
+        return stats | {"given_share": float(there)}
 
     def _move(self) -> None:
         """The actor and critics follow the inner ones, which begin again from there."""

@@ -247,14 +247,14 @@ class OffPolicyLearner(Learner):
             count = int(self.owed)
             self.owed -= count
         rolled = time.monotonic()
-        told = self.learn(count)
-        if not np.isfinite(list(told.values())).all():
+        stats = self.learn(count)
+        if not np.isfinite(list(stats.values())).all():
             problem = f"updates were not finite at step {self.steps_made}"
             raise stop_not_finite(Path(self.config.out), problem, "Lower agent.lr")
         sizes = {**self.counts, "remembered": len(self.online), "given": len(self.offline)}
         timing = {"rollout": rolled - start} if episodes else {}
         timing |= {"update": time.monotonic() - rolled}
-        return StepMetrics({"step": self.steps_made, **outcome(episodes), **told, **sizes}, timing, episodes)
+        return StepMetrics({"step": self.steps_made, **outcome(episodes), **stats, **sizes}, timing, episodes)
 
     def remember(self, played: Transitions, won: np.ndarray) -> None:
         """Into the replay; a person's also to what is given, for a person shows the job (HIL-SERL, 2410.21845).
@@ -311,9 +311,9 @@ class OffPolicyLearner(Learner):
         return self.task.cpu_s()
 
     def summary(self, results: dict[str, dict[str, float]]) -> dict[str, Any]:
-        told = {"model": self.config.agent.name, "bad_rows": len(self.task.bad_rows)}
+        head = {"model": self.config.agent.name, "bad_rows": len(self.task.bad_rows)}
         return {
-            **told,
+            **head,
             **summarise_protocol(Path(self.config.out), results),
             "rollouts": self.counts["episodes"],
             **self.counts,
@@ -321,8 +321,8 @@ class OffPolicyLearner(Learner):
 
     def _make(self, mean: np.ndarray, spread: np.ndarray) -> None:
         self.scale = (mean, spread)
-        told = make_agent_spec(self.task, self.config, mean, spread)
-        self.agent = registry.make("agent", self.config.agent, "agent", told, self.config.seed)
+        spec = make_agent_spec(self.task, self.config, mean, spread)
+        self.agent = registry.make("agent", self.config.agent, "agent", spec, self.config.seed)
         self.policy = Acting(self.agent.act)
 
     def _play(self, chunks: Chunks, count: int) -> tuple[list[Episode], Transitions]:

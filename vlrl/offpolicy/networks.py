@@ -217,10 +217,10 @@ def trunk_load(folder: str | Path, about: AgentSpec) -> nn.Sequential:
     """
     folder = Path(folder)
     try:
-        told = load_json(folder / "config.json", finite=False)
-        if told.pop("model_type", None) != FAMILY:
+        fields = load_json(folder / "config.json", finite=False)
+        if fields.pop("model_type", None) != FAMILY:
             raise ValueError("another kind of model")
-        shape = TrunkShape(**told | {"names": tuple(told["names"])})
+        shape = TrunkShape(**fields | {"names": tuple(fields["names"])})
         tensors = load_file(folder / "model.safetensors")
         mean, spread = tensors.pop("mean"), tensors.pop("spread")
         network = trunk(shape.state, shape.hidden, shape.layers)

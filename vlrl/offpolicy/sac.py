@@ -93,11 +93,11 @@ class Sac:
         climb(self.optimizers[0], loss, self.critics.parameters())
         follow(self.target, self.critics, self.settings.tau)
         self.updates += 1
-        told = {"critic_loss": loss.item() / len(values), "value": values.mean().item()}
+        stats = {"critic_loss": loss.item() / len(values), "value": values.mean().item()}
         if self.updates % self.settings.cta_ratio:
-            return told
+            return stats
         shown = slice(len(batch) - given, None)
-        return told | self._improve(batch, state, shown, action[shown], values.detach().mean(0)[shown])
+        return stats | self._improve(batch, state, shown, action[shown], values.detach().mean(0)[shown])
 
     @torch.no_grad()
     def targets(self, batch: Transitions) -> Tensor:
@@ -185,8 +185,8 @@ class ResidualSac(Agent):
 
     def update(self, online: Transitions | None, offline: Transitions | None) -> dict[str, float]:
         batch = concat([part for part in (online, offline) if part is not None])
-        told = self.sac.update(batch, given=0 if offline is None else len(offline))
-        return told | {"share": self.share}
+        stats = self.sac.update(batch, given=0 if offline is None else len(offline))
+        return stats | {"share": self.share}
 
     def state_dict(self) -> dict[str, Any]:
         return {"sac": self.sac.state_dict(), "generator": self.generator.get_state(), "ticks": self.ticks}

@@ -199,8 +199,8 @@ class Layers:
         if not self.open:
             return "the model's layers are not of the known form"
         parts = (*self.base.model.language_model.layers, self.base.model.language_model.norm, self.base.lm_head)
-        heard = any(map(_has_hooks, (module for part in parts for module in part.modules())))
-        return "hooks hang on the model's layers" if heard else None
+        hooked = any(map(_has_hooks, (module for part in parts for module in part.modules())))
+        return "hooks hang on the model's layers" if hooked else None
 
     def forward(self, token: Tensor, position: Tensor, cache: Any) -> Tensor:
         """Hidden states [R, w, H] of tokens [R, w] at positions [R]. cache: `generation.CompletionRows`."""

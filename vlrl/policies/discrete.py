@@ -44,9 +44,9 @@ class DiscreteShape:
     hz: float = 0.0  # controls a second
 
     def __post_init__(self):
-        for told, size in ((self.names, self.state), (self.units, len(self.low)), (self.pictures, len(self.cameras))):
-            if told and len(told) != size:
-                raise ValueError(f"{len(told)} names or units {told} for {size}")
+        for names, size in ((self.names, self.state), (self.units, len(self.low)), (self.pictures, len(self.cameras))):
+            if names and len(names) != size:
+                raise ValueError(f"{len(names)} names or units {names} for {size}")
 
 
 class Network(nn.Module):

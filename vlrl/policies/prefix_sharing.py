@@ -461,11 +461,11 @@ def digest(observation: Observation) -> bytes:
     hashed.update(repr(observation.tools).encode())
     for part in observation.content:
         if isinstance(part, str):
-            told, held = part, b""
+            kind, held = part, b""
         elif isinstance(part, Video):
-            told, held = f"{part.times} {part.size}", part.frames.tobytes()
+            kind, held = f"{part.times} {part.size}", part.frames.tobytes()
         else:
-            told, held = f"{part.mode} {part.size}", part.tobytes()
-        hashed.update(f"{len(told)} {told}".encode())
+            kind, held = f"{part.mode} {part.size}", part.tobytes()
+        hashed.update(f"{len(kind)} {kind}".encode())
         hashed.update(held)
     return hashed.digest()

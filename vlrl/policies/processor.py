@@ -630,9 +630,9 @@ def _follow(value: Any, before: Sequence[int], ids: Sequence[int]) -> Any:
     """An input of the processor, of text [1, P] that has got other ids since: what it says of each id it still says."""
     if not isinstance(value, Tensor) or value.shape != (1, len(before)):
         return value
-    told = dict(zip(before, value[0].tolist(), strict=True))
+    lengths = dict(zip(before, value[0].tolist(), strict=True))
     usual = 1 if bool(value.all()) else 0
-    return torch.tensor([[told.get(token, usual) for token in ids]], dtype=value.dtype)
+    return torch.tensor([[lengths.get(token, usual) for token in ids]], dtype=value.dtype)
 
 
 def kind_of(medium: Image.Image | Video) -> str:

@@ -419,8 +419,8 @@ def load_corrected(folder: Path, base: Any, *, seed: int, device: str = "cpu") -
             raise ValueError(f"scale {scale}, hold {hold}, chunk {shape.chunk} of the base's {base.shape.chunk}")
         policy = CorrectedPolicy(shape, base, scale, hold, seed=seed)
     except (ValueError, TypeError) as error:
-        told = str(error).splitlines()[0]
-        raise UserError(f"policy.model: {folder / 'config.json'} describes no {CORRECTED_FAMILY}: {told}") from None
+        reason = str(error).splitlines()[0]
+        raise UserError(f"policy.model: {folder / 'config.json'} describes no {CORRECTED_FAMILY}: {reason}") from None
     weights_into(policy.model, folder)
     policy.model.to(device)
     return policy

@@ -535,10 +535,10 @@ class VLM(Policy):
     def _evaluate(
         self, scorer: nn.Module, decisions: Sequence[Decision], features: TowerFeatures, kept: Prefill | None = None
     ) -> Evaluation:
-        told = [(d.inputs.prompt, d.inputs.tokens) for d in decisions]
-        if self.shared_prefix and any(prompt.parent for prompt, _ in told):
-            return self._evaluate_tree(scorer, find_branches(told), features)
-        texts, order = grouped(told, self.shared_prefix)
+        sequences = [(d.inputs.prompt, d.inputs.tokens) for d in decisions]
+        if self.shared_prefix and any(prompt.parent for prompt, _ in sequences):
+            return self._evaluate_tree(scorer, find_branches(sequences), features)
+        texts, order = grouped(sequences, self.shared_prefix)
         texts = alone(texts)[0] if self.one_pass and long(texts) else texts
         prompts, pad = [prompt for prompt, _ in texts], self.codec.pad_id
         before: Prefill | Packed | None = kept and part_of(kept, prompts)

@@ -542,10 +542,10 @@ def measures(files: RunFiles) -> str:
 def _interval(name: str, row: ReadRow) -> str:
     """The interval of a task's accuracy and its samples; '' of anything else."""
     prefix = f"eval/{name.removesuffix('accuracy')}"
-    told = [row.get(f"{prefix}{key}") for key in ("low", "high", "n")]
-    if not (name.startswith("task/") and name.endswith("/accuracy") and all(map(header_is_number, told))):
+    bounds = [row.get(f"{prefix}{key}") for key in ("low", "high", "n")]
+    if not (name.startswith("task/") and name.endswith("/accuracy") and all(map(header_is_number, bounds))):
         return ""
-    return f" <small>[{number(told[0])}, {number(told[1])}] n = {told[2]:,}</small>"
+    return f" <small>[{number(bounds[0])}, {number(bounds[1])}] n = {bounds[2]:,}</small>"
 
 
 def _row(name: str, first: object, last: object, interval: str) -> str:

@@ -155,8 +155,8 @@ def watched(folders: list[Path]) -> list[WatchedRun]:
     if len(found) > MOST_RUNS:
         raise UserError(f"{len(found)} runs: at most {MOST_RUNS} side by side; name the ones to look at")
     names = [run.name for run in found]
-    told = [run.name if names.count(run.name) == 1 else f"{run.parent.name}/{run.name}" for run in found]
-    return [WatchedRun(run, i, name) for i, (run, name) in enumerate(zip(found, told, strict=True))]
+    labels = [run.name if names.count(run.name) == 1 else f"{run.parent.name}/{run.name}" for run in found]
+    return [WatchedRun(run, i, name) for i, (run, name) in enumerate(zip(found, labels, strict=True))]
 
 
 def _runs(folder: Path) -> list[Path]:

@@ -155,17 +155,17 @@ def running(
         UserError: as `run`.
     """
     loop, stop, up = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
-    told: list[str | BaseException] = []
+    answers: list[str | BaseException] = []
 
     def ready(url: str) -> None:
-        told.append(url)
+        answers.append(url)
         up.set()
 
     def work() -> None:
         try:
             loop.run_until_complete(run(servable, door or Door(port=0), limits or Limits(), stop, ready, keys))
         except BaseException as error:
-            told.append(error)
+            answers.append(error)
         finally:
             loop.close()
             up.set()
@@ -173,10 +173,10 @@ def running(
     thread = threading.Thread(target=work, name="serving", daemon=True)
     thread.start()
     up.wait()
-    if isinstance(told[0], BaseException):
-        raise told[0]
+    if isinstance(answers[0], BaseException):
+        raise answers[0]
     try:
-        yield told[0]
+        yield answers[0]
     finally:
         with contextlib.suppress(RuntimeError):  # it has ended by itself
             loop.call_soon_threadsafe(stop.set)

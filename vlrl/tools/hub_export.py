@@ -455,7 +455,7 @@ HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 class Origin:
     """A base model or a data set: how it is told, its name on the hub where it has one, its licence."""
 
-    told: str
+    label: str
     hub: str | None = None
     licence: str = UNKNOWN
 
@@ -634,13 +634,13 @@ def _head(
 
 
 def _results(summary: Mapping[str, Any], source: ExportSource) -> str:
-    rows = [(told, summary[when]) for when, told in WHEN.items() if isinstance(summary.get(when), Mapping)]
+    rows = [(label, summary[when]) for when, label in WHEN.items() if isinstance(summary.get(when), Mapping)]
     if not rows:
         return "## Results\n\nNot measured."
     lines = [
-        f"| {told}{f', step {m["step"]}' if 'step' in m else ''} | {m['value']:.3f} "
+        f"| {label}{f', step {m["step"]}' if 'step' in m else ''} | {m['value']:.3f} "
         f"| [{m['low']:.3f}, {m['high']:.3f}] | {m['n']} |"
-        for told, m in rows
+        for label, m in rows
     ]
     head = "| | held-out accuracy, greedy | 95 % interval | samples |\n| --- | --- | --- | --- |\n"
     weights = f"These are the weights of `{source.folder.name}`."
@@ -650,7 +650,7 @@ def _results(summary: Mapping[str, Any], source: ExportSource) -> str:
 def _format_origins(
     base: Origin, data: Origin, config: Mapping[str, Any], summary: Mapping[str, Any], versions: str
 ) -> str:
-    told = {"base model": base.told, "training data": data.told}
+    rows = {"base model": base.label, "training data": data.label}
     for kind in (
         "sampler",
         "rollout_strategy",
@@ -661,7 +661,7 @@ def _format_origins(
         "loss_aggregation",
     ):
         if config.get(kind):
-            told[kind] = ", ".join(map(_component, _list(config[kind])))
+            rows[kind] = ", ".join(map(_component, _list(config[kind])))
     keys = {
         "steps": "steps",
         "rollouts": "rollouts drawn",
@@ -669,9 +669,9 @@ def _format_origins(
         "cpu_s": "CPU seconds",
         "seed": "seed",
     }
-    told |= {name: f"{summary[key]:,.0f}" for key, name in keys.items() if isinstance(summary.get(key), int | float)}
-    told |= {"versions": versions} if versions else {}
-    return "| | |\n| --- | --- |\n" + "\n".join(f"| {name} | {value} |" for name, value in told.items())
+    rows |= {name: f"{summary[key]:,.0f}" for key, name in keys.items() if isinstance(summary.get(key), int | float)}
+    rows |= {"versions": versions} if versions else {}
+    return "| | |\n| --- | --- |\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items())
 
 
 def _list(value: Any) -> list[Any]:
@@ -681,13 +681,13 @@ def _list(value: Any) -> list[Any]:
 def _component(value: Any) -> str:
     """`group (std: group)`"""
     options = {k: v for k, v in value.items() if k != "name"} if isinstance(value, Mapping) else {}
-    told = ", ".join(f"{key}: {each}" for key, each in options.items())
-    return f"`{_name(value)}`" + (f" ({told})" if told else "")
+    options_text = ", ".join(f"{key}: {each}" for key, each in options.items())
+    return f"`{_name(value)}`" + (f" ({options_text})" if options_text else "")
 
 
 def _licences(base: Origin, data: Origin, licence: str | None) -> str:
-    rows = {"these weights": licence or UNKNOWN, f"base: {base.told}": base.licence}
-    rows |= {f"data: {data.told}": data.licence, "vlrl, which trained them": "Apache-2.0"}
+    rows = {"these weights": licence or UNKNOWN, f"base: {base.label}": base.licence}
+    rows |= {f"data: {data.label}": data.licence, "vlrl, which trained them": "Apache-2.0"}
     return "| | licence |\n| --- | --- |\n" + "\n".join(f"| {name} | {value} |" for name, value in rows.items())
 
 
@@ -734,7 +734,7 @@ def _send(api, folder: Path, to: str, private: bool) -> str:
     except UserError:
         raise
     except Exception as error:  # of huggingface_hub and of what it calls; their texts hold no token
-        told = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise UserError(f"{to}: the hub did not take it ({told}); see `hf auth whoami` and whether you may write there"
-                        ) from None  # fmt: skip
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise UserError(f"{to}: the hub did not take it ({reason}); see `hf auth whoami` and whether you may write "
+                        "there") from None  # fmt: skip
     return f"{api.endpoint}/{to}"

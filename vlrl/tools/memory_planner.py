@@ -113,16 +113,16 @@ def _read(file: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Knob:
-    """told: as a user writes it; shrunk: the share of visual tokens that is left."""
+    """change: as a user writes it; shrunk: the share of visual tokens that is left."""
 
-    told: str
+    change: str
     config: Config
     gpus: int
     shrunk: float = 1.0
 
     @property
     def key(self) -> str:
-        return self.told.split("=")[0].split(" ")[0]
+        return self.change.split("=")[0].split(" ")[0]
 
 
 def knobs(config: Config, gpus: int, model: Model | UnknownModel, visual: float) -> Iterator[Knob]:
@@ -200,10 +200,10 @@ def prompt_of(config: Config, model: Model, visual: int | None, text: int | None
     if visual is not None and text is not None:
         return PromptSize(visual, text, 1 if visual else 0, "as told")
     counted = _counted(config, model)
-    told = [name for name, value in (("--visual", visual), ("--text", text)) if value is not None]
+    options = [name for name, value in (("--visual", visual), ("--text", text)) if value is not None]
     return PromptSize(
         counted.visual if visual is None else visual, counted.text if text is None else text,
-        counted.frames or (1 if visual else 0), ", ".join([counted.source, *(f"{name} as told" for name in told)]),
+        counted.frames or (1 if visual else 0), ", ".join([counted.source, *(f"{name} as told" for name in options)]),
     )  # fmt: skip
 
 
@@ -446,7 +446,7 @@ class MemoryPlan:
 class PlanChange:
     """A knob, or several, and the plan that they make."""
 
-    told: str
+    change: str
     plan: MemoryPlan
 
 
@@ -483,12 +483,12 @@ def together(whole: MemoryPlan) -> PlanChange | None:
 
 def _all_turned(whole: MemoryPlan, keys: list[str]) -> PlanChange:
     """Several knobs, one after another."""
-    told = []
+    changes = []
     for key in keys:
         knob = next((knob for knob in _knobs(whole) if knob.key == key), None)
         if knob is not None:
-            whole, told = _turned(whole, knob).plan, [*told, knob.told]
-    return PlanChange(" ".join(told), whole)
+            whole, changes = _turned(whole, knob).plan, [*changes, knob.change]
+    return PlanChange(" ".join(changes), whole)
 
 
 def _knobs(whole: MemoryPlan) -> list[Knob]:
@@ -500,9 +500,9 @@ def _knobs(whole: MemoryPlan) -> list[Knob]:
 def _turned(whole: MemoryPlan, knob: Knob) -> PlanChange:
     asked = replace(whole.asked, gpus=knob.gpus)
     if isinstance(whole.model, UnknownModel):
-        return PlanChange(knob.told, _try_step(knob.config, whole.model, asked))
+        return PlanChange(knob.change, _try_step(knob.config, whole.model, asked))
     prompt = replace(whole.prompt, visual=whole.prompt.visual * knob.shrunk)
-    return PlanChange(knob.told, _count_step(knob.config, whole.model, prompt, asked))
+    return PlanChange(knob.change, _count_step(knob.config, whole.model, prompt, asked))
 
 
 def _count_step(config: Config, model: Model, prompt: PromptSize, asked: PlanOptions) -> MemoryPlan:
@@ -621,10 +621,10 @@ def _helps(plan: MemoryPlan) -> Iterator[str]:
 
 
 def _turns(found: list[PlanChange]) -> Iterator[str]:
-    width = max(len(turn.told) for turn in found)
+    width = max(len(turn.change) for turn in found)
     for turn in found:
         step = "" if turn.plan.step is None else f"  {_digits(turn.plan.step):>6} s a step"
-        yield f"  {turn.told:{width}}  {_digits(turn.plan.gigabytes):>6} GB{step}{'  fits' if turn.plan.fits else ''}"
+        yield f"  {turn.change:{width}}  {_digits(turn.plan.gigabytes):>6} GB{step}{'  fits' if turn.plan.fits else ''}"
 
 
 def _unit(number: float, units: dict[str, float]) -> tuple[str, float]:

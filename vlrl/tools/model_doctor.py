@@ -178,8 +178,10 @@ def _memory(config: Config, policy: VLM) -> Finding:
         return Finding("memory", "warn", str(error))
     parts = ", ".join(f"{name} {part / 1e9:.2g}" for name, part in plan.memory.items() if part > plan.gigabytes * 1e7)
     sizes = f"{train.prompts_per_step} prompts x {train.group_size} completions of {config.policy.max_tokens} tokens"
-    told = f"{plan.gigabytes:.3g} of {device.memory:.0f} GB for a step of {sizes}: {parts}"
-    return Finding("memory", "ok" if plan.fits else "warn", told, "" if plan.fits else "vlrl plan says what would help")
+    value = f"{plan.gigabytes:.3g} of {device.memory:.0f} GB for a step of {sizes}: {parts}"
+    return Finding(
+        "memory", "ok" if plan.fits else "warn", value, "" if plan.fits else "vlrl plan says what would help"
+    )
 
 
 def _answer(episode: Episode) -> Finding:
@@ -188,14 +190,14 @@ def _answer(episode: Episode) -> Finding:
 
 
 def _judged(found: Suggestion, count: int) -> Finding:
-    told = ", ".join(f"{space} {share:.0%}" for space, share in found.correct.items()) or "no coordinates"
+    shares = ", ".join(f"{space} {share:.0%}" for space, share in found.correct.items()) or "no coordinates"
     if not any(found.correct.values()):
         return Finding(
             "frame check", "warn", f"none of {count} answers is right in any frame", "teach it the task first"
         )
     if found.space is None:
-        return Finding("frame check", "ok", f"{count} answers right if read in {told}")
-    return Finding("frame check", "warn", f"{count} answers right if read in {told}", f"policy.frame={found.space}")
+        return Finding("frame check", "ok", f"{count} answers right if read in {shares}")
+    return Finding("frame check", "warn", f"{count} answers right if read in {shares}", f"policy.frame={found.space}")
 
 
 def main(model: str, task: str, changes: Sequence[str] = (), json: bool = False) -> int:

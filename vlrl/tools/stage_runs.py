@@ -111,9 +111,9 @@ def _fill(config: Config, part: Path, samples: int | None, tries: int, keep: Kee
     return total
 
 
-def _resume_or_clear(part: Path, told: dict[str, Any]) -> BestOfStats:
+def _resume_or_clear(part: Path, settings: dict[str, Any]) -> BestOfStats:
     """What an interrupted call with the same settings had done by its last whole batch; else an empty folder."""
-    text = json.dumps(told)
+    text = json.dumps(settings)
     course = _rows(part / COURSE)
     if not course or not (part / TOLD).is_file() or (part / TOLD).read_text(encoding="utf-8") != text:
         shutil.rmtree(part, ignore_errors=True)
@@ -250,11 +250,11 @@ def _row(
 ) -> dict[str, Any]:
     said = dict((result or {}).get("said", {}))
     own = {when: said[when] for when in ("before", "after") if when in said}
-    told = {key: value for key, value in said.items() if step.stage.run in ("select", "best_of")}
+    counts = {key: value for key, value in said.items() if step.stage.run in ("select", "best_of")}
     before = "" if step.start is None else _of_folder(plan, step.start)
     return {
         "name": step.name, "run": step.stage.run, "start": before or step.start, "task": step.task,
-        "finished": result is not None, "own": own, "told": told,
+        "finished": result is not None, "own": own, "told": counts,
         "before": _numbers(measured.get(before)), "after": _numbers(measured.get(step.name)),
         "wall_s": result and result["wall_s"], "cpu_s": result and result["cpu_s"],
     }  # fmt: skip
@@ -274,9 +274,9 @@ def table(summary: Mapping[str, Any]) -> str:
     """Markdown. Accuracies with their 95 % intervals; of a stage that makes no model, what it kept."""
     rows = [HEAD, tuple("---" for _ in HEAD), *(_cells(row) for row in summary["stages"])]
     on = next((row["after"] or row["before"] for row in summary["stages"] if row["after"] or row["before"]), None)
-    told = f" on {on['n']} samples" if on else ""
+    samples = f" on {on['n']} samples" if on else ""
     lines = ["| " + " | ".join(cells) + " |" for cells in rows]
-    return "\n".join([*lines, "", f"Held out: greedy accuracy{told} of `{summary['measured_on']}`."])
+    return "\n".join([*lines, "", f"Held out: greedy accuracy{samples} of `{summary['measured_on']}`."])
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -291,13 +291,13 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _report_kept(row: Mapping[str, Any]) -> str:
-    told = row["told"]
+    counts = row["told"]
     if not row["finished"]:
         return "not finished"
     if row["run"] == "select":
-        return f"kept {told['kept']} of {told['measured']}"
+        return f"kept {counts['kept']} of {counts['measured']}"
     if row["run"] == "best_of":
-        return f"kept {told['rows']}, {told['right'] / max(1, told['answers']):.1%} right"
+        return f"kept {counts['rows']}, {counts['right'] / max(1, counts['answers']):.1%} right"
     return ""
 
 

@@ -60,7 +60,7 @@ def test_what_is_told_in_words_decides_every_answer(topic, level):
     for number in range(300):
         quiz = quizzed(topic, level, number=number)
         for question in quiz.asked:
-            known = answers.setdefault((quiz.told, question.text), question.answer)
+            known = answers.setdefault((quiz.caption, question.text), question.answer)
             assert question.answer == known
     assert len({told for told, _ in answers}) > 8
 

@@ -101,7 +101,7 @@ def test_licences_are_read_where_a_base_tells_its_own(run, tmp_path):
     (base / "README.md").write_text("---\nlicense: other\nlicense_name: for-research\n---\n# Base\n")
     origin = base_of(located(run), {"policy": {"model": str(base)}})
     assert origin.licence == "for-research"
-    assert str(tmp_path) not in origin.told
+    assert str(tmp_path) not in origin.label
 
 
 # -- push -------------------------------------------------------------------------------------------------------------

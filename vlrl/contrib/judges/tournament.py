@@ -100,7 +100,7 @@ def single_elimination(coins: Sequence[float], anchor: int) -> Tournament:
     for i, (own, _) in zip(others, against, strict=True):
         scores[i].append(own)
     scores[anchor] = [fmean(score for _, score in against)]
-    told = any(own != other for own, other in against)
+    is_decided = any(own != other for own, other in against)
 
     def strength(i: int) -> tuple[float, float]:
         return fmean(scores[i]), coins[i]
@@ -118,14 +118,14 @@ def single_elimination(coins: Sequence[float], anchor: int) -> Tournament:
                 standing.append(pair[0] if pair[1] is None else pair[1])
                 continue
             (one, other), (a, b) = pair, results[pair]
-            told |= a != b
+            is_decided |= a != b
             better = (a > b) if a != b else strength(one) > strength(other)
             scores[one].append(a)
             scores[other].append(b)
             standing.append(one if better else other)
             survived[other if better else one] = rounds
         survived[standing[0]] = rounds + 1
-    return [(survived[i], fmean(scores[i])) if told else (0.0, 0.0) for i in range(n)]
+    return [(survived[i], fmean(scores[i])) if is_decided else (0.0, 0.0) for i in range(n)]
 
 
 def round_robin(coins: Sequence[float], anchor: int) -> Tournament:
@@ -144,7 +144,7 @@ def swiss(coins: Sequence[float], anchor: int) -> Tournament:
     """
     n = len(coins)
     points, met, idle = [0.0] * n, [set[int]() for _ in coins], set[int]()
-    told = False
+    is_decided = False
     for _ in range(min(n - 1, math.ceil(math.log2(n)))):
         waiting = sorted(range(n), key=lambda i: (points[i], coins[i]), reverse=True)
         if n % 2:
@@ -158,13 +158,13 @@ def swiss(coins: Sequence[float], anchor: int) -> Tournament:
             waiting.remove(other)
             pairs.append((one, other))
         for (one, other), (a, b) in zip(pairs, (yield pairs), strict=True):
-            told |= a != b
+            is_decided |= a != b
             _count(points, one, other, a, b)
             met[one].add(other)
             met[other].add(one)
         if n % 2:
             points[free] += 1
-    return [(points[i], sum(points[j] for j in met[i])) if told else (0.0, 0.0) for i in range(n)]
+    return [(points[i], sum(points[j] for j in met[i])) if is_decided else (0.0, 0.0) for i in range(n)]
 
 
 def _count(points: list[float], one: int, other: int, a: float, b: float) -> None:

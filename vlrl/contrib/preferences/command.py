@@ -71,11 +71,13 @@ class Answers:
         """The judge's words, '' where it had none."""
         return self._known[self._key(pair)].get("said", "")
 
-    def ask(self, judge: PreferenceJudge, pairs: Sequence[Pair], size: int, told: Callable[[int, int], None]) -> None:
+    def ask(
+        self, judge: PreferenceJudge, pairs: Sequence[Pair], size: int, progress: Callable[[int, int], None]
+    ) -> None:
         """Asks what is not known, `size` pairs at a time, and writes each batch down.
 
         Args:
-            told: called before each batch with how many pairs are known and how many there are.
+            progress: called before each batch with how many pairs are known and how many there are.
 
         Raises:
             UserError: the judge did not answer 0, 1 or None once for each pair.
@@ -83,7 +85,7 @@ class Answers:
         distinct = {self._key(pair): pair for pair in pairs}
         missing = [pair for key, pair in distinct.items() if key not in self._known]
         for start in range(0, len(missing), size):
-            told(len(distinct) - len(missing) + start, len(distinct))
+            progress(len(distinct) - len(missing) + start, len(distinct))
             batch = missing[start : start + size]
             given = list(judge.prefer(batch, self._goal))
             if len(given) != len(batch) or any(each not in POSSIBLE for each in given):

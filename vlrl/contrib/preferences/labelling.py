@@ -206,18 +206,18 @@ def counted(said: np.ndarray) -> list[float]:
     return [k, n, *wilson(k, n)]
 
 
-def report_text(told: dict[str, Any]) -> str:
+def report_text(report: dict[str, Any]) -> str:
     """The measurement in one line."""
 
     def share(numbers: list[float]) -> str:
         k, n, low, high = numbers
         return f"{k}/{n} [{low:.2f}, {high:.2f}]"
 
-    known = told.get("truth")
+    known = report.get("truth")
     truth = f"; with the truth on {share(known['agreement'])}, Kendall's tau {known['kendall']:.2f}" if known else ""
     return (
-        f"{told['answered']} of {told['pairs']} pairs answered by {told['judge']}; held out: agrees on "
-        f"{share(told['agreement'])}{truth}"
+        f"{report['answered']} of {report['pairs']} pairs answered by {report['judge']}; held out: agrees on "
+        f"{share(report['agreement'])}{truth}"
     )
 
 

@@ -260,7 +260,7 @@ def measured(
     each = model.members([frames.observation(place) for place in range(len(frames))])
     values = each.mean(0)
     answers = np.concatenate([known.answers, held.answers])
-    told = {
+    report = {
         "judge": config.judge.name, "goal": config.goal, "moments": len(frames),
         "episodes": len(np.unique(frames.episode)), "pairs": known.drawn + held.drawn, "answered": len(answers),
         "first_preferred": counted(answers == 0),  # a judge that looks at places, not pictures, is far from a half
@@ -270,5 +270,5 @@ def measured(
     }  # fmt: skip
     progress = judge.progress(frames.state)
     if progress is not None and len(held.pairs):
-        told["truth"] = against(values, progress, held.pairs)
-    return told
+        report["truth"] = against(values, progress, held.pairs)
+    return report

@@ -247,14 +247,14 @@ class Arena(ProcessReward):
             return [(there[0] + back[1], there[1] + back[0]) for there, back in both]
 
         places = dict(zip(playing, tournament.play(begun, compared), strict=True))
-        values, told = [0.5] * len(episodes), 0
+        values, answered = [0.5] * len(episodes), 0
         for number, found in places.items():
             of_text = dict(zip(players[number], found, strict=True))
-            told += len(set(found)) > 1
+            answered += len(set(found)) > 1
             earned = tournament.rank_scores([of_text[texts[i]] for i in groups[number]])
             for i, value in zip(groups[number], earned, strict=True):
                 values[i] = value
-        self.metrics = {**self._asked.metrics, "arena/told_apart": told / len(groups)}
+        self.metrics = {**self._asked.metrics, "arena/told_apart": answered / len(groups)}
         return [judged(e, value, self.keep, self.amount) for e, value in zip(episodes, values, strict=True)]
 
     def _start_tournament(self, answers: list[str], episodes: list[Episode], texts: list[str]) -> tournament.Tournament:

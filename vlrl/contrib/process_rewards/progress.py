@@ -193,11 +193,11 @@ class CaRL(ProcessReward):
 
     def _check(self, episodes: Sequence[Episode]) -> None:
         """UserError for a name that no step of the batch tells, which would quietly do nothing."""
-        told = {name for episode in episodes for turn in episode.turns for name in turn.step.info}
+        reported = {name for episode in episodes for turn in episode.turns for name in turn.step.info}
         for name in (self.progress, *self.soft):
-            if name not in told:
+            if name not in reported:
                 raise UserError(
-                    f"process_rewards: carl: no step tells {name!r} (one of: {', '.join(sorted(told)) or 'none'})"
+                    f"process_rewards: carl: no step tells {name!r} (one of: {', '.join(sorted(reported)) or 'none'})"
                 )
 
 

@@ -340,8 +340,8 @@ class VLMRM(ProcessReward):
         try:
             return get_picture(observation, self.image)
         except IndexError:
-            told = f"the episodes show no picture {self.image} (its option `image`): give the robot a camera"
-            raise UserError(f"process_rewards: vlm_rm: {told}") from None
+            problem = f"the episodes show no picture {self.image} (its option `image`): give the robot a camera"
+            raise UserError(f"process_rewards: vlm_rm: {problem}") from None
 
     def _texts(self, prompts: Sequence[str]) -> Tensor:
         """float32 [P, D], of length 1."""
@@ -479,10 +479,10 @@ class Classified(ProcessReward):
         sizes = [image.size for image in shown_.images]
         wanted = [self._sizes.get(name) for name in self._cameras]
         if len(sizes) != len(wanted) or any(want and want != size for want, size in zip(wanted, sizes, strict=True)):
-            told = ", ".join(f"{n} {w[0]}x{w[1]}" if w else n for n, w in zip(self._cameras, wanted, strict=True))
+            listing = ", ".join(f"{n} {w[0]}x{w[1]}" if w else n for n, w in zip(self._cameras, wanted, strict=True))
             found = ", ".join(f"{width}x{height}" for width, height in sizes)
             raise UserError(
-                f"process_rewards: classified: the model sees {told or 'no pictures'}; the episodes show "
+                f"process_rewards: classified: the model sees {listing or 'no pictures'}; the episodes show "
                 f"{found or 'none'}: see its option `cameras`"
             )
         return [np.asarray(image.convert("RGB")) for image in shown_.images]

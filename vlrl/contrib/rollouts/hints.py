@@ -69,7 +69,7 @@ class Ghpo(RolloutStrategy):
         act["keep"] = False  # a prefill that is kept serves prompts of one forward pass only
         first = collect(policy, task, samples, group_size, **act)
         check_single_prompts(first, "ghpo")
-        groups, told, played = groups_of(first, group_size), [0.0] * len(samples), len(samples)
+        groups, used, played = groups_of(first, group_size), [0.0] * len(samples), len(samples)
         answers = dict(
             zip(wrong := lost(groups), golds(policy, task, [samples[i] for i in wrong], "ghpo"), strict=True)
         )
@@ -77,11 +77,11 @@ class Ghpo(RolloutStrategy):
             made = {i: hints_hinted(policy, samples[i], answers[i], level) for i in lost(groups)}
             asked = {i: sample for i, sample in made.items() if sample}
             groups = redone(policy, task, groups, asked, act)
-            told = [level if i in asked else share for i, share in enumerate(told)]
+            used = [level if i in asked else share for i, share in enumerate(used)]
             played += len(asked)
         self.played = played * group_size
         self.metrics = {
-            "ghpo/hinted": sum(share > 0 for share in told) / len(told), "ghpo/hint": sum(told) / len(told),
+            "ghpo/hinted": sum(share > 0 for share in used) / len(used), "ghpo/hint": sum(used) / len(used),
             "ghpo/lost": len(lost(groups)) / len(groups), "ghpo/first_lost": len(wrong) / len(groups),
             "ghpo/first_accuracy": groups_accuracy(first),
         }  # fmt: skip
@@ -375,13 +375,13 @@ class Seele(RolloutStrategy):
         groups: list[list[Episode]] = [[] for _ in samples]
         for size in map(len, np.array_split(np.arange(group_size), self.rounds)):
             made = [hints_hinted(policy, *each) for each in zip(samples, answers, shares, strict=True)]
-            asked = [told or sample for told, sample in zip(made, samples, strict=True)]
-            told = [share if m else 0.0 for share, m in zip(shares, made, strict=True)]  # of what fits
+            asked = [used or sample for used, sample in zip(made, samples, strict=True)]
+            used = [share if m else 0.0 for share, m in zip(shares, made, strict=True)]  # of what fits
             played = collect(policy, task, asked, size, **act)
             check_single_prompts(played, "seele")
             for i, part in enumerate(groups_of(played, size)):
                 groups[i] += part
-                tried[i].append((told[i], sum(e.score.correct for e in part), size))
+                tried[i].append((used[i], sum(e.score.correct for e in part), size))
             shares = [min(hint_for(each, self.target), self.most) for each in tried]
         self.hints.update((sample.id, share) for sample, share in zip(samples, shares, strict=True))
         self.metrics = _measured(tried, groups)
