@@ -31,6 +31,7 @@ SIZES: dict[str, tuple[str, ...]] = {  # what is put behind a command: two steps
 REFUSED = {
     "gui_history_start": "record episodes with `vlrl record`",
     "gui_agent_start": "record episodes with `vlrl record`",
+    "visual_search_calls": "record episodes with `vlrl record`",
     "visual_search_start": "record episodes with `vlrl record`",
     "embedded_pages": "check data.train",
     "learn_so101": "there is no folder 'runs/so101'",
