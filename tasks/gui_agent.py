@@ -155,10 +155,6 @@ class GuiAgent(Task):
             return None
         return self.form.read(str(turn.decision.action), self.thinking, turn.decision.frames[-1])
 
-    def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
-        """No answer is right without looking at the page: see `BrowserEpisode.gold`."""
-        raise UserError("gui_agent has no gold answers of its own: ask the environment turn by turn")
-
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """Each page's success with its 95 % interval (Wilson), and their mean; turns of successes; shares cut off."""
         of_page = {page: [e for e in episodes if e.sample.answer.page == page] for page in dict.fromkeys(self.pages)}

@@ -35,7 +35,6 @@ from tasks.robot_helpers import (
 from vlrl.types import (
     Environment,
     Episode,
-    Frame,
     Observation,
     Policy,
     RobotTask,
@@ -164,10 +163,6 @@ class Manipulation(Task, RobotTask):
             "format": 1.0 - float("bad_action" in steps[-1].info),
         }
         return Score(parts, success, {"outcome": outcome, "ticks": ticks}, None if success else outcome)
-
-    def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
-        """No action is right without looking at the robot: see `Spoken.gold`."""
-        raise UserError("manipulation has no gold answers of its own: ask the environment turn by turn")
 
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """The share of each outcome, ticks of the successes, what was clipped, how many had to be repeated; of several

@@ -147,11 +147,10 @@ class RLTrainer(Learner):
 
     def _gold_tokens(self) -> int:
         """Tokens of the longest of some right answers; 0 where none is known."""
-        some = self.samples[:: max(1, len(self.samples) // GOLDS)][:GOLDS]
-        try:
-            golds = [self.task.gold(sample, self.policy.prompt(sample.prompt, sample.id).frames) for sample in some]
-        except UserError:  # known to its environments alone, turn by turn
+        if self.task.takes_turns():  # its environments know them, turn by turn
             return 0
+        some = self.samples[:: max(1, len(self.samples) // GOLDS)][:GOLDS]
+        golds = [self.task.gold(sample, self.policy.prompt(sample.prompt, sample.id).frames) for sample in some]
         return max((len(self.policy.codec.tokens(gold)) for gold in golds if gold is not None), default=0)
 
     @property

@@ -64,15 +64,10 @@ def test_weights_in_parts_are_refused_in_one_line(launch, workplace, monkeypatch
     assert "FSDP parts models of qwen2_5_vl and qwen3_vl, not gemma3" in (folder / "0.err").read_text()
 
 
-def test_what_is_for_the_packed_families_is_refused_in_one_line(model, workplace, capsys):
+def test_what_is_for_the_packed_families_is_refused_in_one_line(model, capsys):
     """Users of other families read what to do, not a traceback."""
-    config = workplace("refused") / "config.yaml"
-    for arguments, reason in (
-        (["serve-model", str(model)], "not of gemma3"),
-        (["plan", str(config), "task.name=gui_grounding"], "`vlrl doctor --model` counts weights"),
-    ):
-        assert main(arguments) == 2
-        assert reason in capsys.readouterr().err
+    assert main(["serve-model", str(model)]) == 2
+    assert "not of gemma3" in capsys.readouterr().err
     with pytest.raises(UserError, match="writes for qwen2_5_vl, qwen3_vl only"):
         load(PolicySection(model=str(model), engine={"name": "server", "urls": ["http://127.0.0.1:9"]}), device="cpu")
 
