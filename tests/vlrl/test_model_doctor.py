@@ -65,6 +65,7 @@ def test_a_model_is_described(capsys):
     assert {"images", "answer"} <= set(found)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_template_is_described_by_what_the_policy_goes_by(tmp_path, capsys):
     """A table that guesses from the template's text would promise conversations that are trained turn by turn."""
@@ -81,6 +82,7 @@ def test_a_template_is_described_by_what_the_policy_goes_by(tmp_path, capsys):
     assert "none of 64 answers" in found["frame check"]["value"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("family", ["qwen3_vl", "llava"])
 def test_its_memory_is_what_a_plan_says(family, tmp_path, capsys):
