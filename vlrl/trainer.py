@@ -150,7 +150,10 @@ class RLTrainer(Learner):
         if self.task.takes_turns():  # its environments know them, turn by turn
             return 0
         some = self.samples[:: max(1, len(self.samples) // GOLDS)][:GOLDS]
-        golds = [self.task.gold(sample, self.policy.prompt(sample.prompt, sample.id).frames) for sample in some]
+        try:
+            golds = [self.task.gold(sample, self.policy.prompt(sample.prompt, sample.id).frames) for sample in some]
+        except Exception:  # a task's own code, which may be for other prompts: advice must not end a run
+            return 0
         return max((len(self.policy.codec.tokens(gold)) for gold in golds if gold is not None), default=0)
 
     @property
