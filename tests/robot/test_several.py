@@ -59,8 +59,8 @@ def test_a_snapshot_goes_back_to_its_robot(several):
 def test_what_one_lacks_none_has(several):
     """A script would be promised that fails in the middle of a night."""
     alone, pair = several(SLIDE), several(SLIDE, SLIDE)
-    for name in ("expert", "picture", "snapshot"):
-        assert hasattr(pair, name) == hasattr(alone, name) == hasattr(Slide(), name)
+    assert pair.has_script == alone.has_script == Slide().has_script
+    assert pair.has_snapshots == alone.has_snapshots == Slide().has_snapshots
 
 
 @pytest.mark.parametrize(

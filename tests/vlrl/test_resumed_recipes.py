@@ -74,7 +74,7 @@ def stateful(config: Config) -> set[tuple[str, str]]:
     """(kind, name) of the parts that a checkpoint must hold."""
     parts = {(kind, part.name) for kind in REMEMBERING for part in _listed(getattr(config, kind))}
     parts |= {("sampler", config.sampler.name)} - {("sampler", "shuffled")}
-    return {(kind, name) for kind, name in parts if hasattr(find(kind, name), "state_dict")}
+    return {(kind, name) for kind, name in parts if isinstance(part := find(kind, name), type) and part.is_stateful()}
 
 
 def _listed(value):
