@@ -93,17 +93,17 @@ class Notices:
         return fmean(row.get(name, 0.0) for row in self._rows)
 
 
-def find_start_risks(row: Mapping[str, Any], completions: Sequence[Any]) -> Iterator[str]:
+def find_start_risks(row: Mapping[str, Any], answers: Sequence[Any]) -> Iterator[str]:
     """What a first evaluation says of a start from which reinforcement learning is likely to get nowhere.
 
     Args:
         row: of the evaluation, with `eval/parse_fail/REASON` as shares of the answers.
-        completions: the greedy answers; others than texts, as robots', are not looked at.
+        answers: the greedy actions of one turn; others than texts, as robots', are not looked at.
     """
     prefix = f"eval/{UNREAD}"
     reasons = {name.removeprefix(prefix): share for name, share in row.items() if name.startswith(prefix)}
     unread = sum(reasons.values())
-    texts = Counter(text.strip() for text in completions if isinstance(text, str))
+    texts = Counter(text.strip() for text in answers if isinstance(text, str))
     (text, count) = texts.most_common(1)[0] if texts else ("", 0)
     if unread > HOPELESS:
         reason = max(reasons, key=lambda name: reasons[name])

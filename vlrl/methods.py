@@ -289,7 +289,7 @@ class Estimator(StepMethod):
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """What the run must give, where it hangs on the options; by default what the class declares."""
+        """What the run must give, where it depends on the options; by default what the class declares."""
         return self.method.needs
 
     def compute_outcome(self, reward: float, correct: float) -> float:

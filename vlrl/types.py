@@ -469,7 +469,7 @@ class BaseTask(ABC):
         return {}
 
     def at_step(self, step: int) -> None:
-        """Called before each training step: rewards that grow stricter hang on it, and on nothing before it."""
+        """Called before each training step: rewards that grow stricter depend on it, and on nothing before it."""
 
     def fits(self, policy: Policy) -> None:
         """UserError where the policy's actions are none of the task's."""
