@@ -69,6 +69,8 @@ class _Common(BaseModel):
     temperature: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = 1.0
     top_p: float | None = 1.0
     stop: Stop | Annotated[list[Stop], Field(max_length=64)] | None = None
+    stop_token_ids: list[int] = Field(default_factory=list)
+    logit_bias: dict[str, float] = Field(default_factory=dict)
     return_token_ids: bool = False
     uniform: str | None = None  # base64 of float32 [n, max_tokens] in [0, 1), which the tokens are drawn by
 
@@ -141,6 +143,9 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "response_format": ({"type": "text"},), "top_logprobs": (0,), "suffix": ("",), "ignore_eos": (False,),
     "bad_words": ([],), "allowed_token_ids": (), "min_tokens": (0,), "use_beam_search": (False,),
     "structured_outputs": (), "guided_json": (), "guided_regex": (), "guided_choice": (), "guided_grammar": (),
+    "length_penalty": (1, 1.0), "logits_processors": ([],), "functions": ([],), "prompt_logprobs": (),
+    "truncate_prompt_tokens": (), "chat_template": (), "chat_template_kwargs": ({},),
+    "continue_final_message": (False,), "add_generation_prompt": (True,),
 }  # fmt: skip
 
 
@@ -166,7 +171,7 @@ def validated[M: BaseModel](kind: type[M], body: Any) -> M:
         raise RequestError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
-def requests_read[M: _Common](kind: type[M], body: Any, most: int) -> Wish:
+def requests_read[M: _Common](kind: type[M], body: Any, most: int, codec: Any) -> Wish:
     """A request's JSON. most: tokens of a completion where none are asked for, and at most.
 
     Raises:
@@ -176,6 +181,11 @@ def requests_read[M: _Common](kind: type[M], body: Any, most: int) -> Wish:
     for name, value in (asked.__pydantic_extra__ or {}).items():
         if name in REFUSED and value is not None and value not in REFUSED[name]:
             raise RequestError(f"{name}: not supported here")
+    if not set(asked.stop_token_ids) <= set(codec.stop_ids):
+        raise RequestError("stop_token_ids: only those that end a completion of this model anyway")
+    banned = {str(i) for i in codec.banned_ids}
+    if any(name not in banned or bias > -100 for name, bias in asked.logit_bias.items()):
+        raise RequestError("logit_bias: only -100, of special tokens, which are never sampled anyway")
     if 0 < asked.temperature < COLDEST:
         raise RequestError(f"temperature: 0, or at least {COLDEST}")
     if asked.top_p not in (None, 1.0):
@@ -608,7 +618,7 @@ class ModelHandler(HttpHandler):
 
     def _completed(self, kind: type[Completions] | type[Chat]) -> dict[str, Any]:
         service = self.server.service
-        wish = requests_read(kind, self._json(), service.most)
+        wish = requests_read(kind, self._json(), service.most, service.codec)
         return reply(service.name, service.codec, wish, service.writer.write(wish), chat=kind is Chat)
 
     def _paths(self) -> dict[str, Any]:
@@ -619,7 +629,7 @@ class ModelHandler(HttpHandler):
     def _rendered(self) -> dict[str, Any]:
         """A conversation as token ids and image features, of which nothing is written."""
         service = self.server.service
-        wish = requests_read(Chat, self._json(), service.most)
+        wish = requests_read(Chat, self._json(), service.most, service.codec)
         ids, images = service.writer.tokenize(wish).ids.tolist(), [data_url(image) for image in wish.images]
         hashes = [hashlib.sha256(url.encode()).hexdigest() for url in images]
         features = {"mm_hashes": {"image": hashes}, "kwargs_data": {"image": images},
@@ -629,7 +639,7 @@ class ModelHandler(HttpHandler):
     def _generated(self) -> dict[str, Any]:
         service = self.server.service
         body = validated(Generate, self._json()).completions()
-        wish = requests_read(Completions, body, service.most)
+        wish = requests_read(Completions, body, service.most, service.codec)
         answer = reply(service.name, service.codec, wish, service.writer.write(wish), chat=True)
         return {name: value for name, value in answer.items() if name != "prompt_token_ids"}  # the client's own
 

@@ -204,6 +204,8 @@ def test_wrong_weights_change_nothing(server, asked) -> None:
     [
         ({"top_p": 0.9}, "top_p"), ({"stream": True}, "stream"), ({"top_k": 5}, "top_k"), ({"n": 0}, "n:"),
         ({"min_tokens": 3}, "min_tokens"), ({"guided_regex": "a+"}, "guided_regex"),
+        ({"logit_bias": {"5": 1.0}}, "logit_bias"), ({"stop_token_ids": [5]}, "stop_token_ids"),
+        ({"chat_template": "{{ messages }}"}, "chat_template"),
         ({"temperature": -1.0}, "temperature"), ({"max_tokens": 10**6}, "max_tokens"), ({"prompt": []}, "prompt"),
         ({"images": ["http://localhost/a.png"]}, "data URLs"), ({"images": ["data:image/png;base64,AAAA"]}, "images"),
         ({"prompt": [10**9]}, "no tokens"), ({"prompt": [5] * 10**5}, "at most"), ({"uniform": "AAAA"}, "uniform"),
