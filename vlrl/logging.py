@@ -14,7 +14,7 @@ from typing import Any
 from PIL import Image
 
 from vlrl.distributed.world import get_world
-from vlrl.types import UserError, Video
+from vlrl.types import Episode, UserError, Video
 
 # What a user should hear of a run while it runs, and not when it has ended: it does not learn, its disk is slow.
 
@@ -93,17 +93,19 @@ class Notices:
         return fmean(row.get(name, 0.0) for row in self._rows)
 
 
-def find_start_risks(row: Mapping[str, Any], answers: Sequence[Any]) -> Iterator[str]:
+def find_start_risks(row: Mapping[str, Any], episodes: Sequence[Episode]) -> Iterator[str]:
     """What a first evaluation says of a start from which reinforcement learning is likely to get nowhere.
 
     Args:
         row: of the evaluation, with `eval/parse_fail/REASON` as shares of the answers.
-        answers: the greedy actions of one turn; others than texts, as robots', are not looked at.
+        episodes: the greedy ones. Whether answers are alike is asked of texts in one turn: the last of several turns
+            often is, as where an agent says that it is done.
     """
+    actions = [each.turns[0].decision.action for each in episodes if len(each.turns) == 1]
     prefix = f"eval/{UNREAD}"
     reasons = {name.removeprefix(prefix): share for name, share in row.items() if name.startswith(prefix)}
     unread = sum(reasons.values())
-    texts = Counter(text.strip() for text in answers if isinstance(text, str))
+    texts = Counter(text.strip() for text in actions if isinstance(text, str))
     (text, count) = texts.most_common(1)[0] if texts else ("", 0)
     if unread > HOPELESS:
         reason = max(reasons, key=lambda name: reasons[name])

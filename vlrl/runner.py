@@ -265,9 +265,7 @@ class Runner:
         measured = vars(result.accuracy) | {"step": self.step}
         self.results[when] = measured
         if when == "before":
-            # of several turns the last is often alike, as where an agent says that it is done
-            answers = [each.turns[0].decision.action for each in result.episodes if len(each.turns) == 1]
-            for risk in find_start_risks(result.row(), answers):
+            for risk in find_start_risks(result.row(), result.episodes):
                 self.progress.say(risk)
         if when != "before" and measured["value"] > self.results.get("best", {"value": -1.0})["value"]:
             self.results["best"] = measured

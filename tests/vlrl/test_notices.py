@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import vlrl
 from vlrl.logging import STEPS, Notices, find_start_risks
+from vlrl.types import Decision, Episode, Observation, Sample, Step, Turn
 
 TEACHES = {"zero_advantage": 0.5, "accuracy": 0.4, "cut": 0.0}
 SILENT = TEACHES | {"zero_advantage": 1.0}
@@ -76,7 +79,7 @@ def test_a_run_that_cannot_learn_says_so(tmp_path, capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "completions", "says"),
+    ("row", "episodes", "says"),
     [
         (
             {"eval/parse_fail/no_answer": 0.9, "eval/parse_fail/empty": 0.05},
@@ -84,15 +87,24 @@ def test_a_run_that_cannot_learn_says_so(tmp_path, capsys) -> None:
             "95% of the answers are not read (no_a",
         ),
         ({"eval/parse_fail/no_answer": 0.8}, [], None),
-        ({}, ["<answer>3</answer>"] * 30 + ["4"], "97% of the answers are '<answer>3</answer>'"),
-        ({}, ["3"] * 15, None),  # too few to tell
-        ({}, [(0.0, 0.0)] * 100, None),  # a robot that rests
+        ({}, [["<answer>3</answer>"]] * 30 + [["4"]], "97% of the answers are '<answer>3</answer>'"),
+        ({}, [["3"]] * 15, None),  # too few to tell
+        ({}, [["click 1", "done"]] * 100, None),  # the last words of an agent
+        ({}, [["click 1", "done"]] * 100 + [["3"]] * 20, "100% of the answers are '3'"),
+        ({}, [[]] * 100, None),  # void
+        ({}, [[np.zeros((1, 2))]] * 100, None),  # a robot that rests
     ],
 )
-def test_a_start_that_teaches_nothing_is_named(row, completions, says) -> None:
+def test_a_start_that_teaches_nothing_is_named(row, episodes, says) -> None:
     """Its curve is flat for hours before anybody looks at a rollout."""
-    found = list(find_start_risks(row, completions))
+    found = list(find_start_risks(row, [played(actions) for actions in episodes]))
     assert len(found) == (says is not None) and all(says in text for text in found)
+
+
+def played(actions: list[str | np.ndarray]) -> Episode:
+    seen = Observation(())
+    taken = [Decision(action, torch.zeros(1), torch.zeros(1), truncated=False) for action in actions]
+    return Episode(Sample("0", seen), 0, [Turn(seen, decision, Step(seen)) for decision in taken])
 
 
 def test_settings_that_waste_a_run_are_named_before_it(tmp_path, capsys, monkeypatch) -> None:
