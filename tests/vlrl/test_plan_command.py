@@ -147,6 +147,15 @@ def test_a_kl_term_asks_for_a_reference():
     assert adapted.times["reference"] > 0
 
 
+def test_an_evaluation_counts_and_fewer_at_once_need_less():
+    """A run that fits would end in its first evaluation, which answers more prompts at once than a step has."""
+    lora = ("policy.lora.rank=8", "policy.gradient_checkpointing=true", "train.micro_batch_size=1")
+    whole, few = planned(*lora), planned(*lora, "policy.max_num_seqs=8")
+    assert whole.cost.phase == "evaluation" and few.gigabytes < 0.6 * whole.gigabytes
+    assert planned(*lora, "eval.batch_size=8").gigabytes < whole.gigabytes
+    assert next(iter(singles(whole))).change == "policy.max_num_seqs=32"
+
+
 def test_narrow_weights_count_as_they_are_held():
     """Bytes a weight: 4 + 4 + 8 in float32, 2 + 2 + 8 in bfloat16, 4 more with copies; half a byte in 4 bits."""
     wide, narrow, copies = (

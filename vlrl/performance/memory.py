@@ -46,6 +46,8 @@ class MemoryInputs:
     weight: int = 4  # bytes of a weight that trains and of its gradient: 4 float32, 2 bfloat16
     masters: bool = False  # float32 copies of weights that train
     quantised: float = 0  # weights that do not train, held in 4 bits
+    slots: int | None = None  # completions that are written at once; None: all
+    held_out: int = 0  # prompts of an evaluation that are answered at once
     shards: int = 1  # GPUs over which weights, gradients and optimizer are spread
     whole: int = 0
     whole_trained: int = 0
@@ -280,9 +282,21 @@ def rollout(run: MemoryInputs) -> dict[str, float]:
 
     On a CPU also a copy of the language model's matrices, which no plan is made for (vlrl/policies/decode_step.py).
     """
-    group, kept = run.group, run.update.mode == "kept"
-    rows = run.prompts * (group.members if run.update.mode == "naive" else 1)
-    written = run.prompts * group.members * _room(group.completion)
+    return _writing(run, run.prompts, run.group.members, run.update.mode == "kept")
+
+
+def evaluation(run: MemoryInputs) -> dict[str, float]:
+    """What greedy answers to held-out prompts need beside it."""
+    return _writing(run, run.held_out, 1, kept=False)
+
+
+def _writing(run: MemoryInputs, prompted: int, members: int, kept: bool) -> dict[str, float]:
+    """kept: the prompts' graph is there for the update, so that all of them are."""
+    group = run.group
+    if run.slots and not kept:
+        prompted = min(prompted, max(1, run.slots // members))
+    rows = prompted * (members if run.update.mode == "naive" else 1)
+    written = prompted * members * _room(group.completion)
     cached = written * _cached(run, run.width) + rows * group.prompt * _cached(run, 0 if kept else run.width)
     return {
         "gradients": 0,
@@ -290,7 +304,7 @@ def rollout(run: MemoryInputs) -> dict[str, float]:
         "activations": (prompts(run, rows) if kept else 0) + passing(run, rows),
         "weights for products": _products(run, graphs=int(kept)),
         "cache": cached,
-        "logits": DRAWN * FULL * run.prompts * group.members * run.geometry.language.vocabulary,
+        "logits": DRAWN * FULL * prompted * members * run.geometry.language.vocabulary,
     }
 
 
@@ -312,6 +326,8 @@ def update(run: MemoryInputs) -> dict[str, float]:
 def peak(run: MemoryInputs) -> tuple[str, dict[str, float]]:
     """The phase that needs most, and its parts with what is held all the time."""
     phases = {"rollout": rollout(run), "update": update(run)}
+    if run.held_out:
+        phases["evaluation"] = evaluation(run)
     needs = {name: held(run) | parts for name, parts in phases.items()}
     phase = max(needs, key=lambda name: sum(needs[name].values()))
     return phase, needs[phase]

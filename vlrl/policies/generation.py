@@ -133,32 +133,28 @@ class CompletionRows:
         )  # fmt: skip
 
 
-def start_completions(
-    prefill: Prefill, numbers: Sequence[Tensor], chosen: Sequence[int], room: int, choose: Choose
-) -> CompletionRows:
-    """Some prompts of a prefill, and the first token of each of their completions.
+def start_completions(prefill: Prefill, numbers: Sequence[Tensor], room: int, choose: Choose) -> CompletionRows:
+    """A prefill's prompts, and the first token of each of their completions.
 
     Args:
-        numbers: int64 [n] each, the completions of every prompt of the prefill.
+        numbers: int64 [n] each, the completions of every prompt.
         room: tokens that a completion's buffer starts with.
     """
     device = prefill.hidden.device
-    who = nn.utils.rnn.pad_sequence([numbers[i] for i in chosen], batch_first=True, padding_value=-1).to(device)
-    lengths = [len(prefill.prompts[i].ids) for i in chosen]
-    length, rows = torch.tensor(lengths, device=device), torch.tensor(chosen, device=device)
-    # all of them, as they are: nothing is copied
-    some = slice(None) if list(chosen) == list(range(len(prefill.prompts))) else rows
+    who = nn.utils.rnn.pad_sequence(list(numbers), batch_first=True, padding_value=-1).to(device)
+    lengths = [len(prompt.ids) for prompt in prefill.prompts]
+    length = torch.tensor(lengths, device=device)
     kind = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
     prompt = [  # in the type that the products are made in: else every token would convert them
-        tuple(part.detach()[some, :, : max(lengths)].to(kind or part.dtype) for part in pair) for pair in prefill.layers
+        tuple(part.detach()[:, :, : max(lengths)].to(kind or part.dtype) for part in pair) for pair in prefill.layers
     ]
     own = [
         tuple(part.new_zeros(*part.shape[:2], who.shape[1], room, part.shape[3]) for part in pair) for pair in prompt
     ]
-    position = torch.tensor([int(prefill.prompts[i].positions.max()) + 1 for i in chosen], device=device)
+    position = torch.tensor([int(prompt.positions.max()) + 1 for prompt in prefill.prompts], device=device)
     none, ragged = torch.zeros_like(who), len(set(lengths)) > 1
     made = CompletionRows(who, none, torch.zeros_like(length), position, length, prompt, own, 0, ragged)
-    made.choose(prefill.last().detach()[rows][:, None].expand(-1, who.shape[1], -1), choose)
+    made.choose(prefill.last().detach()[:, None].expand(-1, who.shape[1], -1), choose)
     return made
 
 
@@ -273,32 +269,37 @@ RECORDED_SHRINK, RECORDED_BLOCK, WORTH = 0.5, 256, 16
 
 
 def decoding_write(
-    base: nn.Module, prefill: Prefill, counts: Sequence[int], sampling: Sampling, drawn: Tensor | None
-) -> Sampled:
-    """`counts[i]` completions of the prefill's prompt i, prompt by prompt.
+    base: nn.Module, prompts: Sequence[Prompt], prefill: Callable[[Sequence[int]], Prefill], counts: Sequence[int],
+    sampling: Sampling, drawn: Tensor | None,
+) -> Sampled:  # fmt: skip
+    """`counts[i]` completions of prompt i, prompt by prompt.
 
     Args:
+        prefill: of some of the prompts, by number. Called when there are places for their completions.
         drawn: a number in [0, 1) for each token that may be written, float32 [completions, max_tokens]: what is sampled
             hangs on these alone. None where nothing is sampled.
     """
     writer = Writer(sum(counts), sampling, drawn, base.device)
     # half of a small operation's cost is autograd's, even where it is off
     with torch.inference_mode(), sampling.graphs.rollout() if sampling.graphs else nullcontext():
-        forwarded = _Batch(base, prefill, counts, writer).run()
+        forwarded = _Batch(base, prompts, prefill, counts, writer).run()
     return writer.sampled(forwarded)
 
 
 class _Batch:
     """The rows under way, and the prompts that wait for a place."""
 
-    def __init__(self, base: nn.Module, prefill: Prefill, counts: Sequence[int], writer: Writer):
+    def __init__(
+        self, base: nn.Module, prompts: Sequence[Prompt], prefill: Callable[[Sequence[int]], Prefill],
+        counts: Sequence[int], writer: Writer,
+    ):  # fmt: skip
         self.base, self.prefill, self.writer, self.sampling = base, prefill, writer, writer.sampling
         self.graphs = self.sampling.graphs if self.sampling.graphs and not self.sampling.graphs.off else None
         self.every = LOOK.get(base.device.type, LOOK_ELSEWHERE)
         self.numbers = torch.arange(sum(counts)).split(list(counts))
         self.waiting = deque(i for i, count in enumerate(counts) if count)
-        last = max(int(prompt.positions.max()) for prompt in prefill.prompts) + self.sampling.max_tokens
-        self.layers = Layers(base, last + 1, prefill.hidden)
+        self.positions = max(int(prompt.positions.max()) for prompt in prompts) + self.sampling.max_tokens + 1
+        self.layers: Any = None  # `Layers`, made for the first prompts
         self.rows: CompletionRows | None = None
 
     def run(self) -> int:
@@ -346,7 +347,9 @@ class _Batch:
         if not chosen:
             return
         room = min(RECORDED_BLOCK if self.graphs else BLOCK, self.sampling.max_tokens)
-        new = self.without_ended(start_completions(self.prefill, self.numbers, chosen, room, self.choose))
+        prefill = self.prefill(chosen)
+        self.layers = self.layers or Layers(self.base, self.positions, prefill.hidden)
+        new = self.without_ended(start_completions(prefill, [self.numbers[i] for i in chosen], room, self.choose))
         if new is not None:  # a first token may end them all
             self.rows = new if self.rows is None else self.rows.joined(new)
 

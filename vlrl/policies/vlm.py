@@ -300,11 +300,19 @@ class VLM(Policy):
     ) -> Sampled:  # fmt: skip
         """`counts[i]` completions of prompt i, by the policy itself; arguments as
         `vlrl.policies.generation.decoding_write`."""
-        prefill = self._prefill(prompts, keep)
+        later = self.slots and not keep and not any(prompt.is_conversation for prompt in prompts)
+        whole = None if later else self._prefill(prompts, keep)
+
+        def prefill(rows: Sequence[int]) -> Prefill:
+            if whole is not None:
+                return whole if len(rows) == len(prompts) else whole.of(rows)
+            with torch.inference_mode(False):  # a frozen tower's features are kept for the update
+                return self._prefill([prompts[i] for i in rows], False)
+
         with self.work.timed("decode"), self.precision():
-            texts = decoding_write(bare(self.model), prefill, counts, sampling, drawn)
+            texts = decoding_write(bare(self.model), prompts, prefill, counts, sampling, drawn)
         self.work.add(tokens=texts.forwarded, tokens_distinct=sum(map(len, texts.tokens)))
-        self._kept = prefill if keep else None
+        self._kept = whole if keep else None
         return texts
 
     def _make_decision(

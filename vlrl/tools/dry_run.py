@@ -167,6 +167,7 @@ class StepSizes:
     reference: bool = False  # whether its log-probabilities are computed
     states: float = 2.0  # numbers of the optimizer for a parameter, master weights included
     embedded_states: float = 2.0  # likewise of the embeddings
+    held_out: int = 0  # prompts of an evaluation that are answered at once
 
 
 class DryPolicy:
@@ -200,6 +201,7 @@ class DryPolicy:
         self._flops = dict.fromkeys(("prefill", "decode", "forward", "backward"), 0.0)
         many = list(islice(cycle(prompts), sizes.prompts))
         try:
+            evaluation = self._evaluate(prompts, sizes, held)
             rollout = self._roll_out([replace(prompt) for prompt in many], sizes, held)
             update = self._update([replace(prompt) for prompt in many[: sizes.micro]], sizes, held)
         except Exception as error:  # a model may do anything with its numbers
@@ -211,7 +213,8 @@ class DryPolicy:
                 f"numbers: {first_line(error)}"
             ) from error
         always = self._find_held(held, sizes)
-        phase, parts = max((("rollout", rollout), ("update", update)), key=lambda each: sum(each[1].values()))
+        phases = {"rollout": rollout, "update": update, "evaluation": evaluation}
+        phase, parts = max(phases.items(), key=lambda each: sum(each[1].values()))
         self.policy.model.zero_grad(set_to_none=True)
         rounds = -(-sizes.prompts // sizes.micro) * sizes.epochs
         flops = self._flops | {"reference": self._flops["forward"] * sizes.reference}
@@ -234,6 +237,16 @@ class DryPolicy:
             "optimizer": 4 * (sizes.states * (count - embedded) + sizes.embedded_states * embedded),
             "reference": weights if sizes.reference and not has_adapter(self.policy.model) else 0.0,
         }
+
+    def _evaluate(self, prompts: Sequence[Prompt], sizes: StepSizes, held: int) -> dict[str, float]:
+        """Held-out prompts answered once each; its FLOPs are no part of a step."""
+        if not sizes.held_out:
+            return {}
+        parts = self._roll_out(
+            [replace(p) for p in islice(cycle(prompts), sizes.held_out)], replace(sizes, copies=1), held
+        )
+        self._flops = dict.fromkeys(self._flops, 0.0)
+        return parts
 
     def _roll_out(self, prompts: Sequence[Prompt], sizes: StepSizes, held: int) -> dict[str, float]:
         policy, live, copies = self.policy, self.live, sizes.copies

@@ -128,6 +128,10 @@ class Knob:
 def knobs(config: Config, gpus: int, model: Model | UnknownModel, visual: float) -> Iterator[Knob]:
     """Every single change that can make a step smaller, the mildest first."""
     policy, train = config.policy, config.train
+    every = max(_held_out(config, gpus), -(-train.prompts_per_step // gpus) * train.group_size)
+    under_way = policy.max_num_seqs or every
+    if (few := max(train.group_size, under_way // 4)) < under_way:
+        yield Knob(f"policy.max_num_seqs={few}", _policy(config, max_num_seqs=few), gpus)
     if not policy.gradient_checkpointing:
         yield Knob("policy.gradient_checkpointing=true", _policy(config, gradient_checkpointing=True), gpus)
     share = train.micro_batch_size or -(-train.prompts_per_step // gpus // train.num_minibatches)
@@ -364,10 +368,16 @@ def run_of(
         geometry, Group(prompt.tokens, prompt.visual, tokens, train.group_size, max(prompt.frames, 1)), update,
         prompts=prompts, micro=micro, trained=sum(learning.values()), adapters=sum(learning.values()) if added else 0,
         width=HALF if mixed else FULL, states=_states(config, geometry, whole, learning),
-        copied=asks_reference and not added, shards=gpus, whole=tower, whole_trained=whole_trained,
+        copied=asks_reference and not added, slots=policy.max_num_seqs,
+        held_out=_held_out(config, gpus), shards=gpus, whole=tower, whole_trained=whole_trained,
         weight=HALF if narrow else FULL, masters=narrow and train.master_weights,
         quantised=sum(each.inputs * each.outputs * each.count for each in spoken) if policy.load_in_4bit else 0,
     )  # fmt: skip
+
+
+def _held_out(config: Config, gpus: int) -> int:
+    """Prompts that one GPU answers at once in an evaluation."""
+    return -(-min(config.eval.batch_size, config.eval.num_samples or config.eval.batch_size) // gpus)
 
 
 def _mode(config: Config, gpus: int) -> Literal["naive", "shared", "kept"]:
@@ -463,8 +473,9 @@ def plan_plan(config: Config, asked: PlanOptions) -> MemoryPlan:
 
 
 def singles(whole: MemoryPlan) -> list[PlanChange]:
-    """What each knob alone gives."""
-    return [_turned(whole, knob) for knob in _knobs(whole)]
+    """What each knob alone gives, of those that give anything."""
+    turned = (_turned(whole, knob) for knob in _knobs(whole))
+    return [turn for turn in turned if turn.plan.gigabytes < whole.gigabytes]
 
 
 def together(whole: MemoryPlan) -> PlanChange | None:
@@ -531,7 +542,7 @@ def _try_step(config: Config, model: UnknownModel, asked: PlanOptions) -> Memory
         StepSizes(
             per_step, min(train.micro_batch_size or per_step, -(-per_step // train.num_minibatches)), train.group_size,
             asked.tokens or config.policy.max_tokens, train.update_epochs, _asks_reference(config), states + masters,
-            (states if config.policy.lora else 2.0) + masters,
+            (states if config.policy.lora else 2.0) + masters, _held_out(config, asked.gpus),
         ),
     )  # fmt: skip
     return _plan_of(config, model, size, asked, cost)

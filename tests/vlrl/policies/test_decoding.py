@@ -131,6 +131,15 @@ def test_how_many_are_written_at_once_changes_nothing(make, act, slots):
         torch.testing.assert_close(one.entropy, other.entropy, rtol=0, atol=1e-5)
 
 
+def test_a_prompt_is_forwarded_when_there_is_a_place_for_it(make, act):
+    """Memory would be that of all prompts of a step or of an evaluation, however few completions are under way."""
+    policy = make(max_tokens=8, slots=2)
+    forward, sizes = policy._prefill, []
+    policy._prefill = lambda prompts, keep: (sizes.append(len(prompts)), forward(prompts, keep))[1]
+    act(policy, [2, 2, 2])
+    assert sizes == [1, 1, 1]
+
+
 def test_rows_that_have_ended_make_no_place_for_more(make):
     """Beside rows that came later they would go on past the last position that there is, which ends the run."""
     samples = [Sample(f"q/{i}", Observation(("Click the red square.",))) for i in range(30)]
