@@ -52,7 +52,9 @@ GOLDEN = {
     "dapo_overlong": ("overlong",), "noisy_verifier_correction": ("noise_backward", "noise_forward"),
     "laser_reward": ("laser", "laser_d", "laser_de"), "vade_counts": ("vade",), "curriculum_shares": ("curriculum",),
     "ssr_draw": ("ssr",), "latr_tree": ("latr",), "essa_singular_values": ("essa",), "essa_generation": ("essa",),
-    "gigpo_advantage": ("gigpo",), "reg_grpo_loss": ("reg_grpo",),
+    "gigpo_advantage": ("gigpo",), "reg_grpo_loss": ("reg_grpo",), "sapo_loss": ("sapo",), "vespo_loss": ("vespo",),
+    "luspo_loss": ("luspo",), "deepseek_v32_loss": ("opsm", "kl"), "top_entropy_mask": ("top_entropy",),
+    "max_rl_advantage": ("max_rl",),
 }  # fmt: skip
 # runs that learned: plug-in -> page of docs/ that shows one
 LEARNED = {

@@ -97,6 +97,25 @@ def leave_one_out(c: Rollouts, past: object) -> list[float]:
     return each(c, lambda i: float(c.reward[i]) - (sum(mates(c, i)) - float(c.reward[i])) / (len(mates(c, i)) - 1))
 
 
+def max_rl(c: Rollouts, past: object) -> list[float]:
+    """MaxRL: `(r - mean) / mean`."""
+    return each(c, lambda i: (float(c.reward[i]) - mean(mates(c, i))) / mean(mates(c, i)))
+
+
+def top_entropy(share: float) -> Callable:
+    """GRPO's advantages at the tokens whose entropy is at least the (1 - share)-quantile of the step's; 0 elsewhere."""
+
+    def rows(c: Rollouts, past: object) -> Rows:
+        inside = sorted(float(c.entropy[b, t]) for b, t in c.mask.nonzero().tolist())
+        place = (1 - share) * (len(inside) - 1)
+        below, above = inside[int(place)], inside[min(int(place) + 1, len(inside) - 1)]
+        least = below + (place - int(place)) * (above - below)
+        plain = per_token(c, grpo()(c, past))
+        return [[a * (float(c.entropy[b, t]) >= least) for t, a in enumerate(row)] for b, row in enumerate(plain)]
+
+    return rows
+
+
 def normal(values: list[float], ddof: int) -> list[float]:
     scale = deviation(values, ddof)
     return [(v - mean(values)) / scale for v in values]
@@ -310,6 +329,17 @@ def k3(x: Token) -> Tensor:
     return torch.exp(gap) - gap - 1
 
 
+def sapo(x: Token) -> Tensor:
+    """SAPO: `-A (4 / tau) sigmoid(tau (r - 1))`."""
+    tau = 1.0 if x.advantage > 0 else 1.05
+    return -x.advantage * 4 / tau / (1 + torch.exp(-tau * (x.ratio - 1)))
+
+
+def weighted_k3(x: Token) -> Tensor:
+    """DeepSeek-V3.2: k3 times the ratio."""
+    return x.ratio * k3(x)
+
+
 def cispo(most: float) -> Callable[[Token], Tensor]:
     return lambda x: -min(x.ratio.item(), most) * x.advantage * x.now
 
@@ -374,6 +404,32 @@ def rloo(row: list[Token]) -> Tensor:
 
 def gspo(low: float, high: float) -> Callable[[list[Token]], Tensor]:
     return lambda row: surrogate(torch.exp(moved(row) / len(row)), row[0].advantage, low, high)
+
+
+def luspo(row: list[Token]) -> Tensor:
+    """LUSPO: GSPO times the length."""
+    return len(row) * gspo(3e-4, 4e-4)(row)
+
+
+def opsm(delta: float) -> Callable[[list[Token]], Tensor]:
+    """DeepSeek-V3.2: PPO's clip; 0 where A < 0 and the policy has left the completion by more than delta a token."""
+
+    def term(row: list[Token]) -> Tensor:
+        gone = -moved(row).item() / len(row) > delta and row[0].advantage < 0
+        return sum(0 * x.now if gone else clip(0.2, 0.2)(x) for x in row) / len(row)
+
+    return term
+
+
+def vespo(c: Rollouts, now: Tensor, entropy: Tensor, advantage: Rows) -> Tensor:
+    """VESPO: `-w^k exp(l (1 - w)) A log p` over tokens, w the completion's ratio, held."""
+    total, count = torch.zeros((), dtype=torch.float64), 0
+    for row in written(c, now, entropy, advantage):
+        w = math.exp(min(max(moved(row).item(), math.log(1e-8)), 20.0))
+        for x in row:
+            k, decay = (2.0, 3.0) if x.advantage > 0 else (3.0, 2.0)
+            total, count = total - w**k * math.exp(decay * (1 - w)) * x.advantage * x.now, count + 1
+    return total / count
 
 
 def gspo_token(row: list[Token]) -> Tensor:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from vlrl import recipe_checks
-from vlrl.algorithms.advantages import a_grae, dgpo, grpo, leave_one_out, middling, ngrpo
+from vlrl.algorithms.advantages import a_grae, dgpo, grpo, leave_one_out, max_rl, middling, ngrpo, top_entropy
 from vlrl.algorithms.reward_shaping import shortest_bonus, trust
 from vlrl.batch import columns, estimate, shaped
 from vlrl.config import Config
@@ -51,13 +51,28 @@ def numbers_of(rollouts: Rollouts) -> list[Tensor]:
 
 @pytest.mark.parametrize(
     ("example", "estimator"),
-    [("rloo_advantage", leave_one_out), ("ngrpo_advantage", ngrpo), ("a_grae_advantage", a_grae)],
+    [
+        ("rloo_advantage", leave_one_out),
+        ("ngrpo_advantage", ngrpo),
+        ("a_grae_advantage", a_grae),
+        ("max_rl_advantage", max_rl),
+    ],
 )
 def test_estimators_equal_the_worked_examples(golden, near, example, estimator):
-    """RLOO, NGRPO and A-GRAE would not be what their recipes say."""
+    """RLOO, NGRPO, A-GRAE and MaxRL would not be what their recipes say."""
     inputs, outputs = golden(example)
     rollouts = batch_of(inputs)
     near(estimator(rollouts, rollouts.reward), outputs["adv"])
+
+
+def test_the_mask_of_high_entropy_equals_the_worked_example(golden):
+    """Other tokens would learn than those where the policy could go several ways."""
+    inputs, outputs = golden("top_entropy_mask")
+    entropy = torch.tensor(inputs["entropy"], dtype=torch.float64)
+    rollouts = rollouts_of([1.0, 0.0, 1.0], [0, 1, 2], [4, 3, 2])
+    rollouts = replace(rollouts, entropy=entropy)
+    for share, kept in zip(inputs["shares"], outputs["kept"], strict=True):
+        assert (top_entropy(rollouts, -torch.ones(3), share=share) != 0).int().tolist() == kept
 
 
 def test_observe_r1_equals_the_worked_example(golden, near):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from vlrl import recipe_checks
-from vlrl.algorithms.auxiliary_losses import gepo
+from vlrl.algorithms.auxiliary_losses import gepo, kl
 from vlrl.algorithms.loss_aggregation import constant, sequence_mean, token_mean
 from vlrl.algorithms.policy_losses import (
     cispo,
@@ -25,19 +25,24 @@ from vlrl.algorithms.policy_losses import (
     gspo,
     gspo_token,
     kl_cov,
+    luspo,
+    opsm,
     ppo_clip,
     rover,
+    sapo,
     trust_region,
+    vespo,
 )
 from vlrl.config import Config
 from vlrl.types import Batch, Evaluation, UserError
 
 SEEDS = st.integers(0, 9999)
 WIDE = {"low": 0.2, "high": 0.2}
-WHOLE = {"gspo": gspo, "disco": disco, "disco b": functools.partial(disco, tau=None), "gepo": gepo,
+WHOLE = {"gspo": gspo, "luspo": luspo, "disco": disco, "disco b": functools.partial(disco, tau=None), "gepo": gepo,
          "disco ratio": functools.partial(disco, score="ratio", tau=1.0)}  # fmt: skip
 TOKENS = {"gspo_token": gspo_token, "dhpo": dhpo, "dhpo_entropy": dhpo_entropy, "cispo": cispo, "kl_cov": kl_cov}
-ALL = WHOLE | TOKENS | {"clip_cov": clip_cov, "trust_region": trust_region, "rover": rover}
+SOFT = {"sapo": sapo, "vespo": vespo, "opsm": functools.partial(opsm, delta=0.1)}
+ALL = WHOLE | TOKENS | SOFT | {"clip_cov": clip_cov, "trust_region": trust_region, "rover": rover}
 
 
 def case(seed: int, n: int = 6, length: int = 5, spread: float = 0.5, size: int = 3) -> tuple[Evaluation, Batch]:
@@ -57,8 +62,9 @@ def token_batch(inputs: dict) -> tuple[Evaluation, Batch]:
     new, old, mask = (torch.tensor(inputs[name], dtype=torch.float64) for name in ("new_logp", "old_logp", "mask"))
     entropy = torch.tensor(inputs.get("entropy", inputs["mask"]), dtype=torch.float64)
     advantage = torch.tensor(inputs["adv_seq"], dtype=torch.float64)[:, None] * mask
-    rows = torch.arange(len(new))
-    return Evaluation(new.requires_grad_(), entropy, mask.bool()), Batch(advantage, old, mask.bool(), None, rows, rows)
+    rows, reference = torch.arange(len(new)), torch.tensor(inputs["ref_logp"], dtype=torch.float64)
+    batch = Batch(advantage, old, mask.bool(), reference, rows, rows)
+    return Evaluation(new.requires_grad_(), entropy, mask.bool()), batch
 
 
 def loss_of(term, now: Evaluation, batch: Batch, weigh=sequence_mean) -> Tensor:
@@ -82,6 +88,55 @@ def test_gspo_equals_the_worked_example(golden, near, options, suffix):
     near(loss_of(term, now, batch).detach(), outputs[f"loss{suffix}"])
     near(slope(term, now, batch), outputs[f"grad{suffix}"])
     near(slope(functools.partial(gspo_token, **options), now, batch), outputs[f"grad{suffix}"])
+
+
+WIDE_LUSPO = functools.partial(luspo, **WIDE)
+
+
+@pytest.mark.parametrize(
+    ("example", "term", "weigh"),
+    [
+        ("sapo_loss", sapo, sequence_mean),
+        ("vespo_loss", vespo, token_mean),
+        ("luspo_loss", WIDE_LUSPO, sequence_mean),
+    ],
+)
+def test_soft_and_unbiased_surrogates_equal_the_worked_examples(golden, near, example, term, weigh):
+    """A gate at the wrong place, or a weight of the token where the completion's is meant, looks like learning."""
+    inputs, outputs = golden(example)
+    now, batch = token_batch(inputs)
+    near(loss_of(term, now, batch, weigh).detach(), outputs["loss"])
+    near(slope(term, now, batch, weigh), outputs["grad"])
+    if example == "sapo_loss":
+        near(sapo(now, batch).detach() * batch.mask, outputs["per_token"])
+
+
+@pytest.mark.parametrize("case", ["kept", "masked"])
+def test_deepseek_v32_equals_the_worked_example(golden, near, case):
+    """What the policy has left would be pushed on, or the KL's gradient be another one than its value's."""
+    inputs, outputs = golden("deepseek_v32_loss")
+    now, batch = token_batch(inputs)
+    term = functools.partial(opsm, delta=inputs[f"delta_{case}"])
+    near(loss_of(term, now, batch).detach(), outputs[f"loss_{case}"])
+    near(slope(term, now, batch), outputs[f"grad_{case}"])
+    weighted = functools.partial(kl, weighted=True, coef=1.0)
+    near(loss_of(weighted, now, batch, token_mean).detach(), outputs["kl"])
+    near(slope(weighted, now, batch, token_mean), outputs["kl_grad"])
+
+
+@pytest.mark.parametrize("kind", ["k1", "k3"])
+@given(seed=SEEDS)
+def test_a_weighted_kl_has_the_gradient_of_the_kl_itself(kind, seed):
+    """Off-policy the plain estimate pulls elsewhere, and k1 nowhere: the report's claim, over all tokens."""
+    draw = functools.partial(torch.randn, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    logits, old, reference = draw().requires_grad_(), draw().log_softmax(0), draw().log_softmax(0)
+    now = logits.log_softmax(0)
+    (exact,) = torch.autograd.grad((now.exp() * (now - reference)).sum(), logits, retain_graph=True)
+    mask, nothing = torch.ones(5, 1, dtype=torch.bool), torch.zeros(5, 1, dtype=torch.float64)
+    batch = Batch(nothing, old[:, None], mask, reference[:, None])  # a row for each token that could have been drawn
+    found = kl(Evaluation(now[:, None], nothing, mask), batch, kind=kind, weighted=True, coef=1.0)[:, 0]
+    (grad,) = torch.autograd.grad((old.exp() * found).sum(), logits)
+    torch.testing.assert_close(grad, exact)
 
 
 @pytest.mark.parametrize(("term", "name"), [(dhpo, "loss_avg"), (dhpo_entropy, "loss_entropy")])
@@ -161,6 +216,13 @@ def frozen_gspo_token(now: Tensor, at: Tensor, batch: Batch) -> Tensor:
     return (worse * token_mean(batch.mask)).sum()
 
 
+def frozen_vespo(now: Tensor, at: Tensor, batch: Batch) -> Tensor:
+    whole = ((at - batch.old_logprobs) * batch.mask).sum(1, keepdim=True).exp()
+    good = batch.advantage > 0
+    weight = torch.where(good, whole**2 * (3 * (1 - whole)).exp(), whole**3 * (2 * (1 - whole)).exp())
+    return -(weight * batch.advantage * now * token_mean(batch.mask)).sum()
+
+
 def frozen_trust_region(now: Tensor, at: Tensor, batch: Batch) -> Tensor:
     """The squared hinge, which holds nothing fixed and has the same gradient."""
     gap = (now - batch.old_logprobs)[batch.mask]
@@ -173,6 +235,7 @@ def frozen_trust_region(now: Tensor, at: Tensor, batch: Batch) -> Tensor:
         (cispo, frozen_cispo),
         (functools.partial(gspo_token, **WIDE), frozen_gspo_token),
         (trust_region, frozen_trust_region),
+        (vespo, frozen_vespo),
     ],
 )
 @pytest.mark.parametrize("seed", range(3))

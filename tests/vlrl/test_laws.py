@@ -31,6 +31,7 @@ EXEMPT = {
     "losses.completion_clip": {
         "ratio_one": "the policy gradient of whole completions: longer ones count more (test_recipe_gradients.py)"
     },
+    "losses.luspo": {"ratio_one": "the policy gradient times each completion's length"},
     "losses.disco": {"ratio_one": "pushes right completions above wrong ones; the size of advantages does not count"},
     "losses.gepo": {"ratio_one": "pushes right completions above wrong ones; the size of advantages does not count"},
     "losses.sft": {"ratio_one": "imitates demonstrations, whatever the advantage"},
@@ -57,9 +58,9 @@ EXEMPT = {
 # losses that are a multiple of the policy gradient there
 MULTIPLES = {"rover": 2.0}
 # estimators whose advantages sum to 0 over every group
-CENTRED = ("grpo", "leave_one_out")
+CENTRED = ("grpo", "leave_one_out", "max_rl")
 # what only scales or bounds an advantage, and what only adds to it less than it is
-KEEPS_SIGNS = ("entropy_shaping", "weighted", "middling")
+KEEPS_SIGNS = ("entropy_shaping", "weighted", "middling", "top_entropy")
 # shapings after which no wrong completion of a group is paid more than a right one, for rewards of 0 and 1
 RIGHT_FIRST = ("laser", "laser_d", "shortest_bonus", "noise_backward", "noise_forward", "g_ra", "kimi_length")
 

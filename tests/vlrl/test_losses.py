@@ -26,11 +26,12 @@ TERMS = {
     "ppo_clip dual": functools.partial(ppo_clip, low=0.2, high=0.3, dual=3.0),
     "kl k1": functools.partial(kl, kind="k1"),
     "kl k2": functools.partial(kl, kind="k2"),
+    "kl weighted": functools.partial(kl, weighted=True),
     "distill k1": functools.partial(distill, kind="k1"),
     "reg_grpo scaled": functools.partial(reg_grpo, eps=0.5, scale=2.0, ddof=0),
 }
 # hold a part of themselves fixed, so that their value has another slope: tests/vlrl/test_group_losses.py
-STOPPED = {"a_lol", "distill k1", "cispo", "dhpo_entropy", "gspo_token", "trust_region"}
+STOPPED = {"a_lol", "distill k1", "cispo", "dhpo_entropy", "gspo_token", "trust_region", "vespo"}
 VANISHING = {name: term for name, term in TERMS.items() if methods.of(term).vanishes}
 TINY = 1e-9  # so small an eps of `reg_grpo` that it does not show
 

@@ -122,6 +122,9 @@ FORMULAS = {
     "cispo": Formula(tokens(paper.cispo(5.0), TOKENS), GRPO),
     "copg": Formula(groups(paper.copg), lambda c, past: c.reward.tolist()),
     "dapo": replace(DAPO, reward=paper.overlong(3)),
+    "deepseek_v32": Formula(
+        sums([completions(paper.opsm(0.1)), tokens(weighed(1e-3, paper.weighted_k3), COMPLETIONS)]), GRPO
+    ),
     "dgpo": Formula(clipped(), "test_group_advantages.py"),
     "dhpo": Formula(completions(paper.dhpo), GRPO),
     "digirl": Formula(tokens(paper.imitation, TOKENS), "test_digirl.py", turns=2, size=1),
@@ -147,7 +150,9 @@ FORMULAS = {
     "latr": Formula(clipped(0.2, 0.28, kl=0.01), GRPO),
     "lite_ppo": Formula(clipped(), paper.batch_scaled),
     "llama_rl": Formula(tokens(paper.cispo(4.0), TOKENS), NONE),
+    "luspo": Formula(completions(paper.luspo), GRPO),
     "mars": Formula(clipped(), TURNS, turns=2),
+    "max_rl": Formula(clipped(), paper.max_rl),
     "mssr": single(clipped(0.2, 0.3, dual=3.0, kl=0.01), paper.mssr),
     "mvsr": single(clipped(0.2, 0.3, dual=3.0, kl=0.01), paper.mvsr),
     "ngrpo": Formula(clipped(0.16, 0.24), paper.grpo(virtual=1.0)),
@@ -169,6 +174,7 @@ FORMULAS = {
     "rloo": Formula(completions(paper.rloo), paper.leave_one_out, paper.kl_in_reward(0.03)),
     "rover": Formula(tokens(paper.rover, TOKENS), NONE),
     "salt": Formula(clipped(), CREDIT, turns=2),
+    "sapo": Formula(tokens(paper.sapo, COMPLETIONS), GRPO),
     "scope": Formula(clipped(kl=0.001), GRPO, "test_scope.py"),
     "seed_bench_r1": Formula(clipped(over=COMPLETIONS, kl=0.1), paper.grpo(1e-4)),
     "sophia_vl": Formula(clipped(over=COMPLETIONS, kl=0.04), GRPO, SHAPING),
@@ -176,10 +182,12 @@ FORMULAS = {
     "ssr": Formula(clipped(0.2, 0.35), NONE),
     "t_ppo": single(clipped(0.2, 0.28), "test_egae.py", before=6),
     "temporal_r1": Formula(sums([clipped(kl=0.01), tokens(weighed(0.001, paper.bonus), TOKENS)]), GRPO),
+    "top_entropy": Formula(clipped(0.2, 0.28), paper.top_entropy(0.2)),
     "trust_grpo": Formula(clipped(over=COMPLETIONS, kl=0.04), GRPO, SHAPING),
     "ttrl": Formula(clipped(kl=0.001), GRPO, SHAPING),
     "turn_gae": ppo(0.99, 0.9, 1, completions(paper.gspo(0.2, 0.2))),
     "ui_r1_e": replace(OPEN_R1, reward=SHAPING),
+    "vespo": Formula(paper.vespo, GRPO),
     "vl_rethinker": Formula(clipped(0.2, 0.35), NONE),
     "vlaa_thinker": Formula(clipped(over=COMPLETIONS, kl=0.01), GRPO),
     "vlm_r1_od": Formula(clipped(over=COMPLETIONS), paper.grpo(1e-4)),
@@ -316,6 +324,9 @@ class Alone:
     def gather(self, values: Tensor) -> Tensor:
         return values
 
+    def pad_across_processes(self, values: Tensor, dim: int, pad_index: float) -> Tensor:
+        return values
+
     def reduce(self, values: Tensor, reduction: str) -> Tensor:
         return values
 
@@ -329,7 +340,11 @@ def trl_gradient(trainer: type, rollouts: Rollouts, now: Tensor, advantage: Tens
         "max_completion_length": LENGTH, "current_gradient_accumulation_steps": 1, "_entropy_bonus_enabled": False,
         "vllm_importance_sampling_correction": False, "tools": None, "accelerator": Alone(),
         "_metrics": defaultdict(lambda: defaultdict(list)), "model": SimpleNamespace(training=True),
-        "args": SimpleNamespace(delta=None, use_bias_correction_kl=False, steps_per_generation=1),
+        "args": SimpleNamespace(
+            delta=None, use_bias_correction_kl=options.pop("use_bias_correction_kl", False), steps_per_generation=1,
+            sapo_temperature_pos=1.0, sapo_temperature_neg=1.05, vespo_k_pos=2.0, vespo_lambda_pos=3.0, vespo_k_neg=3.0,
+            vespo_lambda_neg=2.0,
+        ),
         "_get_per_token_logps_and_entropies": lambda *a, **k: (leaf, rollouts.entropy, None),
     }  # fmt: skip
     mask = rollouts.mask.long()
@@ -339,7 +354,12 @@ def trl_gradient(trainer: type, rollouts: Rollouts, now: Tensor, advantage: Tens
         "ref_per_token_logps": rollouts.reference, "old_logps": (rollouts.logprobs * mask).sum(1),
         "num_items_in_batch": mask.sum(),
     }  # fmt: skip
-    trainer._compute_loss(SimpleNamespace(**defaults | options), None, inputs).backward()
+    methods = ("get_off_policy_mask", "get_gamma_weights", "get_high_entropy_mask")
+    own = {name: getattr(trainer, name) for name in methods if hasattr(trainer, name)}
+    stand_in = SimpleNamespace(**defaults | own | options)
+    if own:
+        stand_in.get_high_entropy_mask = functools.partial(own["get_high_entropy_mask"], stand_in)
+    trainer._compute_loss(stand_in, None, inputs).backward()
     return leaf.grad
 
 
@@ -354,6 +374,15 @@ def trl_gradient(trainer: type, rollouts: Rollouts, now: Tensor, advantage: Tens
         ("cispo", {"loss_type": "cispo", "epsilon_high": 5.0}),
         ("gspo", {"importance_sampling_level": "sequence", "epsilon_low": 3e-4, "epsilon_high": 4e-4}),
         ("rloo", {}),
+        ("sapo", {"loss_type": "sapo"}),
+        ("vespo", {"loss_type": "vespo"}),
+        (
+            "luspo",
+            {"loss_type": "luspo", "importance_sampling_level": "sequence", "epsilon_low": 3e-4, "epsilon_high": 4e-4},
+        ),
+        ("deepseek_v32", {"beta": 1e-3, "off_policy_mask_threshold": 0.1, "use_bias_correction_kl": True}),
+        ("top_entropy", {"loss_type": "dapo", "epsilon_high": 0.28, "top_entropy_quantile": 0.2}),
+        ("max_rl", {"loss_type": "dapo"}),
     ],
 )
 @pytest.mark.parametrize("seed", range(2))
@@ -363,5 +392,6 @@ def test_the_gradient_is_trls(recipe, options, seed):
 
     rollouts, _, found, _, _, advantage, now = gradient_of(recipe, seed)
     trainer = RLOOTrainer if recipe == "rloo" else GRPOTrainer
-    expected = trl_gradient(trainer, rollouts, now, advantage[:, 0], **options)
+    credit = GRPO(rollouts, None) if recipe == "top_entropy" else advantage[:, 0]  # TRL takes the tokens out itself
+    expected = trl_gradient(trainer, rollouts, now, torch.as_tensor(credit, dtype=now.dtype), **options)
     torch.testing.assert_close(found[0], expected * rollouts.mask, rtol=1e-6, atol=1e-9)

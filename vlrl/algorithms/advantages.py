@@ -11,10 +11,13 @@ place.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import math
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
 
 from vlrl.algorithms.common import baseline_and_scale, group_centred, group_deviations, group_means, group_sizes
-from vlrl.algorithms.gae import ends, returns
+from vlrl.algorithms.gae import by_token, ends, returns
 from vlrl.config import Count, Rate
 from vlrl.methods import method
 from vlrl.types import Rollouts, UserError
@@ -118,6 +121,25 @@ def leave_one_out(rollouts: Rollouts, advantage: Tensor) -> Tensor:
     """
     size = group_sizes(rollouts.group).to(rollouts.reward.dtype)
     return (group_centred(rollouts.reward, rollouts.group) * size / (size - 1).clamp(min=1))[rollouts.episode]
+
+
+# MaxRL: the likelihood of being right instead of its probability.
+
+
+@method(reads=("reward",), gives=("baseline", "scale"), needs=("group",), source="MaxRL, arXiv 2602.02710")
+def max_rl(rollouts: Rollouts, advantage: Tensor) -> Tensor:
+    """`(r - mean) / mean` over the group: for rewards of 0 and 1, `1 / p - 1` where right and -1 where wrong.
+
+    In expectation the gradient of `sum_(k <= G) pass@k / k`, which tends to that of log p as the group grows: prompts
+    that are seldom solved count by 1 / p, where `grpo` has 1 / sqrt(p (1 - p)). Rewards are not negative; a group whose
+    mean is 0 or less, or whose rewards are all equal, gives exactly 0.
+
+    Returns:
+        [B]
+    """
+    mean = group_means(rollouts.reward, rollouts.group)
+    centred = group_centred(rollouts.reward, rollouts.group).masked_fill(mean <= 0, 0.0)
+    return (centred / mean.masked_fill(mean <= 0, 1.0))[rollouts.episode]
 
 
 # NGRPO (negative-enhanced GRPO): groups that are all wrong teach as well.
@@ -326,10 +348,36 @@ def entropy_shaping(
     Returns:
         [B, T]
     """
-    advantage = advantage[:, None] * rollouts.mask if advantage.ndim == 1 else advantage
+    advantage = by_token(advantage, rollouts)
     logprobs = rollouts.logprobs.masked_fill(~rollouts.mask, 0.0)
     measure = (-logprobs.exp() * logprobs if entropy == "sampled_plogp" else rollouts.entropy).to(advantage.dtype)
     return advantage + (alpha * measure).minimum(advantage.abs() / kappa) * rollouts.mask
+
+
+EntropyShare = Annotated[float, Field(gt=0, le=1)]
+
+
+@method(
+    reads=("whole_step",),
+    level="token",
+    source="beyond the 80/20 rule, arXiv 2506.01939; TRL 1.16: top_entropy_quantile",
+)
+def top_entropy(rollouts: Rollouts, advantage: Tensor, *, share: EntropyShare = 0.2) -> Tensor:
+    """Keeps the advantage of the `share` of the step's tokens that have the highest entropy; 0 at all others.
+
+    Most tokens follow from what stands before them; the few where the policy could go several ways decide an answer.
+    Those left out stay in the mean of the loss, as published. The entropy is that of the policy that sampled, and the
+    quantile is of the step, so that micro-batches change nothing (published: the policy's as it learns, in a
+    micro-batch). Tokens that tie with the last one are kept.
+
+    Returns:
+        [B, T]
+    """
+    inside = rollouts.entropy[rollouts.mask]
+    if not len(inside):
+        return by_token(advantage, rollouts)
+    least = inside.kthvalue(1 + math.ceil((1 - share) * (len(inside) - 1) - 1e-9)).values
+    return by_token(advantage, rollouts).where((rollouts.entropy >= least) & rollouts.mask, 0.0)
 
 
 # A-GRAE (asymmetric group-relative advantage): easy prompts first, hard ones later; little reward for being right.

@@ -97,23 +97,28 @@ def gepo(now: Evaluation, batch: Batch, *, beta: Rate = 0.1, equal: Cost = 0.1, 
 
 @method(
     gives=("regularisation",),
+    reads=lambda options: ("old_logprobs",) if options["weighted"] else (),
     needs=("reference",),
     level="token",
-    source="estimators: joschu.net/blog/kl-approx.html; k3 as in GRPO",
+    source="estimators: joschu.net/blog/kl-approx.html; k3: GRPO; weighted: DeepSeek-V3.2, arXiv 2512.02556, Eq. 7",
 )
-def kl(now: Evaluation, batch: Batch, *, kind: Literal["k1", "k2", "k3"] = "k3", coef: float = 0.01) -> Tensor:
+def kl(
+    now: Evaluation, batch: Batch, *, kind: Literal["k1", "k2", "k3"] = "k3", weighted: bool = False,
+    coef: float = 0.01,
+) -> Tensor:  # fmt: skip
     """KL(policy || reference) per token: k1 = log p/q, k2 = (log p/q)^2 / 2, k3 = q/p - log(q/p) - 1.
 
     As values, k1 and k3 are unbiased. As loss terms, on tokens that the policy has just sampled, only k2 has the
     gradient of the KL itself in expectation; k1 has none at all, k3 that of KL(reference || policy). With k1 use
-    `kl_in_reward`.
+    `kl_in_reward`, or `weighted`.
+
+    Args:
+        weighted: times the ratio p / p_old, with its gradient: value and gradient of k1 and k3 are then the KL's own in
+            expectation, also when the policy has moved since it sampled.
     """
     gap = (batch.reference - now.logprobs).masked_fill(~batch.mask, 0.0)
-    if kind == "k1":
-        return coef * -gap
-    if kind == "k2":
-        return coef * 0.5 * gap**2
-    return coef * (gap.clamp(-20, 20).exp() - gap - 1)
+    estimate = {"k1": -gap, "k2": 0.5 * gap**2, "k3": gap.clamp(-20, 20).exp() - gap - 1}[kind]
+    return coef * (estimate * log_ratio(now, batch).exp() if weighted else estimate)
 
 
 @method(gives=("regularisation",), level="token", source="maximum-entropy bonus, arXiv 1602.01783")

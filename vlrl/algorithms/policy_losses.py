@@ -290,6 +290,21 @@ def gspo(now: Evaluation, batch: Batch, *, low: Rate = 3e-4, high: Rate = 4e-4, 
 
 
 @method(
+    reads=("old_logprobs",), needs=("sequence_mean",), source="LUSPO, arXiv 2602.05261; TRL 1.16: luspo", vanishes=True
+)
+def luspo(now: Evaluation, batch: Batch, *, low: Rate = 3e-4, high: Rate = 4e-4, coef: float = 1.0) -> Tensor:
+    """`gspo` times the completion's length: every token counts the same, whatever the length of its completion.
+
+    Under `sequence_mean` a token of a long completion counts less, so that what is wrong grows longer and what is right
+    shorter. The loss grows with the lengths: the learning rate of `gspo` is too large by their mean.
+
+    Returns:
+        [b, T], the completion's loss at each of its tokens, 0 outside the mask.
+    """
+    return gspo(now, batch, low=low, high=high, coef=coef) * batch.mask.sum(1, keepdim=True)
+
+
+@method(
     reads=("old_logprobs",),
     needs=("sequence_mean",),
     source="RLOO, arXiv 2402.14740; the clipped ratio: TRL 1.16, RLOOTrainer",
@@ -415,6 +430,68 @@ def stable_clip(
     ratio = log_ratio(now, batch).clamp(math.log(least), math.log(most)).exp()
     loss = (-batch.advantage * ratio).maximum(-batch.advantage * ratio.clamp(1 - low, 1 + high))
     return coef * loss
+
+
+# Surrogates that weigh the ratio smoothly, where PPO's clipping has an edge.
+
+
+def _by_sign(batch: Batch, positive: float, negative: float) -> Tensor:
+    """`positive` where A > 0, else `negative` [b, T]."""
+    return batch.advantage.new_full(batch.mask.shape, negative).masked_fill(batch.advantage > 0, positive)
+
+
+@method(reads=("old_logprobs",), level="token", source="SAPO, arXiv 2511.20347; TRL 1.16: sapo", vanishes=True)
+def sapo(
+    now: Evaluation, batch: Batch, *, positive: Rate = 1.0, negative: Rate = 1.05, coef: float = 1.0
+) -> Tensor:  # fmt: skip
+    """`-A (4 / tau) sigmoid(tau (r - 1))` per token, tau `positive` where A > 0, else `negative`.
+
+    Its gradient is that of the surrogate `-A r` times `4 s (1 - s)`, s the sigmoid: 1 where r is 1, and less the
+    further r is from it, on either side. No token is silenced at an edge. The larger temperature lets go of tokens with
+    A < 0 sooner, since lowering one token raises all others of the vocabulary.
+    """
+    tau = _by_sign(batch, positive, negative)
+    return -coef * batch.advantage * 4 / tau * (tau * (log_ratio(now, batch).exp() - 1)).sigmoid()
+
+
+@method(reads=("old_logprobs",), level="token", source="VESPO, arXiv 2602.10693; TRL 1.16: vespo", vanishes=True)
+def vespo(
+    now: Evaluation, batch: Batch, *, k_positive: Rate = 2.0, decay_positive: Rate = 3.0, k_negative: Rate = 3.0,
+    decay_negative: Rate = 2.0, coef: float = 1.0,
+) -> Tensor:  # fmt: skip
+    """`-A w^k exp(decay (1 - w)) log p` per token, w = p_now / p_old of the whole completion, without gradient.
+
+    The weight is 1 at w = 1 and largest at w = k / decay; it falls off on both sides, so that a completion that the
+    policy has left, or has run after, counts little, as a whole. k and decay go by the sign of A. w is not taken to the
+    power of 1 / length as in `gspo`: long completions leave 1 sooner. Each decision of an episode of several turns is a
+    completion. A stopped gradient: finite differences of the value are not the gradient.
+    """
+    gap = log_ratio(now, batch).detach().sum(1, keepdim=True).clamp(math.log(1e-8), 20.0)
+    k, decay = _by_sign(batch, k_positive, k_negative), _by_sign(batch, decay_positive, decay_negative)
+    weight = (k * gap + decay * (1 - gap.exp())).exp()
+    return -coef * weight * batch.advantage * now.logprobs.masked_fill(~batch.mask, 0.0)
+
+
+# Whole completions that older weights wrote and that the policy has left: nothing is gained by pushing them further.
+
+
+@method(
+    reads=("old_logprobs",),
+    level="token",
+    source="off-policy sequence masking: DeepSeek-V3.2, arXiv 2512.02556, Eq. 9; TRL 1.16: off_policy_mask_threshold",
+    vanishes=True,
+)
+def opsm(
+    now: Evaluation, batch: Batch, *, delta: Rate = 0.5, low: float = 0.2, high: float = 0.2, coef: float = 1.0
+) -> Tensor:
+    """`ppo_clip`, and 0 at tokens with A < 0 of completions with `mean_t log(p_old / p_now) > delta`.
+
+    What did badly and has become unlikely already is left alone; what did well teaches however old it is. The mean is
+    over the completion's tokens, in nats. p_old is what `ppo_clip` has for it: the policy that sampled, or what
+    `decoupled` put in its place. The report does not give delta; 0.5 is TRL's example.
+    """
+    left = token_means(log_ratio(now, batch).detach(), batch.mask)[:, None] < -delta
+    return ppo_clip(now, batch, low=low, high=high, coef=coef).masked_fill(left & (batch.advantage < 0), 0.0)
 
 
 # ROVER: the policy is the value of acting at random.
