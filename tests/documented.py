@@ -87,8 +87,8 @@ def _check_names(options: argparse.Namespace) -> None:
         load_config(options.name, ())
     elif options.command == "score" and not BLANK.fullmatch(options.name):
         score._scorer(options.name)
-    if options.command == "list" and options.kind and options.kind not in listing.KINDS:
-        raise UserError(f"vlrl list {options.kind}: no such kind")
+    if options.command == "list":
+        listing.search(" ".join(options.search)) if options.search else listing.listing(options.kind)
 
 
 def check_yaml(text: str, keys: set[str], folder: Path) -> None:

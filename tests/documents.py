@@ -18,6 +18,7 @@ LANGUAGES = {"bash", "json", "python", "text", "yaml"}
 # Programs of others, whose arguments are theirs to check.
 FOREIGN = {
     "cd",
+    "eval",
     "export",
     "git",
     "inspect",

@@ -151,9 +151,9 @@ EARLIER = {
     "batch": "batch_size", "warmup": "warmup_steps",  # of offpolicy, pretrain, clone, learn, warmstart, ...
 }  # fmt: skip
 
-# Keys that are refused with the right one: those, and the usual options of TRL and verl (in brackets: what differs).
-RENAMED = EARLIER | {
-    # TRL's GRPOConfig and transformers' TrainingArguments
+# The usual options of TRL's GRPOConfig, with transformers' TrainingArguments, and of verl -> the key here (in brackets:
+# what differs). `vlrl import-config` and docs/coming_from.md read these tables too.
+TRL = {
     "model_name_or_path": "policy.model", "output_dir": "out", "dataset_name": "data.train", "max_steps": "train.steps",
     "num_train_epochs": "train.steps (steps, not passes over the data)", "learning_rate": "train.lr",
     "lr_scheduler_type": "train.lr_end (linear from train.lr to it)", "warmup_steps": "train.warmup_steps",
@@ -177,7 +177,8 @@ RENAMED = EARLIER | {
     "per_device_eval_batch_size": "eval.batch_size (over all processes)", "save_steps": "log.checkpoint_every",
     "save_total_limit": "log.keep_checkpoints", "report_to": "log.trackers",
     "logging_steps": "log (metrics.jsonl has every step)",
-    # verl
+}  # fmt: skip
+VERL = {
     "model.path": "policy.model", "default_local_dir": "out", "train_files": "data.train", "val_files": "data.test",
     "total_epochs": "train.steps (steps, not passes over the data)", "total_training_steps": "train.steps",
     "optim.lr": "train.lr", "lr_warmup_steps": "train.warmup_steps",
@@ -195,6 +196,7 @@ RENAMED = EARLIER | {
     "max_num_seqs": "policy.max_num_seqs", "gpu_memory_utilization": "policy.engine", "logger": "log.trackers",
     "test_freq": "eval.every_steps", "save_freq": "log.checkpoint_every", "val_batch_size": "eval.batch_size",
 }  # fmt: skip
+RENAMED = EARLIER | TRL | VERL  # keys that are refused with the right one
 
 
 def renamed(path: str, value: Any = None) -> str | None:
@@ -432,7 +434,7 @@ def _fields(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
         known = _annotations(section)
         if str(part) not in known:  # a place in a list, a key of a mapping
             continue
-        section = _find_section(known[str(part)])
+        section = find_section(known[str(part)])
         if section is None:
             return []
     return list(_annotations(section))
@@ -445,11 +447,11 @@ def _annotations(section: Any) -> dict[str, Any]:
     return {name: field.annotation for name, field in section.model_fields.items()}
 
 
-def _find_section(annotation: Any) -> Any:
+def find_section(annotation: Any) -> Any:
     """The first dataclass or section in an annotation, also within lists, mappings and unions; None: there is none."""
     if isinstance(annotation, type) and (is_dataclass(annotation) or issubclass(annotation, BaseModel)):
         return annotation
-    return next(filter(None, map(_find_section, get_args(annotation))), None)
+    return next(filter(None, map(find_section, get_args(annotation))), None)
 
 
 def check_options(

@@ -10,21 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vlrl.cli import robots
+from vlrl.cli.help import complete, describe_commands, find_unknown, format_groups
 from vlrl.cli.robots import bridge_add, engines_add
 from vlrl.cli.tools import data_add, looking_add, planning_add, sharing_add
-from vlrl.cli.train import (
-    describe,
-    grouped_text,
-    offpolicy_add,
-    preferences_add,
-    residual_add,
-    stages_add,
-    training_add,
-    unknown,
-)
+from vlrl.cli.train import offpolicy_add, preferences_add, residual_add, stages_add, training_add
 from vlrl.distributed.world import check_command, to_tell
 from vlrl.registry import lacking
-from vlrl.types import UserError
+from vlrl.types import UserError, __version__
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,6 +26,7 @@ def parser() -> argparse.ArgumentParser:
         description="Reinforcement learning for vision-language models and robot policies.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    top.add_argument("--version", action="version", version=f"vlrl {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", prog="vlrl", help=argparse.SUPPRESS)
     learning, rest = (
         (training_add, stages_add, offpolicy_add, preferences_add),
@@ -41,8 +34,10 @@ def parser() -> argparse.ArgumentParser:
     )
     for add in (*learning, *rest, sharing_add, looking_add):
         add(commands)
-    describe(commands)
-    top.epilog = grouped_text(commands)
+    describe_commands(commands)
+    top.epilog = format_groups(commands)
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks what may come next
+        complete(top, commands)
     return top
 
 
@@ -50,7 +45,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """What a command line asks for. Ends the process with exit code 2, and says why, where it is none of ours."""
     words = sys.argv[1:] if arguments is None else arguments
     top = parser()
-    if words and (problem := unknown(words[0])):
+    if words and (problem := find_unknown(words[0])):
         top.error(problem)
     options, extra = top.parse_known_args(words)
     if "changes" in options:  # argparse takes them before options only

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -178,8 +180,10 @@ def _capture(options: argparse.Namespace) -> int:
 
 
 def looking_add(commands: Commands) -> None:
-    listing = commands.add_parser("list", help="tasks, rewards, methods, policies, robots, configs")
-    listing.add_argument("kind", nargs="?", help="show one kind only")
+    listing = commands.add_parser("list", help="what can be named: tasks, rewards, methods, policies, robots, "
+                                  "configs, keys")  # fmt: skip
+    listing.add_argument("kind", nargs="?", help="a line for each of one kind, or of one group of a kind")
+    listing.add_argument("--search", nargs="+", metavar="WORD", help="all that has these words, also TRL's and verl's")
     listing.set_defaults(run=_list)
 
     view = commands.add_parser("view", help="runs side by side in a browser, live while they train")
@@ -201,10 +205,20 @@ def looking_add(commands: Commands) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from vlrl.tools.listing import listing
+    from vlrl.tools.listing import listing, search
 
-    print(listing(options.kind))
+    if options.kind and options.search:
+        raise UserError("list: name a kind, or --search words of every kind")
+    width = shutil.get_terminal_size().columns
+    text = search(" ".join(options.search)) if options.search else listing(options.kind, width)
+    cut = sys.stdout.isatty() and not options.search
+    print("\n".join(_cut(line, width) for line in text.splitlines()) if cut else text)
     return 0
+
+
+def _cut(line: str, width: int) -> str:
+    """The line as wide as the terminal; a pipe and a file have it whole."""
+    return line if len(line) <= width else f"{line[: width - 3]}..."
 
 
 def _view(options: argparse.Namespace) -> int:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import textwrap
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,63 +22,12 @@ from vlrl.cli.base import (
 )
 from vlrl.config import CONFIGS, load_as
 from vlrl.distributed.world import get_world
-from vlrl.types import UserError, meant
+from vlrl.types import UserError
 
 if TYPE_CHECKING:
     from vlrl.config import Config
 
-
-# What `vlrl --help` prints: the commands by what one wants to do.
-
-GROUPS = {
-    "First": ("demo", "doctor", "list", "show"),
-    "Train and evaluate": ("train", "eval", "view", "plan", "compare", "stages", "warmstart"),
-    "Data, tasks and rewards": ("check-task", "score", "capture", "select", "best-of", "record"),
-    "Models for others": ("export", "average", "card", "push", "serve-model"),
-    "Robots in simulation": ("simulate", "clone", "demos", "residual", "offpolicy", "preferences", "pretrain"),
-    "Robots on a bench": ("emulate", "serve", "deploy", "replay", "trial", "learn", "reward-model"),
-}
 PREFERENCES = "vlrl.contrib.preferences"
-COLUMN = 17  # where a command's help begins
-
-
-def grouped_text(commands: Commands) -> str:
-    """All groups, in lines of the terminal's width.
-
-    Raises:
-        KeyError: a group names a command that there is not.
-    """
-    said = _list_help(commands)
-    width = min(shutil.get_terminal_size().columns, 100) - 2
-    return "\n\n".join(
-        "\n".join([title, *(_entry(name, said[name], width) for name in names)]) for title, names in GROUPS.items()
-    )
-
-
-def describe(commands: Commands) -> None:
-    """Each command's own help begins with what it does."""
-    for name, said in _list_help(commands).items():
-        commands.choices[name].description = f"{said[:1].upper()}{said[1:]}."
-
-
-def _list_help(commands: Commands) -> dict[str, str]:
-    """Every command and its help."""
-    return {action.dest: action.help or "" for action in commands._choices_actions}
-
-
-def _entry(name: str, said: str, width: int) -> str:
-    """A command and its help. One whose name reaches into the column has its help below."""
-    first = f"  {name}".ljust(COLUMN)
-    return textwrap.fill(said, width, initial_indent=first, subsequent_indent=" " * COLUMN)
-
-
-def unknown(word: str) -> str:
-    """What is wrong with a command line that begins with `word`; "" where nothing is."""
-    known = [name for names in GROUPS.values() for name in names]
-    if word.startswith("-") or word in known:
-        return ""
-    return f"unknown command {word!r}{meant(word, known)} (`vlrl --help` lists them)"
-
 
 # Learn a robot's task off-policy.
 

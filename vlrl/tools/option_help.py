@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel
 
 from vlrl import registry
-from vlrl.config import Component
+from vlrl.config import Component, Section, find_section
 
 # section -> field -> sentence; a section is named by its class, with its module where two share the name
 FIELDS: dict[str, dict[str, str]] = {
@@ -447,6 +447,16 @@ def field_help(section: type[BaseModel]) -> Mapping[str, str]:
             )
             known |= _comments(base) | _arguments(base)
     return {name: known.get(name, "") for name in section.model_fields}
+
+
+def section_keys(section: type[BaseModel], path: str = "") -> Iterator[tuple[str, str]]:
+    """Every key of a config section and of those within as a dotted path, and what it means."""
+    for name, text in field_help(section).items():
+        inner = find_section(section.model_fields[name].annotation)
+        if isinstance(inner, type) and issubclass(inner, Section):
+            yield from section_keys(inner, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", text
 
 
 def option_help(kind: str, name: str, target: Any) -> Mapping[str, str]:

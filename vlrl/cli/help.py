@@ -1,0 +1,191 @@
+"""What helps at the prompt: the commands in groups, an example of each, what was meant, and what Tab completes."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import textwrap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from vlrl.cli.base import Commands
+from vlrl.types import meant
+
+# What `vlrl --help` prints: the commands by what one wants to do, each with an example that its own help ends with.
+# tests/vlrl/test_cli.py reads every example as the command would.
+
+GROUPS = {
+    "First": {
+        "demo": "vlrl demo train.steps=20",
+        "doctor": "vlrl doctor",
+        "list": "vlrl list --search num_generations",
+        "show": "vlrl show configs/gui_grounding.yaml configs/recipes/mssr.yaml --explain",
+    },
+    "Train and evaluate": {
+        "train": "vlrl train configs/gui_grounding.yaml configs/recipes/dapo.yaml train.steps=200 out=runs/dapo",
+        "eval": "vlrl eval configs/gui_grounding.yaml --model runs/demo --report runs/demo/held_out.html",
+        "view": "vlrl view runs/demo runs/dapo",
+        "plan": "vlrl plan configs/gui_grounding.yaml policy.model=Qwen/Qwen2.5-VL-3B-Instruct --gpu h100",
+        "compare": "vlrl compare configs/studies/single_vs_group.yaml --plan",
+        "stages": "vlrl stages configs/stages/lmm_r1.yaml --dry-run",
+        "warmstart": "vlrl warmstart configs/models/embedded.yaml steps=200 out=runs/start",
+    },
+    "Data, tasks and rewards": {
+        "check-task": "vlrl check-task gui_grounding --data clicks.jsonl",
+        "score": "vlrl score gui_grounding rows.jsonl",
+        "capture": "vlrl capture --out pages --train 200 --test 50",
+        "select": "vlrl select configs/gui_grounding.yaml --out informative.jsonl --samples 200 --repeats 4",
+        "best-of": "vlrl best-of configs/gui_grounding.yaml --out runs/right_answers --samples 100 --tries 4",
+        "record": "vlrl record configs/gui_grounding.yaml --episodes 100 --by gold --out runs/recorded",
+    },
+    "Models for others": {
+        "export": "vlrl export runs/demo --out models/demo",
+        "average": "vlrl average runs/one runs/two --out models/mean",
+        "card": "vlrl card runs/demo --license apache-2.0",
+        "push": "vlrl push runs/demo --to OWNER/NAME --private",
+        "serve-model": "vlrl serve-model runs/demo --port 8000",
+    },
+    "Robots in simulation": {
+        "simulate": "vlrl simulate configs/manipulation.yaml --policy embedded_push --against expert random",
+        "clone": "vlrl clone configs/models/embedded_push.yaml out=runs/clone",
+        "demos": "vlrl demos configs/manipulation.yaml --episodes 20 --out data/push",
+        "residual": "vlrl residual embedded_push --out runs/correction",
+        "offpolicy": "vlrl offpolicy configs/offpolicy_push.yaml ticks=20000",
+        "preferences": "vlrl preferences configs/preferences_push.yaml",
+        "pretrain": "vlrl pretrain pretrain.yaml",
+    },
+    "Robots on a bench": {
+        "emulate": "vlrl emulate so101 --camera top=64x64",
+        "serve": "vlrl serve --policy embedded_push --port 8765",
+        "deploy": "vlrl deploy configs/deploy/so101.yaml --dry-run",
+        "replay": "vlrl replay data/push configs/deploy/so101_emulator.yaml --episode 0",
+        "trial": "vlrl trial trial.yaml",
+        "learn": "vlrl learn configs/learn_so101.yaml",
+        "reward-model": "vlrl reward-model configs/reward_so101.yaml",
+    },
+}
+COLUMN = 17  # where a command's help begins
+
+
+def format_groups(commands: Commands) -> str:
+    """All groups, in lines of the terminal's width.
+
+    Raises:
+        KeyError: a group names a command that there is not.
+    """
+    texts = _list_help(commands)
+    width = min(shutil.get_terminal_size().columns, 100) - 2
+    return "\n\n".join(
+        "\n".join([title, *(_format_entry(name, texts[name], width) for name in names)])
+        for title, names in GROUPS.items()
+    )
+
+
+def describe_commands(commands: Commands) -> None:
+    """Each command's own help begins with what it does, and ends with an example."""
+    examples = {name: example for names in GROUPS.values() for name, example in names.items()}
+    for name, text in _list_help(commands).items():
+        command = commands.choices[name]
+        command.description = textwrap.fill(f"{text[:1].upper()}{text[1:]}.", 100)
+        command.formatter_class = argparse.RawDescriptionHelpFormatter
+        command.epilog = "\n\n".join(filter(None, (f"example: {examples[name]}", command.epilog)))
+
+
+def _list_help(commands: Commands) -> dict[str, str]:
+    """Every command and its help."""
+    return {action.dest: action.help or "" for action in commands._choices_actions}
+
+
+def _format_entry(name: str, text: str, width: int) -> str:
+    """A command and its help. One whose name reaches into the column has its help below."""
+    first = f"  {name}".ljust(COLUMN)
+    return textwrap.fill(text, width, initial_indent=first, subsequent_indent=" " * COLUMN)
+
+
+def find_unknown(word: str) -> str:
+    """What is wrong with a command line that begins with `word`; "" where nothing is."""
+    known = [name for names in GROUPS.values() for name in names]
+    if word.startswith("-") or word in known:
+        return ""
+    return f"unknown command {word!r}{meant(word, known)} (`vlrl --help` lists them)"
+
+
+# What a shell that runs `eval "$(register-python-argcomplete vlrl)"` offers behind Tab: commands and options by
+# argparse, bundled configs, recipes, their keys and some values here. Loads no torch.
+
+TRAINING = ("train", "demo", "eval", "show", "plan", "select", "record", "best-of", "doctor", "demos", "simulate")
+
+
+def complete(top: argparse.ArgumentParser, commands: Commands) -> None:
+    """Answers the shell that asks, by its variable _ARGCOMPLETE, and ends the process."""
+    import argcomplete
+
+    for name, command in commands.choices.items():
+        for action in command._actions:
+            if action.dest == "config":
+                action.completer = lambda prefix, **_: [*_find_configs(prefix), *_find_files(prefix)]  # type: ignore
+            elif action.dest == "changes":
+                keys = _complete_change if name in TRAINING else _find_recipes
+                action.completer = keys  # type: ignore
+            elif action.dest == "kind" or (action.dest == "name" and name == "check-task"):
+                action.completer = _find_kinds if action.dest == "kind" else _find_tasks  # type: ignore
+    argcomplete.autocomplete(top)
+
+
+def _find_configs(prefix: str, folder: str = "") -> Iterator[str]:
+    from vlrl.config import described
+
+    return (name for name, _ in described() if name.startswith(prefix) and name.startswith(folder))
+
+
+def _find_files(prefix: str) -> Iterator[str]:
+    from argcomplete.completers import FilesCompleter
+
+    return iter(FilesCompleter(("yaml", "yml"))(prefix))
+
+
+def _find_recipes(prefix: str, **_: Any) -> list[str]:
+    return [*_find_configs(prefix, "recipes/"), *_find_files(prefix)]
+
+
+def _find_kinds(prefix: str, **_: Any) -> Iterable[str]:
+    from vlrl.tools.listing import KINDS
+
+    return KINDS
+
+
+def _find_tasks(prefix: str, **_: Any) -> Iterable[str]:
+    from vlrl.registry import task_names
+
+    return task_names()
+
+
+def _complete_change(prefix: str, **_: Any) -> list[str]:
+    """Recipes and keys; behind `key=` the values that there are."""
+    from vlrl.config import Component, Config, find_section
+    from vlrl.registry import HOMES, names, task_names
+    from vlrl.tools.option_help import section_keys
+
+    path, equals, _ = prefix.partition("=")
+    if not equals:
+        return [*(f"{key}=" for key, _ in section_keys(Config)), *_find_recipes(prefix)]
+    annotation: Any = Config
+    for key in path.split("."):
+        section = find_section(annotation)
+        if section is None or section is Component or key not in section.model_fields:
+            return []
+        annotation = section.model_fields[key].annotation
+    values = task_names() if path == "task" else names(path) if path in HOMES else _find_values(annotation)
+    return [f"{path}={value}" for value in values]
+
+
+def _find_values(annotation: Any) -> Iterator[str]:
+    """What a key of few values may be."""
+    if annotation is bool:
+        yield from ("true", "false")
+    elif get_origin(annotation) is Literal:
+        yield from map(str, get_args(annotation))
+    else:
+        for inner in get_args(annotation):
+            yield from _find_values(inner)
