@@ -16,7 +16,6 @@ from vlrl.policies.processor import CODECS
 from vlrl.tools.listing import KINDS, listing, search
 from vlrl.types import UserError
 
-
 NAMES = {
     "tasks": lambda: [*registry.task_names(), *registry.MIXTURES],
     "rewards": registry.rewards,

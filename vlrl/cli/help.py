@@ -6,7 +6,6 @@ import argparse
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from vlrl.cli.base import Commands
