@@ -14,7 +14,7 @@ from vlrl.tools.option_help import section_keys
 from vlrl.types import SYNONYMS, UserError, meant, suggest
 
 Row = tuple[str, ...]  # its group, "" for none, its name, and what is said of it
-MORE = "`vlrl list KIND` or `vlrl list GROUP` has a line for each, `vlrl list --search WORD` finds TRL's and verl's words too"
+MORE = "`vlrl list KIND` or `vlrl list GROUP`: a line for each; `vlrl list --search WORD` finds TRL's and verl's words"
 
 
 def listing(name: str | None = None, width: int = 100) -> str:
