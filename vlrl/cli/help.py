@@ -123,12 +123,12 @@ def complete(top: argparse.ArgumentParser, commands: Commands) -> None:
     for name, command in commands.choices.items():
         for action in command._actions:
             if action.dest == "config":
-                action.completer = lambda prefix, **_: [*_find_configs(prefix), *_find_files(prefix)]  # type: ignore
+                action.completer = lambda prefix, **_: [*_find_configs(prefix), *_find_files(prefix)]
             elif action.dest == "changes":
                 keys = _complete_change if name in TRAINING else _find_recipes
-                action.completer = keys  # type: ignore
+                action.completer = keys
             elif action.dest == "kind" or (action.dest == "name" and name == "check-task"):
-                action.completer = _find_kinds if action.dest == "kind" else _find_tasks  # type: ignore
+                action.completer = _find_kinds if action.dest == "kind" else _find_tasks
     argcomplete.autocomplete(top)
 
 
@@ -166,8 +166,8 @@ def _complete_change(prefix: str, **_: Any) -> list[str]:
     from vlrl.registry import HOMES, names, task_names
     from vlrl.tools.option_help import section_keys
 
-    path, equals, _ = prefix.partition("=")
-    if not equals:
+    path = prefix.partition("=")[0]
+    if "=" not in prefix:
         return [*(f"{key}=" for key, _ in section_keys(Config)), *_find_recipes(prefix)]
     annotation: Any = Config
     for key in path.split("."):
