@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vlrl.decoders import load_json
-from vlrl.performance import oom
+from vlrl.performance.memory import report_oom
 from vlrl.types import UserError
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def evaluated(config: Config) -> tuple[Result, Policy, Any]:
     check_paths(config)
     from vlrl.runner import evaluate
 
-    with oom.report_oom():
+    with report_oom():
         task, policy = load_task(config), load_policy(config)
         task.fits(policy)
         return evaluate(policy, task, samples=config.eval.num_samples, batch=config.eval.batch_size), policy, task

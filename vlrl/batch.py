@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vlrl.distributed.episodes import fingerprint
+from vlrl.distributed.world import fingerprint
 from vlrl.types import OVERLONG, Decision, Episode, Observation, Rollouts, TrainingEpisode, plain
 
 

@@ -534,7 +534,7 @@ class TrainSection(Section):
     # a prompt is forwarded once per group; auto and true: where the model's cache lets it (docs/models.md)
     shared_prefix: bool | Literal["auto"] = "auto"
     skip_zero_advantage: bool = True  # groups without advantages are left out of updates that they would not change
-    # muon: for models trained whole; 8 bit: states of a quarter of the size (vlrl/optim.py)
+    # muon: for models trained whole; 8 bit: states of a quarter of the size (vlrl/update.py)
     optimizer: Literal["adamw", "muon", "adamw_8bit", "paged_adamw_8bit"] = "adamw"
     master_weights: bool = False  # of bfloat16 weights float32 copies; false: updates are rounded at random
     lr: Rate = 1e-6

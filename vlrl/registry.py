@@ -31,6 +31,7 @@ HOMES = {
         "vlrl.algorithms.curriculum",
     ),
     "rollout_strategy": (
+        "vlrl.rollout",
         "vlrl.algorithms.rollout_filtering",
         "vlrl.contrib.rollouts",
     ),

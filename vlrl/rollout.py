@@ -15,14 +15,13 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from vlrl import registry
-from vlrl.config import Component, Config
-from vlrl.distributed.episodes import assign_policy, gathered
-from vlrl.distributed.world import World, get_world
+from vlrl.config import Component, Config, Count
+from vlrl.distributed.world import World, assign_policy, gather_episodes, get_world
 from vlrl.engines import load_policy
 from vlrl.engines.client import Shared
 from vlrl.io import OverdueError, deadline
-from vlrl.methods import RolloutStrategy, Sampler
-from vlrl.performance import oom
+from vlrl.methods import RolloutStrategy, Sampler, method
+from vlrl.performance.memory import ROLLOUT_REMEDIES, is_out_of_memory, make_room
 from vlrl.performance.profiling import timed
 from vlrl.plugins import SHAPES, refuse_instance
 from vlrl.policies import rng
@@ -176,7 +175,7 @@ def collect(
             _each(lane, _Shared(policy), _split_range(own, lanes), max_parallel_envs)
     with timed(policy, "reward"):
         scored(task, episodes[own.start : own.stop])
-    return gathered(policy, episodes, own)
+    return gather_episodes(policy, episodes, own)
 
 
 def _play(
@@ -201,7 +200,7 @@ def _play(
             if begun is not None:
                 act = act | {"begun": [() if episodes[i].turns else begun[i] for i in active]}
             try:
-                decisions = oom.act(policy, [episodes[i] for i in active], [shown[i] for i in active], **act)
+                decisions = act_within_memory(policy, [episodes[i] for i in active], [shown[i] for i in active], **act)
             except OverlongError as error:
                 if not error.episodes:
                     raise
@@ -223,6 +222,51 @@ def _play(
     finally:
         for environment in opened.values():
             environment.close()
+
+
+def act_within_memory(
+    policy: Policy, episodes: Sequence[Episode], observations: Sequence[Observation], **options: Any
+) -> list[Decision]:
+    """`policy.act`, from the first time on that memory does not suffice for half as many episodes at a time.
+
+    What is sampled hangs on an episode's place alone, so it is the same.
+
+    Raises:
+        UserError: it does not suffice for those either.
+    """
+    while True:
+        most = policy.acts_at_most
+        try:
+            return _in_parts(policy, episodes, observations, most or len(episodes), options)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        if most is not None or len(episodes) == 1:
+            raise UserError(
+                f"out of memory in the rollout with {min(most or 1, len(episodes))} episodes at a time: set "
+                f"policy.max_num_seqs lower, or {ROLLOUT_REMEDIES}; `vlrl plan` says what each takes"
+            )
+        policy.acts_at_most = (len(episodes) + 1) // 2
+        make_room(policy)
+        print(
+            f"\nvlrl: out of memory in the rollout with {len(episodes)} episodes at a time: on with "
+            f"{policy.acts_at_most}; policy.max_num_seqs={policy.acts_at_most} takes less from the start",
+            file=sys.stderr,
+        )
+
+
+def _in_parts(
+    policy: Policy, episodes: Sequence[Episode], observations: Sequence[Observation], size: int, options: dict[str, Any]
+) -> list[Decision]:
+    if len(episodes) <= size:
+        return policy.act(episodes, observations, **options)
+    made: list[Decision] = []
+    for start in range(0, len(episodes), size):
+        part = slice(start, start + size)
+        own = {name: value[part] if name == "begun" and value else value for name, value in options.items()}
+        own |= {"keep": False} if "keep" in own else {}  # a prefill is of all episodes
+        made += policy.act(episodes[part], observations[part], **own)
+    return made
 
 
 def _end_overlong(episode: Episode) -> None:
@@ -335,6 +379,27 @@ class _Stepper:
     def __exit__(self, *error: object) -> None:
         if self._pool:
             self._pool.shutdown()
+
+
+# Rollout strategies: where a step's episodes come from.
+#
+# Functions `(policy, task, samples, group_size, step, **act) -> episodes`, or classes made with `(policy, task, seed)`
+# whose objects are called so. `samples` are what the sampler drew, `step` counts from 0, `act` goes on to the policy.
+# Episodes of one group number are compared with each other. An object may have `metrics` (for the log), `played`
+# (episodes of the latest step, with those that it left out), `pool` (it is given the sampler's prompts) and a state.
+
+
+@method(source="every episode is played anew by the present policy")
+def plain(
+    policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, *, lanes: Count = 1, **act: Any
+) -> list[Episode]:
+    """`group_size` episodes of each sample, played by the policy.
+
+    Args:
+        lanes: so many parts of a step's episodes go on apart, so that an environment that takes long keeps those of its
+            own lane waiting alone. The policy sees fewer at a time, which costs time where it is large.
+    """
+    return collect(policy, task, samples, group_size, lanes=lanes, **act)
 
 
 # Who plays a step's episodes: a policy, a task and a rollout strategy that nobody else uses meanwhile.

@@ -14,11 +14,10 @@ import torch
 
 from vlrl import checkpoint, metrics
 from vlrl.config import EvalSection, LogSection, MeasureSection, RunLogSection, check_changes, dump, find_changes
-from vlrl.distributed.episodes import to_show
-from vlrl.distributed.world import by_main, get_world, hold_run, launched
+from vlrl.distributed.world import by_main, get_world, hold_run, launched, to_show
 from vlrl.logging import Notices, Progress, StoppedError, Stopper, find_start_risks
 from vlrl.metrics import part_means
-from vlrl.performance import oom
+from vlrl.performance.memory import report_oom
 from vlrl.report.html import write_report
 from vlrl.rollout import collect
 from vlrl.types import Episode, Estimate, Policy, UserError, wilson
@@ -187,7 +186,7 @@ class Runner:
         Raises:
             UserError: something the user can mend; StoppedError, which is one, where the run ended before its end.
         """
-        with oom.report_oom(), hold_run(self.out):
+        with report_oom(), hold_run(self.out):
             resumed = self._setup()
             try:
                 self._open_folder(resumed)

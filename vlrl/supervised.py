@@ -16,8 +16,8 @@ from torch import Tensor
 from vlrl.config import EvalSection, FitConfig, PolicySection
 from vlrl.engines import load_policy
 from vlrl.metrics import write_text
-from vlrl.optim import fit_supervised, linear_schedule
 from vlrl.runner import Learner, Result, StepMetrics, evaluate, stop_not_finite
+from vlrl.update import fit_supervised, linear_schedule
 
 
 class SupervisedLearner(Learner):

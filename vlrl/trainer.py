@@ -16,19 +16,18 @@ from torch import Tensor
 from vlrl import metrics, registry
 from vlrl.batch import columns, decisions_of, estimate, last_features, lessons_of, padded, shaped
 from vlrl.config import Config, PolicySection
-from vlrl.distributed.episodes import columns_of, mine
+from vlrl.distributed.world import columns_of, mine
 from vlrl.engines import load_policy
 from vlrl.engines.client import PREFIX_CACHE
 from vlrl.logging import StoppedError
 from vlrl.methods import Estimator
 from vlrl.metrics import describe, turn_advantages
-from vlrl.optim import rate, updater
 from vlrl.performance.profiling import mfu
 from vlrl.policies.loading import bundled, described, newest_checkpoint
 from vlrl.rollout import RolloutScheduler, RolloutWorker, SamplePool, collect
 from vlrl.runner import Learner, Result, Runner, StepMetrics, stop_not_finite
 from vlrl.types import Decision, Episode, Rollouts, Turn, UserError
-from vlrl.update import UpdateStats
+from vlrl.update import UpdateStats, rate, updater
 
 # A second model that is not trained, whose log-probabilities methods of distillation read.
 

@@ -1,23 +1,34 @@
-"""One step's gradient updates: minibatches cut at group borders, one weight per unit, non-finite ones skipped.
+"""One step's gradient updates, and the optimizers that take them.
+
+Minibatches are cut at group borders, every unit has one weight, and what is not finite is skipped.
 
 A group is never split, not even over micro-batches: some losses (`reg_grpo`) compare its members with each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vlrl import methods
 from vlrl.algorithms.common import clip_fraction, log_ratio
-from vlrl.distributed.gradients import ALONE, Replicated
-from vlrl.performance import oom
+from vlrl.distributed.world import ALONE, Replicated, get_world, in_parts, optimizer_in_parts
+from vlrl.methods import BoundFunction
+from vlrl.performance.memory import UPDATE_REMEDIES, is_out_of_memory, make_room
 from vlrl.performance.profiling import timed
-from vlrl.types import Batch, Decision, Evaluation, Policy, Rollouts
+from vlrl.types import Batch, Decision, Evaluation, Policy, Rollouts, UserError
+
+if TYPE_CHECKING:
+    from vlrl.config import Config, TrainSection
 
 # What a step's updates add up to, and what of it is reported.
 
@@ -198,11 +209,11 @@ class Updater:
                     self.shared.idle()
             return found
         except Exception as error:
-            if not oom.is_it(error):
+            if not is_out_of_memory(error):
                 raise
-        self.micro, self.spared = oom.fewer(max(map(len, parts)), self.spared, self.whole), True
+        self.micro, self.spared = _halve_forward(max(map(len, parts)), self.spared, self.whole), True
         self.optimizer.zero_grad(set_to_none=True)
-        oom.make_room(self.policy)
+        make_room(self.policy)
         return None
 
     def _forward(self, part: list[int], weight, decisions, rollouts, advantage, found: MicrobatchStats) -> None:
@@ -232,6 +243,29 @@ class Updater:
         totals.skipped_ids += sorted({rollouts.sample_ids[int(rollouts.episode[row])] for row in rows})
 
 
+def _halve_forward(size: int, again: bool, whole: bool) -> int:
+    """Prompts in one forward of the update, where memory does not suffice for `size`.
+
+    Args:
+        again: there are fewer already. whole: the losses compare all of them.
+
+    Raises:
+        UserError: there cannot be fewer.
+    """
+    if again or whole or size < 2:
+        why = "; its losses compare all of them" if whole and size > 1 else ""
+        raise UserError(
+            f"out of memory in the update with {size} prompts in one forward{why}: {UPDATE_REMEDIES}; "
+            "`vlrl plan` says what each takes. The newest checkpoint is good"
+        )
+    print(
+        f"\nvlrl: out of memory in the update with {size} prompts in one forward: on with {(size + 1) // 2}; "
+        f"train.micro_batch_size={(size + 1) // 2} takes less from the start",
+        file=sys.stderr,
+    )
+    return (size + 1) // 2
+
+
 def _teaches(rollouts: Rollouts, advantage: Tensor) -> list[bool]:
     """Which decisions have anything to learn from: an advantage, or that they are shown."""
     teaches = ((advantage != 0) & rollouts.mask).any(1)
@@ -255,3 +289,314 @@ def _slice(rows: list[int], now: Evaluation, rollouts: Rollouts, advantage: Tens
         is_demonstration=None if rollouts.is_demonstration is None else rollouts.is_demonstration[episode].to(device),
         is_correct=rollouts.is_correct[episode].to(device),
     )  # fmt: skip
+
+
+# Optimizers of a policy: AdamW, with its state in 8 bits or not, or Muon for the matrices with AdamW for the rest; of
+# weights in bfloat16 (`policy.weights_dtype`) with rounding at random, or with float32 copies.
+
+Kind = Literal["adamw", "muon", "adamw_8bit", "paged_adamw_8bit"]
+
+
+class Together(torch.optim.Optimizer):
+    """Several optimizers over disjoint parameters as one: one `step`, one state, one list of groups."""
+
+    def __init__(self, parts: Sequence[torch.optim.Optimizer]):
+        self.parts = list(parts)
+        # The groups are the parts' own dictionaries, so that a changed learning rate reaches its optimizer.
+        super().__init__([group for part in self.parts for group in part.param_groups], {})
+
+    def step(self, closure: Callable | None = None) -> None:
+        for part in self.parts:
+            part.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"parts": [part.state_dict() for part in self.parts]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for part, saved in zip(self.parts, state["parts"], strict=True):
+            part.load_state_dict(saved)
+        self.param_groups = [group for part in self.parts for group in part.param_groups]
+
+
+class Restorable(torch.optim.Optimizer):
+    """An optimizer of bitsandbytes that goes on from a checkpoint as it was."""
+
+    def __init__(self, inner: Any):
+        self.inner = inner
+        super().__init__(inner.param_groups, {})
+
+    def step(self, closure: Callable | None = None) -> None:
+        self.inner.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        return _clone_tables(self.inner.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.inner.load_state_dict(state)
+        self.param_groups = self.inner.param_groups
+        if self.inner.is_paged:
+            for parameter, values in self.inner.state.items():
+                for name in ("state1", "state2"):  # loaded into memory that cannot be paged out
+                    buffer = self.inner.get_state_buffer(parameter, dtype=values[name].dtype)
+                    values[name] = buffer.copy_(values[name])
+
+
+def round_stochastic(x: Tensor, noise: Tensor) -> Tensor:
+    """bfloat16 of float32 numbers, up or down with the probabilities that make the mean exact.
+
+    noise: int32 like x, uniform on 0 to 65535. (Zamirai et al., arXiv 2010.06192; numbers that are not finite stay.)
+    """
+    bits = (x.view(torch.int32) + noise).bitwise_and_(-65536)  # the upper half is a bfloat16; towards 0 behind the sum
+    return torch.where(x.isfinite(), bits.view(torch.float32), x).to(torch.bfloat16)
+
+
+class StochasticAdamW(torch.optim.Optimizer):
+    """AdamW of bfloat16 weights: computed in float32, one tensor at a time, and rounded at random.
+
+    Rounded to the nearest, an update below half a spacing (1/256 of the weight) would never move it. Every process
+    draws the same numbers, and a resumed run those that it would have drawn.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], *, lr: float, betas: tuple[float, float],
+                 weight_decay: float, eps: float = 1e-8):  # fmt: skip
+        super().__init__(parameters, {"lr": lr, "betas": betas, "weight_decay": weight_decay, "eps": eps})
+        self.generator = torch.Generator(parameters[0].device).manual_seed(0)
+
+    @torch.no_grad()
+    def step(self, closure: Callable | None = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, group)
+
+    def _update(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
+        state, (beta1, beta2) = self.state[parameter], group["betas"]
+        if not state:
+            zeros = torch.zeros_like(parameter, dtype=torch.float32)
+            state |= {"step": torch.tensor(0.0), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
+        state["step"] += 1
+        step, grad = int(state["step"]), parameter.grad.float()
+        state["exp_avg"].lerp_(grad, 1 - beta1)
+        state["exp_avg_sq"].mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        scale = (state["exp_avg_sq"].sqrt() / (1 - beta2**step) ** 0.5).add_(group["eps"])
+        new = parameter.float().mul_(1 - group["lr"] * group["weight_decay"])
+        new.addcdiv_(state["exp_avg"], scale, value=-group["lr"] / (1 - beta1**step))
+        noise = torch.randint(
+            65536, new.shape, generator=self.generator, device=new.device, dtype=torch.int32
+        )  # fmt: skip
+        parameter.copy_(round_stochastic(new, noise) if parameter.dtype == torch.bfloat16 else new)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": super().state_dict(), "generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        kept = {i: each.copy() for i, each in state["optimizer"]["state"].items()}
+        super().load_state_dict(state["optimizer"])
+        for i, parameter in enumerate(p for group in self.param_groups for p in group["params"]):
+            if i in kept:  # torch casts a state to its parameter's type
+                self.state[parameter] = {n: v.to(parameter.device) if n != "step" else v for n, v in kept[i].items()}
+        self.generator.set_state(state["generator"])
+
+
+class MasterWeights(torch.optim.Optimizer):
+    """Any optimizer on float32 copies of bfloat16 weights, which become the copies' nearest."""
+
+    def __init__(self, named: Sequence[tuple[str, nn.Parameter]], build: Callable[..., torch.optim.Optimizer]):
+        self.pairs = [(p, nn.Parameter(p.detach().float())) for _, p in named]
+        self.inner = build([(name, copy) for (name, _), (_, copy) in zip(named, self.pairs, strict=True)])
+        super().__init__(self.inner.param_groups, {})
+
+    @torch.no_grad()
+    def step(self, closure: Callable | None = None) -> None:
+        for parameter, copy in self.pairs:
+            copy.grad = None if parameter.grad is None else parameter.grad.float()
+        self.inner.step()
+        self.inner.zero_grad(set_to_none=True)
+        for parameter, copy in self.pairs:
+            parameter.copy_(copy)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for parameter, _ in self.pairs:
+            parameter.grad = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"optimizer": self.inner.state_dict(), "weights": [copy.detach() for _, copy in self.pairs]}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.inner.load_state_dict(state["optimizer"])
+        self.param_groups = self.inner.param_groups
+        for (_, copy), saved in zip(self.pairs, state["weights"], strict=True):
+            copy.copy_(saved)
+
+
+def optimizers_build(
+    model: nn.Module, kind: Kind, *, lr: float, betas: tuple[float, float] = (0.9, 0.999), weight_decay: float = 0.0,
+    master_weights: bool = False,
+) -> torch.optim.Optimizer:  # fmt: skip
+    """An optimizer over the parameters that require gradients.
+
+    Args:
+        kind: `adamw`; `muon` (github.com/KellerJordan/Muon, torch.optim.Muon): orthogonalised momentum for hidden
+            matrices at updates of AdamW's size, AdamW for embeddings, norms and biases: it needs about a third of
+            AdamW's steps where a model is trained whole; LoRA's factors are such matrices, each orthogonalised by
+            itself; `adamw_8bit` (arXiv 2110.02861, bitsandbytes): AdamW with 2
+            bytes of state per parameter instead of 8, embeddings and tensors below 4096 numbers in full, as there;
+            `paged_adamw_8bit`: the same in memory that a GPU which runs full moves to the host.
+        master_weights: of bfloat16 weights float32 copies are kept and updated; else only AdamW takes them, and rounds
+            at random.
+
+    Raises:
+        UserError: bitsandbytes is not installed; bfloat16 weights without copies and not AdamW.
+    """
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    build = functools.partial(_build, kind=kind, lr=lr, betas=betas, weight_decay=weight_decay)
+    if all(p.dtype != torch.bfloat16 for _, p in named):
+        return build(named)
+    if master_weights:
+        return MasterWeights(named, build)
+    if kind != "adamw":
+        raise UserError(
+            f"train.optimizer: {kind} does not round bfloat16 weights at random: adamw does, or keep float32 copies "
+            "(train.master_weights=true)"
+        )
+    return StochasticAdamW([p for _, p in named], lr=lr, betas=betas, weight_decay=weight_decay)
+
+
+def _build(
+    named: Sequence[tuple[str, nn.Parameter]], *, kind: Kind, lr: float, betas: tuple[float, float], weight_decay: float
+) -> torch.optim.Optimizer:
+    """Of float32 parameters."""
+    if kind == "adamw":
+        return _adamw([p for _, p in named], lr=lr, betas=betas, weight_decay=weight_decay)
+    if kind != "muon":
+        return _eight_bit(named, kind, lr=lr, betas=betas, weight_decay=weight_decay)
+    matrices = [p for name, p in named if p.ndim == 2 and "embed" not in name]
+    rest = [p for name, p in named if p.ndim != 2 or "embed" in name]
+    parts: list[torch.optim.Optimizer] = []
+    if matrices:
+        parts.append(torch.optim.Muon(matrices, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"))
+    if rest:  # with LoRA all that is trained are matrices
+        parts.append(_adamw(rest, lr=lr, betas=betas, weight_decay=0.0))
+    return Together(parts)
+
+
+def _adamw(parameters: Sequence[nn.Parameter], **options: Any) -> torch.optim.AdamW:
+    """torch's own, in one pass over each tensor where the device has a kernel for that."""
+    in_parts = any(hasattr(p, "placements") for p in parameters)  # of several processes: no one kernel knows them all
+    fused = all(p.device.type in ("cpu", "cuda") for p in parameters) and not in_parts
+    return torch.optim.AdamW(parameters, fused=fused, **options)
+
+
+def _eight_bit(named: Sequence[tuple[str, nn.Parameter]], kind: Kind, **options: Any) -> Together:
+    """AdamW of bitsandbytes, with states of 8 bits but for the embeddings."""
+    # Its import warns of kernels for inference, which no optimizer needs.
+    logging.getLogger("bitsandbytes.backends").setLevel(logging.ERROR)
+    try:
+        from bitsandbytes import optim
+    except ImportError:
+        raise UserError(f"train.optimizer: {kind} needs bitsandbytes: pip install 'vlrl[lowbit]'") from None
+    low, full = (optim.AdamW8bit, optim.AdamW) if kind == "adamw_8bit" else (optim.PagedAdamW8bit, optim.PagedAdamW)
+    parts = (low, [p for name, p in named if "embed" not in name]), (full, [p for name, p in named if "embed" in name])
+    return Together([Restorable(made(params, **options)) for made, params in parts if params])
+
+
+def _clone_tables(state: Any) -> Any:
+    """The state with the tables of 8-bit numbers copied: all parameters share them, which no safetensors file can."""
+    if not isinstance(state, dict):
+        return state
+    return {key: value.clone() if key in ("qmap1", "qmap2") else _clone_tables(value) for key, value in state.items()}
+
+
+# Supervised fitting: every loop that is no policy update.
+
+WARMUP_STEPS = 20
+
+
+def linear_schedule(lr: float, steps: int, warmup_steps: int = WARMUP_STEPS) -> Callable[[int], float]:
+    """Step from 0 -> its learning rate: linear rise to `lr`, times a linear fall to 0 behind the last step."""
+    return lambda step: lr * min(1.0, (step + 1) / warmup_steps) * (1 - step / steps)
+
+
+def fit_supervised[B](
+    optimizer: torch.optim.Optimizer, batches: Iterable[B], loss: Callable[[B], Tensor], *,
+    lr: Callable[[int], float] | None = None, first: int = 0, clip: Callable[[], object] | None = None,
+) -> list[float]:  # fmt: skip
+    """One optimizer step a batch -> the loss of each, before its step.
+
+    Args:
+        loss: of a batch, a scalar.
+        lr: step -> learning rate; None: the optimizer's own.
+        first: number of the first step.
+        clip: of the gradients, before each step.
+    """
+    losses = []
+    for step, batch in enumerate(batches, start=first):
+        for group in optimizer.param_groups if lr else ():
+            group["lr"] = lr(step)
+        value = loss(batch)
+        optimizer.zero_grad()
+        value.backward()
+        if clip:
+            clip()
+        optimizer.step()
+        losses.append(value.item())
+    return losses
+
+
+# What a configuration makes of the update: optimizer, loss terms, learning rate.
+
+
+def updater(config: Config, policy: Any, saved: Path | None = None) -> Updater:
+    """The run's updater, with its optimizer. saved: the checkpoint that the run goes on from."""
+    from vlrl import registry  # pydantic, which bench/speed.py gpu does without
+
+    train = config.train
+    shared, optimizer = _shared(train, policy, saved)
+    terms = [registry.make("losses", c, f"losses.{i}") for i, c in enumerate(config.losses)]
+    options = [term.options for term in terms if isinstance(term, BoundFunction)]
+    clip_range = next(((o["low"], o["high"]) for o in options if "high" in o), (0.2, 0.2))
+    return Updater(
+        policy, optimizer, terms, registry.make("loss_aggregation", config.loss_aggregation, "loss_aggregation"),
+        backward=torch.Tensor.backward, clip=functools.partial(shared.clip, train.max_grad_norm),
+        parts=train.num_minibatches, epochs=train.update_epochs, micro=train.micro_batch_size, clip_range=clip_range,
+        skip=train.skip_zero_advantage, target_kl=train.target_kl, shared=shared,
+    )  # fmt: skip
+
+
+def _shared(train: TrainSection, policy: Any, saved: Path | None) -> tuple[Any, torch.optim.Optimizer]:
+    """What adds up gradients over all processes, and the optimizer that takes them."""
+    world = get_world()
+    build = functools.partial(
+        optimizers_build, policy.model, train.optimizer,
+        lr=train.lr, betas=tuple(train.betas), weight_decay=train.weight_decay, master_weights=train.master_weights,
+    )  # fmt: skip
+    if (in_parts() or optimizer_in_parts()) and any(p.dtype == torch.bfloat16 for p in _trained(policy)):
+        raise UserError("policy.weights_dtype: FSDP and ZeRO keep float32 weights that train: leave it out")
+    if in_parts():
+        from vlrl.distributed.sharding import Sharded
+
+        parted = Sharded(world, policy, saved)
+        optimizer = build()
+        parted.gather()
+        return parted, optimizer
+    if optimizer_in_parts():
+        from vlrl.distributed.sharding import Zero
+
+        zero = Zero(world, policy, build(), train.max_grad_norm, saved)
+        return zero, zero.optimizer
+    return Replicated(world, _trained(policy)), build()
+
+
+def _trained(policy: Any) -> list[nn.Parameter]:
+    return [p for p in policy.model.parameters() if p.requires_grad]
+
+
+def rate(train: TrainSection, step: int) -> float:
+    """The learning rate of a step, from 0: warm-up, then constant or linear to `lr_end`."""
+    if step < train.warmup_steps:
+        return train.lr * (step + 1) / train.warmup_steps
+    if train.lr_end is None:
+        return train.lr
+    share = (step - train.warmup_steps) / max(1, train.steps - train.warmup_steps)
+    return train.lr + (train.lr_end - train.lr) * share

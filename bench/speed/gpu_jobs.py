@@ -14,9 +14,9 @@ import transformers
 from gpu_arms import Counted, SkippedError, empty, measure
 from gpu_model import GEOMETRIES, Row, model_of, parameters_of, policy_of, processor_of
 
-from vlrl.optim import optimizers_build
 from vlrl.performance.profiling import parameters
 from vlrl.policies.generation import WORTH
+from vlrl.update import optimizers_build
 
 ROWS = (Row(256, 60, 8, 64, 4), Row(1024, 60, 8, 64, 4), Row(1500, 60, 8, 50, 4), Row(300, 600, 8, 512, 2))
 TINY = (Row(9, 36, 2, 4, 2), Row(4, 36, 3, 20, 2))

@@ -31,10 +31,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 from PIL import Image
 
-from vlrl.optim import optimizers_build
 from vlrl.policies import tiny
 from vlrl.policies.vlm import VLM
 from vlrl.types import Episode, Observation, Sample, Step, Turn
+from vlrl.update import optimizers_build
 
 PATCH = {"qwen2_5_vl": 14, "qwen3_vl": 16}  # pixels, as published; 2 x 2 patches make one token
 ARMS = {"naive": False, "shared": True}

@@ -85,8 +85,8 @@ def worker(folder: Path) -> None:
     from vs_trl_meter import Meter
 
     from vlrl.config import PolicySection
-    from vlrl.optim import optimizers_build
     from vlrl.policies.loading import load
+    from vlrl.update import optimizers_build
 
     work = json.loads((folder / "work.json").read_text())
     meter = Meter()

@@ -11,9 +11,9 @@ from step import step
 from vs_trl_meter import Meter
 
 from vlrl.config import PolicySection
-from vlrl.optim import optimizers_build
 from vlrl.policies.loading import load
 from vlrl.types import Episode, Observation, Sample
+from vlrl.update import optimizers_build
 
 
 def episodes_of(names: list[str], folder: Path, work: dict) -> list[Episode]:

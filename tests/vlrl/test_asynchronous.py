@@ -14,7 +14,7 @@ import torch
 import yaml
 
 from vlrl.config import Config
-from vlrl.distributed.episodes import RemoteInputs, assign_policy
+from vlrl.distributed.world import RemoteInputs, assign_policy
 from vlrl.recipe_checks import load_config, problems
 from vlrl.runner import Runner
 from vlrl.trainer import RLTrainer

@@ -12,7 +12,6 @@ from torch.utils._pytree import tree_leaves
 
 from vlrl.cli import main
 from vlrl.config import Lora, PolicySection
-from vlrl.optim import StochasticAdamW
 from vlrl.performance.memory import is_mixed
 from vlrl.policies import tiny
 from vlrl.policies.loading import load
@@ -20,6 +19,7 @@ from vlrl.recipe_checks import load_config
 from vlrl.tools.dry_run import DryPolicy, LiveTensors, StepSizes
 from vlrl.tools.memory_planner import PlanOptions, plan_plan
 from vlrl.types import Episode, Observation, Sample
+from vlrl.update import StochasticAdamW
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
 SIZES = StepSizes(prompts=2, micro=2, copies=4, tokens=12)

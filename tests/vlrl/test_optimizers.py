@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from vlrl import checkpoint
-from vlrl.optim import Together, optimizers_build
 from vlrl.types import UserError
+from vlrl.update import Together, optimizers_build
 
 EIGHT = ("adamw_8bit", "paged_adamw_8bit")
 needs_bitsandbytes = pytest.mark.skipif(not importlib.util.find_spec("bitsandbytes"), reason="the extra lowbit")

@@ -16,9 +16,8 @@ import torch
 import yaml
 from PIL import Image
 
-from vlrl.distributed import episodes, wire
-from vlrl.distributed.episodes import RemoteImage, fingerprint
-from vlrl.distributed.world import World
+from vlrl.distributed import wire, world
+from vlrl.distributed.world import RemoteImage, World, fingerprint
 from vlrl.policies.rng import normals, uniforms
 from vlrl.policies.vlm import Reply
 from vlrl.recipe_checks import load_config
@@ -210,8 +209,8 @@ def test_what_an_engine_sampled_is_told():
     reply = Reply(None, (5, 6))
     made = Decision("hi", torch.zeros(2), torch.zeros(2), False, (), reply, engine_logprobs=sampled)
     played = Episode(sample, 0, [Turn(drawn, made, Step(drawn))], reward=1.0)
-    row = wire.unpacked(wire.packed(episodes.pack_episode(played, Writes())))
-    found = episodes.unpack_episode(row, sample, 0, Writes(), home=1).turns[0].decision
+    row = wire.unpacked(wire.packed(world.pack_episode(played, Writes())))
+    found = world.unpack_episode(row, sample, 0, Writes(), home=1).turns[0].decision
     assert torch.equal(found.engine_logprobs, sampled) and found.inputs.tokens == (5, 6) and found.owner_rank == 1
 
 

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from vlrl import registry
 from vlrl.batch import estimate, shaped
-from vlrl.optim import updater
 from vlrl.recipe_checks import load_config
 from vlrl.types import Evaluation, Policy, Rollouts
+from vlrl.update import updater
 
 _spec = importlib.util.spec_from_file_location("paper_formulas", Path(__file__).with_name("paper_formulas.py"))
 paper = sys.modules["paper_formulas"] = importlib.util.module_from_spec(_spec)

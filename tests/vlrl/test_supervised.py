@@ -19,11 +19,11 @@ from vlrl.cli import main
 from vlrl.config import PolicySection, load_as
 from vlrl.imitation.behaviour_cloning import CloneConfig, CloneLearner
 from vlrl.imitation.datasets import draw_batches, imitate
-from vlrl.optim import fit_supervised, linear_schedule
 from vlrl.policies.loading import load, newest_checkpoint
 from vlrl.runner import Runner
 from vlrl.supervised import SupervisedLearner
 from vlrl.types import UserError
+from vlrl.update import fit_supervised, linear_schedule
 
 LOG = {"rows_every": 2, "checkpoint_every": 4}
 PUSH = {"name": "manipulation", "robot": {"name": "tabletop", "job": "push"}, "horizon": 40, "held_out": 2}

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
 
 from vlrl.algorithms.auxiliary_losses import clipped_squares, expected, hl_gauss
-from vlrl.optim import fit_supervised
+from vlrl.update import fit_supervised
 
 
 class FeatureScaler:

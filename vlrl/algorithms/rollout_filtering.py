@@ -23,33 +23,11 @@ from vlrl.algorithms.rollout_common import (
 )
 from vlrl.config import Count
 from vlrl.methods import Recipe, RecipePart, RolloutStrategy, method
-from vlrl.performance import oom
-from vlrl.rollout import PolicyWrapper, collect
+from vlrl.rollout import PolicyWrapper, act_within_memory, collect
 from vlrl.types import BASELINE, MALFORMED, Decision, Episode, Observation, Policy, Sample, Score, Step, Turn, UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-# Rollout strategies: where a step's episodes come from.
-#
-# Functions `(policy, task, samples, group_size, step, **act) -> episodes`, or classes made with `(policy, task, seed)`
-# whose objects are called so. `samples` are what the sampler drew, `step` counts from 0, `act` goes on to the policy.
-# Episodes of one group number are compared with each other. An object may have `metrics` (for the log), `played`
-# (episodes of the latest step, with those that it left out), `pool` (it is given the sampler's prompts) and a state.
-
-
-@method(source="every episode is played anew by the present policy")
-def plain(
-    policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, *, lanes: Count = 1, **act: Any
-) -> list[Episode]:
-    """`group_size` episodes of each sample, played by the policy.
-
-    Args:
-        lanes: so many parts of a step's episodes go on apart, so that an environment that takes long keeps those of its
-            own lane waiting alone. The policy sees fewer at a time, which costs time where it is large.
-    """
-    return collect(policy, task, samples, group_size, lanes=lanes, **act)
 
 
 # Groups that teach nothing, drawn anew: rollout strategy `filter_refill`.
@@ -184,7 +162,7 @@ class Repeating(PolicyWrapper):
         own = [i for i, decision in enumerate(made) if decision is None]
         if own:
             asked, shown = [episodes[i] for i in own], [observations[i] for i in own]
-            for i, decision in zip(own, oom.act(self.policy, asked, shown, **options), strict=True):
+            for i, decision in zip(own, act_within_memory(self.policy, asked, shown, **options), strict=True):
                 made[i] = decision
         return made
 

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from vlrl.distributed.gradients import Replicated, chunks
-from vlrl.distributed.world import World, on_cpu
+from vlrl.distributed.world import Replicated, World, chunks, on_cpu
 from vlrl.policies.logprobs import has_adapter
 from vlrl.policies.weights import nothing, split
 

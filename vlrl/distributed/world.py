@@ -1,25 +1,30 @@
-"""Which of a run's processes this is, and what they say to each other. Imports torch where there are several."""
+"""Which of a run's processes this is, what they say to each other, how they share out episodes and add up gradients.
+
+Imports torch where there are several."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from vlrl.io import HeldError, hold_folder
-from vlrl.types import Decision, UserError
+from vlrl.types import Decision, Episode, Observation, Sample, Turn, UserError, Video
 
 if TYPE_CHECKING:
+    import torch
     from accelerate import Accelerator
-    from torch import Tensor
-
+    from torch import Tensor, nn
 
 # What carries bytes between the processes of a run: the group that they were launched as, or one of its own.
 
@@ -81,7 +86,7 @@ def cut(link: Any) -> None:
                 link.recv([torch.zeros(1)], other, number).wait(timedelta(milliseconds=1))
 
 
-def gathered(data: bytes, size: int, link: Any) -> list[bytes]:
+def gather_bytes(data: bytes, size: int, link: Any) -> list[bytes]:
     """Every process's bytes; all are padded to the longest on their way."""
     import torch
     from torch import distributed
@@ -138,7 +143,7 @@ class World:
             return [value]
         from vlrl.distributed import wire
 
-        return [wire.unpacked(data) for data in gathered(wire.packed(value), self.size, self.link)]
+        return [wire.unpacked(data) for data in gather_bytes(wire.packed(value), self.size, self.link)]
 
     @report_lost_process
     def sum(self, values: Tensor) -> Tensor:
@@ -312,3 +317,291 @@ def _met() -> bool:
     """Whether the processes have found each other."""
     distributed = sys.modules.get("torch.distributed")
     return distributed is not None and distributed.is_available() and distributed.is_initialized()
+
+
+# Sharing out what is played and looked at, and putting it together again: the same in every process.
+
+# Episodes that another process has played: all that was said and scored, without pictures and a policy's own inputs.
+#
+# A prompt that is its sample's own lies in every process, so such a decision can be evaluated in any; one of a picture
+# that an environment drew can be evaluated where it was made alone.
+
+SMALL = 256  # pixels of the longer side of a picture that is sent to be shown
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteImage:
+    """A picture that lies in another process: its size and a key of what it shows, perhaps a small copy."""
+
+    size: tuple[int, int]
+    fingerprint: str
+    small: np.ndarray | None = None  # uint8 [height, width, 3]
+
+    def copy(self) -> Any:
+        """The small copy, as a picture."""
+        from PIL import Image
+
+        if self.small is None:
+            raise RuntimeError("this picture lies in another process")
+        return Image.fromarray(self.small)
+
+
+def fingerprint(image: Any) -> str:
+    """A key of a picture: equal for equal ones, wherever they lie."""
+    return image.fingerprint if isinstance(image, RemoteImage) else hashlib.sha256(image.tobytes()).hexdigest()
+
+
+class RemoteInputs:
+    """What a policy keeps of its own decision, made anew from what was shown when it is first asked for."""
+
+    def __init__(
+        self, policy: Any, shown: Observation, made: Decision, key: str | None, tokens: Sequence[int] | None,
+        before: Sequence[Turn] = (),
+    ):  # fmt: skip
+        self.policy = policy
+        known = {} if tokens is None else {"ids": tokens}
+        self._again = lambda: self.policy.decide(shown, made.action, key, before=before, **known)
+        self._inputs: Any = None
+        if tokens is not None:
+            self.tokens = tuple(tokens)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self._inputs is None:
+            self._inputs = self._again().inputs
+        return getattr(self._inputs, name)
+
+
+def pack_episode(episode: Episode, policy: Any, small: bool = False) -> dict[str, Any]:
+    """What the other processes get of an episode. small: with small copies of its pictures, to be shown."""
+    prompt = episode.sample.prompt
+    turns = []
+    for turn in episode.turns:
+        ids = policy.ids(turn.decision)
+        step = replace(turn.step, observation=_light(turn.step.observation, prompt, small))
+        shown = _light(turn.observation, prompt, small)
+        turns.append([shown, replace(turn.decision, inputs=None), ids, step, turn.process_reward])
+    return {
+        "turns": turns, "score": episode.score, "reward": episode.reward, "faults": episode.faults,
+        "stream": episode.stream,
+    }  # fmt: skip
+
+
+def unpack_episode(row: dict[str, Any], sample: Sample, group: int, policy: Any, home: int) -> Episode:
+    """An episode of another process, of what that has told."""
+    turns: list[Turn] = []
+    for shown, decision, ids, step, earned in row["turns"]:
+        own, key = (sample.prompt, sample.id) if shown is None else (shown, None)
+        inputs = RemoteInputs(policy, own, decision, key, ids, [*turns])
+        after = replace(step, observation=sample.prompt if step.observation is None else step.observation)
+        turns.append(Turn(own, replace(decision, inputs=inputs, owner_rank=home), after, earned))
+    return Episode(
+        sample, group, turns, row["score"], row["reward"], row["faults"], stream=row["stream"]
+    )  # fmt: skip
+
+
+def assign_policy(policy: Any, episodes: Sequence[Episode]) -> None:
+    """From here on this policy makes what is missing of others' decisions: who played may play again meanwhile."""
+    for episode in episodes:
+        for turn in episode.turns:
+            if isinstance(turn.decision.inputs, RemoteInputs):
+                turn.decision.inputs.policy = policy
+
+
+def _light(shown: Observation, prompt: Observation, small: bool) -> Observation | None:
+    """None for the sample's own prompt; else with pictures that say where they lie. Videos are sent whole."""
+    if shown is prompt:
+        return None
+    return shown.with_content(
+        [part if isinstance(part, str | Video) else _elsewhere(part, small) for part in shown.content]
+    )
+
+
+def _elsewhere(image: Any, small: bool) -> RemoteImage:
+    if isinstance(image, RemoteImage):
+        return image
+    copy = None
+    if small:
+        shrunk = image.convert("RGB")
+        shrunk.thumbnail((SMALL, SMALL))
+        copy = np.asarray(shrunk)
+    return RemoteImage(tuple(image.size), fingerprint(image), copy)
+
+
+Columns = Mapping[str, "Tensor | None"]
+
+
+def gather_episodes(policy: Any, episodes: Sequence[Episode], own: range) -> list[Episode]:
+    """All episodes of a collection, of which this process has played those of the range; its own stay as they are."""
+    world = get_world()
+    if world.size == 1:
+        return list(episodes)
+    rows = world.gather([pack_episode(episodes[i], policy) for i in own])
+    made, place = [], 0
+    for rank, of_rank in enumerate(rows):
+        for row in of_rank:
+            asked = episodes[place]
+            if rank == world.rank:
+                for i, turn in enumerate(asked.turns):
+                    asked.turns[i] = replace(turn, decision=replace(turn.decision, owner_rank=rank))
+                made.append(asked)
+            else:
+                made.append(unpack_episode(row, asked.sample, asked.group, policy, rank))
+            place += 1
+    return made
+
+
+def to_show(policy: Any, episodes: Sequence[Episode]) -> list[Episode]:
+    """The episodes with small copies of the pictures that lie in other processes."""
+    world, made = get_world(), list(episodes)
+    if world.size == 1:
+        return made
+    own = {
+        i: pack_episode(e, policy, small=True)
+        for i, e in enumerate(made)
+        if e.turns[0].decision.owner_rank == world.rank
+    }
+    for rank, rows in enumerate(world.gather(own)):
+        if rank != world.rank:
+            for i, row in rows.items():
+                made[i] = unpack_episode(row, made[i].sample, made[i].group, policy, rank)
+    return made
+
+
+def mine(decisions: Sequence[Decision]) -> list[Decision]:
+    """The decisions that are this process's to evaluate."""
+    world = get_world()
+    return [decision for number, decision in enumerate(decisions) if world.keeps(decision, number)]
+
+
+def columns_of(
+    find: Callable[[Sequence[Episode]], Columns], episodes: Sequence[Episode], once: Sequence[str] = ()
+) -> Columns:
+    """What `find` says of episodes, each asked where it was played.
+
+    Args:
+        find: episodes -> columns by name, [B, width] with a row for each decision; None: nothing to say.
+        once: columns with a row for each episode.
+    """
+    world = get_world()
+    if world.size == 1:
+        return find(episodes)
+    own = [i for i, episode in enumerate(episodes) if world.keeps(episode.turns[0].decision, i)]
+    found = find([episodes[i] for i in own]) if own else {}
+    rows: dict[str, dict[int, Tensor]] = {}
+    for places, part in world.gather([own, {name: value for name, value in found.items() if value is not None}]):
+        for name, value in part.items():
+            counts = [1 if name in once else len(episodes[i].turns) for i in places]
+            rows.setdefault(name, {}).update(zip(places, value.split(counts), strict=True))
+    counts = {name: [1 if name in once else len(e.turns) for e in episodes] for name in rows}
+    return {name: _stacked(of, counts[name]) for name, of in rows.items()}
+
+
+def _stacked(rows: Mapping[int, Tensor], counts: Sequence[int]) -> Tensor:
+    """Rows in the order of the episodes; zeros for episodes of which nothing was said, and behind shorter rows."""
+    like, width = next(iter(rows.values())), max(value.shape[1] for value in rows.values())
+    made = like.new_zeros(sum(counts), width)
+    for i, part in enumerate(made.split(list(counts))):
+        if i in rows:
+            part[:, : rows[i].shape[1]] = rows[i]
+    return made
+
+
+# Gradients of all processes as one: summed after a process's last micro-batch, however many it had.
+#
+# The weights of all units of an optimizer step sum to 1 over all processes (docs/scale_out.md), so the sum is what one
+# process would have found. Nothing else is exchanged while gradients are made: a process with fewer micro-batches, with
+# none, or without pictures keeps nobody waiting.
+
+BUCKET = 2**26  # numbers that are sent at a time
+
+
+class Replicated:
+    """The parameters that train, all of them in every process."""
+
+    in_parts = False
+
+    def __init__(self, world: World, parameters: Sequence[nn.Parameter]):
+        self.world, self.parameters = world, list(parameters)
+
+    def learning(self) -> AbstractContextManager[None]:
+        """Held through an update."""
+        return nullcontext()
+
+    def share(self, owned: Sequence[list], most: int | None) -> list[list]:
+        """What this process forwards, at most `most` groups at a time. owned: the groups of each process."""
+        return chunks(owned[self.world.rank], most)
+
+    def idle(self) -> None:
+        """Nobody waits for a process's passes."""
+
+    def sum_numbers(self, numbers: Sequence[float]) -> list[float]:
+        """The sums of some numbers over all processes. What has a gradient anywhere gets one here, of zeros."""
+        if self.world.size == 1:
+            return list(numbers)
+        import torch
+
+        has = [float(p.grad is not None) for p in self.parameters]
+        sums = self.world.sum(torch.tensor([*numbers, *has], dtype=torch.float64)).tolist()
+        for parameter, count in zip(self.parameters, sums[len(numbers) :], strict=True):
+            if count and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        return sums[: len(numbers)]
+
+    def add(self) -> None:
+        """Makes every gradient the sum of all processes'. After `sum_numbers`, so that all have the same ones."""
+        if self.world.size == 1:
+            return
+        import torch
+
+        for bucket in _buckets([p.grad for p in self.parameters if p.grad is not None]):
+            flat = self.world.sum(torch.cat([grad.flatten() for grad in bucket]))
+            for grad, part in zip(bucket, flat.split([grad.numel() for grad in bucket]), strict=True):
+                grad.copy_(part.view_as(grad))
+
+    def clip(self, most: float) -> Tensor:
+        """Scales the gradients down to a norm of `most`; the norm before."""
+        from torch.nn.utils import clip_grad_norm_
+
+        return clip_grad_norm_(self.parameters, most)
+
+    def load(self, policy: Any, folder: Path) -> None:
+        """Puts a checkpoint's weights into the policy."""
+        policy.load_weights(folder)
+
+    def weights(self) -> None:
+        """As `Sharded.weights`: the model has them itself."""
+
+    def state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """The optimizer's state."""
+        return optimizer.state_dict()
+
+    def restore(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        """Takes what `state` gave. Whether a step is one kernel is the present optimizer's own affair."""
+        ways = [{name: group[name] for name in ("fused",) if name in group} for group in optimizer.param_groups]
+        optimizer.load_state_dict(state)
+        for group, way in zip(optimizer.param_groups, ways, strict=True):
+            group.update(way)
+
+
+def chunks(groups: list, most: int | None) -> list[list]:
+    """The groups in their order, at most so many together."""
+    size = most or max(1, len(groups))
+    return [groups[start : start + size] for start in range(0, len(groups), size)]
+
+
+ALONE = Replicated(World(), ())  # of one process: nothing to add
+
+
+def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Gradients of one type, as many as are sent at a time."""
+    bucket: list[Tensor] = []
+    for grad in gradients:
+        full = sum(each.numel() for each in bucket) + grad.numel() > BUCKET
+        if bucket and (full or grad.dtype != bucket[0].dtype):
+            yield bucket
+            bucket = []
+        bucket.append(grad)
+    if bucket:
+        yield bucket

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from vlrl.decoders import load_json
 from vlrl.media import load_rgb, open_regular_file, open_video
-from vlrl.optim import fit_supervised, linear_schedule
 from vlrl.policies.discrete import ControlPolicy, DiscreteShape
 from vlrl.policies.flow import FlowPolicy
 from vlrl.types import Decision, Observation, UserError, first_line
+from vlrl.update import fit_supervised, linear_schedule
 
 # One camera's pictures of an episode, kept as they were written and opened one by one.
 

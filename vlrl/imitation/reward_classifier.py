@@ -22,10 +22,10 @@ from vlrl.config import Count, FitConfig, Rate
 from vlrl.decoders import load_json
 from vlrl.imitation.behaviour_cloning import cloning_read
 from vlrl.imitation.datasets import DatasetEpisode, DatasetInfo, chances
-from vlrl.optim import fit_supervised
 from vlrl.runner import EvalResult
 from vlrl.supervised import SupervisedLearner
 from vlrl.types import Estimate, UserError, first_line, suggest, wilson
+from vlrl.update import fit_supervised
 
 # Frames of recorded episodes as examples of success and of its absence.
 

@@ -17,7 +17,6 @@ from vlrl.config import PolicySection
 from vlrl.engines import load_policy
 from vlrl.episode_store import recorded_read
 from vlrl.imitation.sft_config import Lesson, WarmstartConfig
-from vlrl.optim import optimizers_build
 from vlrl.policies import tiny
 from vlrl.policies.conversation import continues
 from vlrl.policies.processor import Prompt
@@ -25,6 +24,7 @@ from vlrl.policies.vlm import VLM, Reply
 from vlrl.runner import EvalResult, summarise
 from vlrl.supervised import SupervisedLearner, evaluate_export
 from vlrl.types import Decision, Frame, Sample, Turn, UserError
+from vlrl.update import optimizers_build
 
 
 @dataclass(frozen=True)

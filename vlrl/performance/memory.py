@@ -1,12 +1,17 @@
-"""Memory of a training step, by arithmetic alone: graphs, adapters, sizes of published models. No torch."""
+"""Memory of a training step, by arithmetic alone: graphs, adapters, sizes of published models; and when it does not
+suffice. Imports no torch."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vlrl.performance.profiling import Geometry, Group, Language, Tower, Update, parameters
+from vlrl.types import Policy, UserError, first_line
 
 if TYPE_CHECKING:
     from vlrl.config import PolicySection
@@ -368,3 +373,44 @@ def _products(run: MemoryInputs, graphs: int) -> float:
         max(held, run.update.language == 2) * spoken
         + max(held, run.update.vision == 2) * bool(run.update.vision) * seen
     )
+
+
+# When memory does not suffice.
+
+# what torch says on a CPU, of a GPU, and of a GPU's library, where the error has no type of its own
+PHRASES = ("can't allocate memory", "not enough memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+ROLLOUT_REMEDIES = "lower train.group_size, policy.max_tokens or policy.max_pixels"
+UPDATE_REMEDIES = f"{ROLLOUT_REMEDIES}, or set policy.gradient_checkpointing or policy.lora"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory did not suffice."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in PHRASES)
+
+
+def make_room(policy: Policy) -> None:
+    """Gives back what can be made anew. To be called outside of `except`: an error holds on to all that it went
+    through.
+    """
+    policy.forget()
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+@contextlib.contextmanager
+def report_oom() -> Iterator[None]:
+    """What is nowhere done with less at a time ends in one line."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        reason = first_line(error)
+        raise UserError(
+            f"out of memory ({reason}): {UPDATE_REMEDIES}, or lower eval.batch_size; `vlrl plan` says what each takes. "
+            "The newest checkpoint, if there is one, is good"
+        ) from None

@@ -10,8 +10,7 @@ from string import Template
 from typing import Any
 
 from vlrl.config import Config, dump
-from vlrl.distributed.episodes import to_show
-from vlrl.distributed.world import get_world
+from vlrl.distributed.world import get_world, to_show
 from vlrl.metrics import save_rollouts
 from vlrl.report.html import (
     CARDS,

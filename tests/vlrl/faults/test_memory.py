@@ -9,7 +9,7 @@ import torch
 
 from tasks.gui_grounding import GuiGrounding
 from vlrl.config import PolicySection
-from vlrl.performance import oom
+from vlrl.performance.memory import is_out_of_memory, report_oom
 from vlrl.policies.loading import load
 from vlrl.rollout import PolicyWrapper, collect
 from vlrl.types import UserError
@@ -95,6 +95,6 @@ def test_the_rollout_goes_on_with_fewer_episodes_at_a_time(capsys):
 )  # fmt: skip
 def test_what_counts_as_memory(error, memory):
     """Another error taken for it would be hidden behind a smaller batch."""
-    assert oom.is_it(error) == memory
-    with pytest.raises(UserError if memory else type(error)), oom.report_oom():
+    assert is_out_of_memory(error) == memory
+    with pytest.raises(UserError if memory else type(error)), report_oom():
         raise error

@@ -14,12 +14,12 @@ from torch import nn
 from vlrl import checkpoint
 from vlrl.cli import main
 from vlrl.config import Config, Lora, PolicySection
-from vlrl.optim import MasterWeights, StochasticAdamW, optimizers_build, round_stochastic
 from vlrl.policies import loading, tiny
 from vlrl.policies.loading import load
 from vlrl.runner import Runner
 from vlrl.trainer import RLTrainer
 from vlrl.types import Observation, UserError
+from vlrl.update import MasterWeights, StochasticAdamW, optimizers_build, round_stochastic
 
 OPTIONS = {"lr": 1e-2, "betas": (0.8, 0.95), "weight_decay": 0.1}
 

@@ -39,10 +39,10 @@ from vlrl.logging import StoppedError
 from vlrl.metrics import append_row, write_text
 from vlrl.offpolicy.config import passive_read
 from vlrl.offpolicy.learner import check_task
-from vlrl.optim import linear_schedule
 from vlrl.runner import EvalResult, Runner
 from vlrl.supervised import SupervisedLearner
 from vlrl.types import Estimate, UserError, suggest
+from vlrl.update import linear_schedule
 
 # What a judge answered, in a file that grows as the answers come: a killed run goes on, and no pair is asked twice.
 

@@ -303,7 +303,7 @@ class SPA(ProcessReward):
 
     def _learn(self, shown: Tensor, owner: Tensor, outcome: Tensor) -> float:
         """Some steps towards sums that are the outcomes [N]. Returns the mean square error before them."""
-        from vlrl.optim import fit_supervised
+        from vlrl.update import fit_supervised
 
         self.scale.see(shown)
         standard = self.scale(shown)

@@ -21,10 +21,9 @@ from vlrl.algorithms.rollout_common import (
     hints_hinted,
     redone,
 )
-from vlrl.algorithms.rollout_filtering import plain
 from vlrl.config import Count
 from vlrl.methods import Recipe, RecipePart, RolloutStrategy, method
-from vlrl.rollout import collect, with_environment
+from vlrl.rollout import collect, plain, with_environment
 from vlrl.types import Environment, Episode, Frame, Observation, Policy, Sample, Step, UserError
 
 # Groups that are all wrong, asked again with a longer and longer part of the solution: rollout strategy `ghpo`.

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from vlrl.algorithms.rollout_common import Share, begins_turns, evaluated, groups_accuracy, replayed
-from vlrl.algorithms.rollout_filtering import Repeating, WonEpisode, plain, repeated, success_of
+from vlrl.algorithms.rollout_filtering import Repeating, WonEpisode, repeated, success_of
 from vlrl.algorithms.samplers import Shuffled
 from vlrl.config import Count
 from vlrl.episode_store import EpisodeBuffer, recorded_read
 from vlrl.methods import RolloutStrategy, method
-from vlrl.rollout import collect
+from vlrl.rollout import collect, plain
 from vlrl.types import Episode, Policy, Sample, UserError
 
 

@@ -18,7 +18,7 @@ from vlrl.contrib.preferences.reward_model import (
     bradley_terry,
     ensemble_loss,
 )
-from vlrl.optim import fit_supervised, linear_schedule
+from vlrl.update import fit_supervised, linear_schedule
 
 
 def test_the_loss_by_hand():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from vlrl.algorithms.rollout_common import beginning
-from vlrl.algorithms.rollout_filtering import plain
 from vlrl.contrib.rollouts.hints import Ghpo
+from vlrl.rollout import plain
 from vlrl.types import Policy, UserError
 
 LEAD = "\nA right answer begins with: "

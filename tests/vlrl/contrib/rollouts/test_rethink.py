@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rewards.parse
-from vlrl.algorithms.rollout_filtering import plain
 from vlrl.batch import columns
 from vlrl.contrib.rollouts.rethinking import (
     CHECK,
@@ -24,6 +23,7 @@ from vlrl.contrib.rollouts.rethinking import (
     thoughts,
     trigger,
 )
+from vlrl.rollout import plain
 from vlrl.types import Policy
 
 SIZE = 3

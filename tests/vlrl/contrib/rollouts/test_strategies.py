@@ -10,13 +10,12 @@ import pytest
 import torch
 
 from vlrl import episode_store, recipe_checks, registry
-from vlrl.algorithms.rollout_filtering import plain
 from vlrl.checkpoint import flatten, unflatten
 from vlrl.config import Component, Config, PolicySection
 from vlrl.contrib.rollouts.replay import OfflineFirst, ReplayRollouts
 from vlrl.episode_store import recorded_read, recorded_write
 from vlrl.policies.loading import load
-from vlrl.rollout import collect
+from vlrl.rollout import collect, plain
 from vlrl.types import UserError
 
 
