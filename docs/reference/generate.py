@@ -54,7 +54,9 @@ GOLDEN = {
     "ssr_draw": ("ssr",), "latr_tree": ("latr",), "essa_singular_values": ("essa",), "essa_generation": ("essa",),
     "gigpo_advantage": ("gigpo",), "reg_grpo_loss": ("reg_grpo",), "sapo_loss": ("sapo",), "vespo_loss": ("vespo",),
     "luspo_loss": ("luspo",), "deepseek_v32_loss": ("opsm", "kl"), "top_entropy_mask": ("top_entropy",),
-    "max_rl_advantage": ("max_rl",),
+    "max_rl_advantage": ("max_rl",), "direct_advantage_loss": ("direct_advantage",), "rae_advantage": ("rae",),
+    "long2short_dpo_loss": ("long2short_dpo",), "robust_reward": ("robust",), "auto_think_reward": ("auto_think",),
+    "engine_weights": ("truncated_weights",), "hierarchical_advantage": ("hierarchical",),
 }  # fmt: skip
 # runs that learned: plug-in -> page of docs/ that shows one
 LEARNED = {

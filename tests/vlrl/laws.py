@@ -29,6 +29,8 @@ OPTIONS = {
     "noise_forward": {"false_negative": 0.2},
     "shortest_bonus": {"longer_than": 2},
     "salt": {"by": "state", "action": "next"},
+    "robust": {"judges": ["accuracy", "thinking"]},
+    "exploration": {"most": 4},
     "prs": {"stages": [{"part": "accuracy"}, {"part": "thinking"}]},
 }
 

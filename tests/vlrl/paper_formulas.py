@@ -449,6 +449,11 @@ def mirror_descent(row: list[Token]) -> Tensor:
     return (row[0].advantage - 0.1 * moved(row)) ** 2 / 0.2
 
 
+def direct_advantage(row: list[Token]) -> Tensor:
+    """Direct advantage: `(A - beta d)^2 / (2 beta)`, d to the reference, beta 0.1."""
+    return (row[0].advantage - 0.1 * sum(x.now - x.reference for x in row)) ** 2 / 0.2
+
+
 def a_lol(row: list[Token]) -> Tensor:
     """A-LoL: `-max(A, 0) clip(p / p_reference) log p`, the ratio without gradient and within 1 +- 0.9."""
     weight = min(max(math.exp(min(sum(x.now.item() - x.reference for x in row), 20.0)), 0.1), 1.9)
@@ -501,6 +506,19 @@ def trust_region(c: Rollouts, now: Tensor, entropy: Tensor, advantage: Rows) -> 
     every = [token for row in written(c, now, entropy, advantage) for token in row]
     drift = sum(x.ratio - (x.now - x.old) - 1 for x in every) / len(every)
     return max(0.0, 1000 * (drift.item() - 1e-4)) * drift
+
+
+def long2short_dpo(rows: list[list[Token]], rewards: list[float], right: list[bool]) -> Tensor:
+    """Kimi k1.5: DPO of the shortest right one against longer wrong ones and right ones of 1.5 times it; beta 0.1."""
+    h, total = [0.1 * sum(x.now - x.reference for x in row) for row in rows], torch.zeros((), dtype=torch.float64)
+    solved = [i for i, is_right in enumerate(right) if is_right]
+    if not solved:
+        return total
+    best = min(solved, key=lambda i: len(rows[i]))
+    for i, row in enumerate(rows):
+        if len(row) > len(rows[best]) * (1.5 if right[i] else 1.0):
+            total = total - torch.log(torch.sigmoid(h[best] - h[i]))
+    return total / len(rows)
 
 
 def gepo(rows: list[list[Token]], rewards: list[float], right: list[bool]) -> Tensor:

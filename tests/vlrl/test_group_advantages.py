@@ -112,7 +112,7 @@ def test_trust_follows_the_released_code_at_its_edges(answers, thoughts, step, w
 
 def test_trust_without_the_part_is_told():
     """The run would stop with a KeyError that its user never wrote."""
-    with pytest.raises(UserError, match="trust: the score has no part 'judge', only: form"):
+    with pytest.raises(UserError, match=r"trust: the reward has no part 'judge' \(one of: form\)"):
         trust(rollouts_of([1.0, 0.0], [0, 0], parts={"form": torch.ones(2)}), thinking="judge")
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from vlrl import recipe_checks
-from vlrl.algorithms.auxiliary_losses import gepo, kl
+from vlrl.algorithms.auxiliary_losses import gepo, kl, long2short_dpo
 from vlrl.algorithms.loss_aggregation import constant, sequence_mean, token_mean
 from vlrl.algorithms.policy_losses import (
     cispo,
@@ -21,6 +21,7 @@ from vlrl.algorithms.policy_losses import (
     covariances,
     dhpo,
     dhpo_entropy,
+    direct_advantage,
     disco,
     gspo,
     gspo_token,
@@ -38,7 +39,8 @@ from vlrl.types import Batch, Evaluation, UserError
 
 SEEDS = st.integers(0, 9999)
 WIDE = {"low": 0.2, "high": 0.2}
-WHOLE = {"gspo": gspo, "luspo": luspo, "disco": disco, "disco b": functools.partial(disco, tau=None), "gepo": gepo,
+WHOLE = {"gspo": gspo, "luspo": luspo, "long2short_dpo": long2short_dpo, "direct_advantage": direct_advantage,
+          "disco": disco, "disco b": functools.partial(disco, tau=None), "gepo": gepo,
          "disco ratio": functools.partial(disco, score="ratio", tau=1.0)}  # fmt: skip
 TOKENS = {"gspo_token": gspo_token, "dhpo": dhpo, "dhpo_entropy": dhpo_entropy, "cispo": cispo, "kl_cov": kl_cov}
 SOFT = {"sapo": sapo, "vespo": vespo, "opsm": functools.partial(opsm, delta=0.1)}
@@ -122,6 +124,27 @@ def test_deepseek_v32_equals_the_worked_example(golden, near, case):
     weighted = functools.partial(kl, weighted=True, coef=1.0)
     near(loss_of(weighted, now, batch, token_mean).detach(), outputs["kl"])
     near(slope(weighted, now, batch, token_mean), outputs["kl_grad"])
+
+
+def test_direct_advantage_equals_the_worked_example(golden, near):
+    """The log-ratio would be regressed onto something else, or be to another policy."""
+    inputs, outputs = golden("direct_advantage_loss")
+    now, batch = token_batch(inputs)
+    term = functools.partial(direct_advantage, beta=inputs["beta"])
+    near(loss_of(term, now, batch).detach(), outputs["loss"])
+    near(slope(term, now, batch), outputs["grad"])
+
+
+@pytest.mark.parametrize("case", range(5))
+def test_long2short_equals_the_worked_example(golden, near, case):
+    """A short wrong answer would be rejected for its length, or a right one of nearly the same length."""
+    inputs, outputs = golden("long2short_dpo_loss")
+    now, batch = token_batch(inputs)
+    right = torch.tensor(inputs["right"][case], dtype=torch.bool)
+    batch = replace(batch, group=torch.zeros(3, dtype=torch.long), is_correct=right)
+    term = functools.partial(long2short_dpo, beta=inputs["beta"], longer=inputs["longer"])
+    near(loss_of(term, now, batch).detach(), outputs["losses"][case])
+    near(slope(term, now, batch), outputs["grads"][case])
 
 
 @pytest.mark.parametrize("kind", ["k1", "k3"])

@@ -15,7 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vlrl.algorithms.reward_shaping import Prs, RewardStage
+from vlrl.algorithms.reward_shaping import Prs, RewardStage, auto_think, exploration, robust
 from vlrl.batch import columns
 from vlrl.cli import main
 from vlrl.contrib.judges.tournament import ballots, counted
@@ -57,6 +57,47 @@ def rewards(episodes: list[Episode]) -> list[float]:
 
 
 WORDS = {"name": "scripted", "words": ["a", "b", "c", "d"]}
+
+
+# -- several judges, thoughts, tries ----------------------------------------------------------------------------------
+
+
+def written(texts: list[str], right: list[int], lengths: list[int], **parts: list[float]) -> Rollouts:
+    """One group of completions of these lengths."""
+    mask, rows = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None], torch.arange(len(texts))
+    values = {name: torch.tensor(value, dtype=torch.float64) for name, value in parts.items()}
+    correct = torch.tensor(right, dtype=torch.float64)
+    return Rollouts(
+        tuple(map(str, rows.tolist())), correct, torch.zeros_like(rows), rows, mask, 0.0 * mask, 0.0 * mask,
+        parts=values, correct=correct, texts=tuple(texts),
+    )  # fmt: skip
+
+
+def test_robust_equals_the_worked_example(golden, near):
+    """The judge that is fooled would be heard as much as the one that is not."""
+    inputs, outputs = golden("robust_reward")
+    judges = dict(zip("ab", inputs["judges"], strict=True))
+    rollouts = written(["x"] * 4, [0] * 4, [1] * 4, **judges)
+    mean = sum(rollouts.parts.values()) / 2
+    paid = replace(rollouts, reward=torch.tensor(inputs["form"], dtype=torch.float64) + inputs["amount"] * mean)
+    for share, wanted in zip(inputs["shares"], outputs["rewards"], strict=True):
+        near(robust(paid, judges=("a", "b"), share=share, amount=inputs["amount"]), wanted)
+
+
+def test_auto_think_equals_the_worked_example(golden, near):
+    """Thoughts would be paid, or one of both ways die out."""
+    inputs, outputs = golden("auto_think_reward")
+    texts = [f"<think>{'well' if thinks else '...'}</think><answer>1</answer>" for thinks in inputs["think"]]
+    rollouts = written(texts, inputs["right"], inputs["lengths"])
+    near(auto_think(rollouts), outputs["stage1"])
+    near(auto_think(rollouts, balance=1.0), outputs["stage2"])
+    near(auto_think(rollouts, balance=1.0, right_length=0.05, wrong_length=0.05), outputs["stage3"])
+
+
+def test_exploration_pays_for_tokens_up_to_a_bound():
+    """Filling would be paid without end."""
+    paid = exploration(written(["x"] * 3, [1, 0, 0], [2, 4, 8]), most=4, share=0.2)
+    assert paid.tolist() == pytest.approx([0.8 + 0.1, 0.2, 0.2])
 
 
 # -- ArenaRL ---------------------------------------------------------------------------------------------------------

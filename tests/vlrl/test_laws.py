@@ -31,6 +31,10 @@ EXEMPT = {
     "losses.completion_clip": {
         "ratio_one": "the policy gradient of whole completions: longer ones count more (test_recipe_gradients.py)"
     },
+    "losses.direct_advantage": {
+        "ratio_one": "the policy gradient of whole decisions, and a pull to the reference (test_group_losses.py)"
+    },
+    "losses.long2short_dpo": {"ratio_one": "prefers short right completions; the size of advantages does not count"},
     "losses.luspo": {"ratio_one": "the policy gradient times each completion's length"},
     "losses.disco": {"ratio_one": "pushes right completions above wrong ones; the size of advantages does not count"},
     "losses.gepo": {"ratio_one": "pushes right completions above wrong ones; the size of advantages does not count"},

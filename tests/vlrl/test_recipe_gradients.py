@@ -68,9 +68,11 @@ REG_GRPO = sums([groups(paper.reg_grpo), tokens(weighed(0.1, k3), COMPLETIONS)])
 STABLE = clipped(over=COMPLETIONS, kl=0.001, least=1e-3, most=1e3)
 
 
-def ppo(gamma: float, lam: float, ddof: int | None = None, objective: Callable | None = None, **more) -> Formula:
+def ppo(
+    gamma: float, lam: float, ddof: int | None = None, objective: Callable | None = None, *, reward=None, **more
+) -> Formula:  # fmt: skip
     """PPO with a critic of turns, whose values are given."""
-    return Formula(objective or clipped(), paper.gae(gamma, lam, ddof, **more), turns=2, size=1, before=6)
+    return Formula(objective or clipped(), paper.gae(gamma, lam, ddof, **more), reward, turns=2, size=1, before=6)
 
 
 def single(objective: Callable, advantage: Callable | str, before: int = 2) -> Formula:
@@ -118,6 +120,20 @@ FORMULAS = {
     "a_grae": Formula(clipped(over=COMPLETIONS), paper.a_grae),
     "a_lol": single(completions(paper.a_lol), "test_success.py, test_mssr.py"),
     "archer": single(clipped(over=COMPLETIONS), TURNS, before=11),
+    "auto_think": Formula(clipped(), GRPO, "test_group_rewards.py"),
+    "cory": Formula(sums([clipped(), tokens(weighed(0.01, k2), TOKENS)]), TURNS, turns=2),
+    "direct_advantage": replace(ppo(1.0, 0.0, objective=completions(paper.direct_advantage)), turns=1),
+    "long2short_dpo": Formula(groups(paper.long2short_dpo), lambda c, past: c.reward.tolist()),
+    "marft": Formula(clipped(), TURNS, turns=2, size=1, before=6),
+    "rlsp": ppo(
+        1.0, 0.95, 1, reward=lambda c: [0.8 * float(r) + 0.2 * paper.length(c, i) / 32 for i, r in enumerate(c.reward)]
+    ),
+    "robust": Formula(clipped(), GRPO, "test_group_rewards.py"),
+    "spiral": Formula(clipped(), TURNS, turns=2, size=1),
+    "t1": Formula(
+        sums([clipped(), tokens(weighed(1e-3, k2), TOKENS), tokens(weighed(1e-3, paper.bonus), TOKENS)]),
+        paper.leave_one_out,
+    ),
     "areal": Formula(clipped(), GRPO),  # nothing was played by older weights here: test_decoupled.py
     "cispo": Formula(tokens(paper.cispo(5.0), TOKENS), GRPO),
     "copg": Formula(groups(paper.copg), lambda c, past: c.reward.tolist()),
@@ -232,7 +248,8 @@ def columns(seed: int, size: int, turns: int) -> tuple[Rollouts, Tensor]:
         tuple(f"sample/{int(g)}" for g in group), (0.6 * correct + 0.2 * form + 0.2 * uniform(n)), group,
         torch.arange(n).repeat_interleave(turns), mask, logprobs * mask, normal(rows, LENGTH).abs() * mask,
         reference * mask, weight=0.5 + uniform(n), features=normal(rows, 3).float(), correct=correct, step=150,
-        parts={"hit": correct, "accuracy": correct, "format": form, "iou": uniform(n), "thinking": uniform(n)},
+        parts={"hit": correct, "accuracy": correct, "format": form, "iou": uniform(n), "thinking": uniform(n),
+               "judged": correct, "embedded": form},
         texts=tuple(f"text {i} " * 3 for i in range(n)), process_reward=uniform(rows) - 0.5, truncated=uniform(n) > 0.5,
         final=normal(n, 3).float(), states=(2 * uniform(rows, 2)).round().float(),
         observation_keys=tuple(f"page {i}" for i in (2 * uniform(rows)).round().tolist()),
@@ -245,10 +262,15 @@ def columns(seed: int, size: int, turns: int) -> tuple[Rollouts, Tensor]:
 
 def critic_of(estimators: list[Any], rollouts: Rollouts) -> tuple[list[float], list[float]] | None:
     """What a critic says of the decisions and of what was shown last, before it learns from the step."""
-    models = [each.model for each in estimators if type(each).__name__ == "Gae" and each.model is not None]
-    if not models:
+    made = [each for each in estimators if type(each).__name__ == "Gae" and each.critics]
+    if not made:
         return None
-    return models[0].values(rollouts.features).tolist(), models[0].values(rollouts.final).tolist()
+    turns = len(rollouts.features) // len(rollouts.final)
+    roles = rollouts.roles if made[0].by_role else ("",) * len(rollouts.features)
+    of_decisions = zip(rollouts.features, roles, strict=True)
+    of_ends = zip(rollouts.final, roles[turns - 1 :: turns], strict=True)
+    each = [[float(made[0].critics[role].values(x[None])) for x, role in pairs] for pairs in (of_decisions, of_ends)]
+    return each[0], each[1]
 
 
 def gradient_of(recipe: str, seed: int) -> tuple[Rollouts, Table, list[Tensor], list[Rollouts], Any, Tensor, Tensor]:

@@ -15,7 +15,8 @@ from torch import Tensor
 from tasks.checked_counting import CheckedCounting
 from vlrl.algorithms.advantages import grpo
 from vlrl.algorithms.critics import TurnMemory, Turns, UtteranceCritics
-from vlrl.algorithms.multi_turn import Archer, DrMas, Mars, hashed, left
+from vlrl.algorithms.gae import Gae
+from vlrl.algorithms.multi_turn import Archer, DrMas, Mars, alternate, hashed, hierarchical, left, rae
 from vlrl.checkpoint import flatten, unflatten
 from vlrl.cli import main
 from vlrl.recipe_checks import load_config
@@ -113,6 +114,54 @@ def test_means_may_be_those_of_the_step():
     rollouts = rollouts_of([1.0, 0.0, 1.0, 1.0], [1, 1, 1, 1], group=[0, 0, 1, 1], roles=("a",) * 4)
     near(Mars()(rollouts, doubles()), [0.5, -0.5, 0.0, 0.0])
     near(Mars(over="step")(rollouts, doubles()), [0.25, -0.75, 0.25, 0.25])
+
+
+# -- RAE, hierarchical groups, agents in turn -------------------------------------------------------------------------
+
+
+def test_role_conditioned_advantages_equal_the_worked_example(golden):
+    """A seat that earns more would be taken for a good player, or an episode be compared with itself."""
+    inputs, outputs = golden("rae_advantage")
+    method = rae(decay=inputs["decay"])
+    for step, wanted in zip(inputs["returns"], outputs["adv"], strict=True):
+        roles = tuple(role for episode in step for role in ("x", "o", "x"))
+        paid = doubles(*(value for e in step for value in (e["x"] + 0.25, e["o"], -0.25)))
+        rollouts = rollouts_of([0.0] * len(step), [3] * len(step), roles=roles, process_reward=paid)
+        near(method(rollouts, doubles()), [e[role] for e in wanted for role in ("x", "o", "x")])
+    resumed = rae()
+    resumed.load_state_dict(method.state_dict())
+    assert resumed.baselines == pytest.approx(outputs["baselines"], abs=2e-6)
+
+
+def test_hierarchical_groups_equal_the_worked_example(golden):
+    """Answers to a hard question would be compared with those to an easy one."""
+    inputs, outputs = golden("hierarchical_advantage")
+    roles, paid = tuple(row[1] for row in inputs["rows"]), doubles(*(row[2] for row in inputs["rows"]))
+    near(hierarchical(rollouts_of([9.0, 7.0], [3, 4], roles=roles, process_reward=paid), doubles()), outputs["adv"])
+
+
+def test_agents_learn_in_turn():
+    """Both would learn at once, each for a partner that is gone."""
+    rollouts = rollouts_of([1.0, 0.0], [2, 2], roles=("b", "a", "b", "a"))
+    for step, kept in enumerate([(0, 1, 0, 1), (0, 1, 0, 1), (1, 0, 1, 0), (1, 0, 1, 0), (0, 1, 0, 1)]):
+        here = replace(rollouts, step=step)
+        assert alternate(here, torch.ones(4), every=2).tolist() == list(kept)
+        assert alternate(here, torch.ones(4, 3), every=2).tolist() == [[each] * 3 for each in kept]
+
+
+def test_each_agent_has_a_critic_of_its_own():
+    """What one role learned of its value would be believed of another with the same features."""
+    features = torch.ones(4, 2)
+    rollouts = rollouts_of([1.0, 1.0], [2, 2], roles=("a", "b") * 2, features=features,
+                           process_reward=doubles(0.0, -1.0, 0.0, -1.0))  # fmt: skip
+    method = Gae(by_role=True, gamma=0.0, lam=0.0, critic_lr=0.2, critic_epochs=30, clip=None)
+    for _ in range(5):
+        method(replace(rollouts, process_reward=doubles(1.0, -2.0, 1.0, -2.0)), doubles(1.0, 1.0, 1.0, 1.0))
+    values = {role: float(critic.values(features)[0]) for role, critic in method.critics.items()}
+    assert values["a"] == pytest.approx(1.0, abs=0.1) and values["b"] == pytest.approx(-1.0, abs=0.1)
+    resumed = Gae(by_role=True)
+    resumed.load_state_dict(method.state_dict())
+    assert {role: float(critic.values(features)[0]) for role, critic in resumed.critics.items()} == values
 
 
 # -- ArCHer ----------------------------------------------------------------------------------------------------------

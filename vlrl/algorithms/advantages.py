@@ -370,6 +370,9 @@ def top_entropy(rollouts: Rollouts, advantage: Tensor, *, share: EntropyShare = 
     quantile is of the step, so that micro-batches change nothing (published: the policy's as it learns, in a
     micro-batch). Tokens that tie with the last one are kept.
 
+    Args:
+        share: of the tokens that learn.
+
     Returns:
         [B, T]
     """

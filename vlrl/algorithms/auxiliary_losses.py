@@ -92,6 +92,43 @@ def gepo(now: Evaluation, batch: Batch, *, beta: Rate = 0.1, equal: Cost = 0.1, 
     return coef * loss.where((n_right > 0) & (n_wrong > 0), 0.0)[:, None] * batch.mask
 
 
+# The shortest right completion of a prompt against its longer ones.
+
+
+@method(
+    needs=("group", "reference", "sequence_mean", "one_turn"),
+    source="DPO of long2short: Kimi k1.5, arXiv 2501.12599, section 2.4; DPO, 2305.18290",
+)
+def long2short_dpo(
+    now: Evaluation, batch: Batch, *, beta: Rate = 0.1, longer: Rate = 1.5, coef: float = 1.0
+) -> Tensor:  # fmt: skip
+    """`-log sigmoid(h_shortest - h)` per completion that its prompt's shortest right one is preferred to.
+
+    h = beta log(p / p_reference) of the whole completion. Rejected are wrong completions that are longer, and right
+    ones of more than `longer` times the length, as published. All other completions, and prompts without a right one,
+    give 0. The mean is over all completions, so that a prompt counts by its pairs. Of equally short ones the first is
+    preferred. The paper prepares pairs with the long model; here they are the policy's own of this step. beta is ours.
+
+    Args:
+        beta: scale of the log-ratio.
+        longer: length from which a right completion is rejected, as a multiple of the shortest.
+
+    Returns:
+        [b, T], the pair's loss at each token of the rejected completion, 0 outside the mask.
+
+    Raises:
+        UserError: an episode took several turns.
+    """
+    check_one_turn(batch, "long2short_dpo")
+    implied = beta * (now.logprobs - batch.reference).masked_fill(~batch.mask, 0.0).sum(1)
+    tokens, right, member = batch.mask.sum(1), batch.is_correct.to(implied.dtype), same_group(batch, implied).bool()
+    longest = batch.mask.shape[1] + 1
+    best = tokens.masked_fill(right == 0, longest).expand_as(member).masked_fill(~member, longest + 1).argmin(1)
+    rejected = (right[best] > 0) & (tokens > tokens[best] * (1 + (longer - 1) * right))
+    loss = (implied - implied[best]).logaddexp(implied.new_zeros(()))
+    return coef * loss.where(rejected, 0.0)[:, None] * batch.mask
+
+
 # What keeps a policy near another one, or open.
 
 

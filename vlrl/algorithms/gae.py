@@ -72,7 +72,8 @@ def generalized(
 @method(
     gives=("sampling_weights",),
     level="token",
-    source="TIS: Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training",
+    source="TIS: Yao et al. 2025, Your Efficient RL Framework Secretly Brings You Off-Policy RL Training; by sequence "
+    "and masked: TRL 1.16, vllm_importance_sampling_mode",
 )
 class TruncatedWeights(Estimator):
     """Each token's advantage times `min(p / q, most)`, p its probability by the trainer's weights, q by the engine's.
@@ -82,15 +83,25 @@ class TruncatedWeights(Estimator):
     negative, a surrogate such as `ppo_clip` is weighed as a whole by it. Terms that do not read advantages are not
     weighed. With `policy.engine: local` nothing changes, but a kept prefill is given up: leave it out there.
 
-    Published: the weight per token. most: 2 is ms-swift's and verl's threshold; 1 lets no token count more than once.
+    Published: the weight per token, whose gradient is biased by what stands before it; that of a whole completion is
+    not, but is far from 1 sooner (TRL's default: by sequence, masked, most 3).
+
+    Args:
+        most: 2 is ms-swift's and verl's threshold; 1 lets no token count more than once.
+        least: smallest weight; null: none.
+        of: what has a weight: each `token`, or each completion (`sequence`), by the product of its tokens'.
+        outside: weights beyond the bounds are set to the nearest one (`cut`, TIS), or to 0 (`drop`, MIS).
 
     Raises:
         UserError: the engine's log-probabilities are not compared with the trainer's (`rescore: false`): the
             surrogate's own ratio is then p / q already.
     """
 
-    def __init__(self, *, most: Rate = 2.0):
-        self.most = most
+    def __init__(
+        self, *, most: Rate = 2.0, least: Rate | None = None, of: Literal["token", "sequence"] = "token",
+        outside: Literal["cut", "drop"] = "cut",
+    ):  # fmt: skip
+        self.most, self.least, self.of, self.outside = most, least or 0.0, of, outside
         self._ratios: list[Tensor | None] = []
 
     def revisit(self, policy: Any, episodes: Sequence[Episode]) -> None:
@@ -104,13 +115,16 @@ class TruncatedWeights(Estimator):
         if len(self._ratios) != len(rollouts.mask) or all(ratio is None for ratio in self._ratios):
             self.metrics = {}
             return advantage
-        weight = ratios_of(self._ratios, rollouts)
-        counted = weight[rollouts.mask]
+        mask, weight = rollouts.mask, ratios_of(self._ratios, rollouts)
+        if self.of == "sequence":
+            whole = (weight.log() * mask).sum(1, keepdim=True).clamp(-20.0, 20.0)
+            weight = whole.exp().expand(mask.shape)
+        beyond = (weight > self.most) | (weight < self.least)
+        kept = weight.masked_fill(beyond, 0.0) if self.outside == "drop" else weight.clamp(self.least, self.most)
         self.metrics = {
-            "engine/weight": float(counted.clamp(max=self.most).mean()),
-            "engine/truncated": float((counted > self.most).to(counted.dtype).mean()),
-        }
-        return by_token(advantage, rollouts) * weight.clamp(max=self.most)
+            "engine/weight": float(kept[mask].mean()), "engine/truncated": float(beyond[mask].to(kept.dtype).mean()),
+        }  # fmt: skip
+        return by_token(advantage, rollouts) * kept
 
 
 truncated_weights = TruncatedWeights
@@ -193,6 +207,7 @@ class Gae(Estimator):
         critic_lr: learning rate of the critic.
         critic_epochs: its gradient steps a step.
         hidden: units of a hidden layer of the critic; 0: it is linear.
+        by_role: a critic for each role, where several agents take turns (MARFT, arXiv 2504.16129).
     """
 
     def __init__(
@@ -211,6 +226,7 @@ class Gae(Estimator):
         critic_lr: Rate = 1e-2,
         critic_epochs: Count = 5,
         hidden: Steps = 0,
+        by_role: bool = False,
     ):
         if not low < high:
             raise UserError(f"advantages: gae: low {low} must be below high {high}")
@@ -218,45 +234,71 @@ class Gae(Estimator):
         self.support, self.warmup = {"low": low, "high": high, "width": bins, "sigma": sigma}, warmup
         self.lr, self.epochs, self.hidden, self.steps = critic_lr, critic_epochs, hidden, 0
         self.bootstrap = bootstrap and gamma < 1
-        self.model: ValueCritic | None = None  # made when the features' width is known
+        self.by_role = by_role
+        self.critics: dict[str, ValueCritic] = {}  # by role, or of all as ""; made when the features' width is known
 
     def __call__(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
-        """-> [B], and the critic trained."""
-        features = rollouts.features
-        if self.model is None:
-            self._make(features.shape[1])
+        """-> [B], and the critics trained."""
+        features, roles = rollouts.features, self._roles(rollouts)
         rewards, last = rewards_of(rollouts, advantage)
-        values = self.model.values(features).to(advantage.dtype)
-        gained = generalized(values, rewards, last, self.gamma, self.lam, behind=self._behind(rollouts, values))
+        values = self._values(features, roles).to(advantage.dtype)
+        behind = self._behind(rollouts, [role for role, end in zip(roles, last.tolist(), strict=True) if end])
+        gained = generalized(values, rewards, last, self.gamma, self.lam, behind=behind)
         wanted = gained + values
-        loss = self.model.learn(features, wanted.to(features.dtype))
         self.metrics = {
-            "gae/value": float(values.mean()), "gae/critic_loss": loss, "gae/explained": explained(values, wanted),
+            "gae/value": float(values.mean()), "gae/explained": explained(values, wanted),
+            "gae/critic_loss": self._learn(features, wanted.to(features.dtype), roles),
         }  # fmt: skip
         self.steps += 1
         return gained if self.steps > self.warmup else 0 * gained
 
-    def _behind(self, rollouts: Rollouts, values: Tensor) -> Tensor | None:
+    def _roles(self, rollouts: Rollouts) -> tuple[str, ...]:
+        """Whose critic each decision [B] has."""
+        return rollouts.roles if self.by_role and rollouts.roles else ("",) * len(rollouts.episode)
+
+    def _values(self, features: Tensor, roles: Sequence[str]) -> Tensor:
+        values = features.new_zeros(len(features))
+        for role, rows in _rows_of(roles).items():
+            values[rows] = self._critic(role, features.shape[1]).values(features[rows])
+        return values
+
+    def _learn(self, features: Tensor, wanted: Tensor, roles: Sequence[str]) -> float:
+        """Returns the mean of the critics' losses over the decisions."""
+        parts = _rows_of(roles)
+        losses = [self.critics[role].learn(features[rows], wanted[rows]) * len(rows) for role, rows in parts.items()]
+        return sum(losses) / len(roles)
+
+    def _behind(self, rollouts: Rollouts, roles: Sequence[str]) -> Tensor | None:
         """What would have followed each decision [B] if it was the last of an episode that was cut, else 0."""
         if not self.bootstrap or rollouts.final is None:
             return None
-        then = self.model.values(rollouts.final).to(values.dtype)
+        then = self._values(rollouts.final, roles).to(rollouts.reward.dtype)
         return (then * rollouts.truncated)[rollouts.episode]
 
-    def _make(self, width: int) -> None:
+    def _critic(self, role: str, width: int) -> ValueCritic:
         from vlrl.algorithms.critics import HLGauss, Squares, ValueCritic
 
-        head = Squares(self.clip) if self.critic == "squares" else HLGauss(**self.support)
-        self.model = ValueCritic(width, lr=self.lr, epochs=self.epochs, head=head, hidden=self.hidden)
+        if role not in self.critics:
+            head = Squares(self.clip) if self.critic == "squares" else HLGauss(**self.support)
+            self.critics[role] = ValueCritic(width, lr=self.lr, epochs=self.epochs, head=head, hidden=self.hidden)
+        return self.critics[role]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"steps": self.steps} | ({} if self.model is None else {"critic": self.model.state_dict()})
+        return {"steps": self.steps, "critics": {role: critic.state_dict() for role, critic in self.critics.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.steps = state["steps"]
-        if "critic" in state:
-            self._make(len(state["critic"]["total"]))
-            self.model.load_state_dict(state["critic"])
+        older = {"": state["critic"]} if "critic" in state else {}  # a checkpoint of one critic
+        for role, saved in state.get("critics", older).items():
+            self._critic(role, len(saved["total"])).load_state_dict(saved)
+
+
+def _rows_of(roles: Sequence[str]) -> dict[str, list[int]]:
+    """Each role's places, in the order in which roles first appear."""
+    rows: dict[str, list[int]] = {}
+    for place, role in enumerate(roles):
+        rows.setdefault(role, []).append(place)
+    return rows
 
 
 gae = Gae

@@ -373,10 +373,8 @@ class DrMas(Estimator):
     the mean of all, its advantages are off by the difference, and its gradient is larger than it need be. An episode
     counts in a role's mean as often as the role acted in it. What an earlier estimator made is not read. The only
     decision of a role in its group has nothing to be compared with and gets 0 (released: its reward). With one role and
-    as many turns in every episode this is `grpo`. `roles/NAME` in the log is a role's mean reward.
-
-    Of MARFT and CORY, which train several agents with critics or roles that are exchanged, vlrl has this much: agents
-    that share one policy, told apart by their prompts.
+    as many turns in every episode this is `grpo`. `roles/NAME` in the log is a role's mean reward. Agents share one
+    policy and are told apart by their prompts.
 
     Args:
         std: `group`: divided by the deviation (ddof 1), as published, or not.
@@ -476,6 +474,108 @@ def left(rollouts: Rollouts, gamma: float) -> Tensor:
     earned = 0.0 if rollouts.process_reward is None else rollouts.process_reward[order].to(rollouts.reward.dtype)
     summed = returns(rollouts.reward[episode][order] * last + earned, last, gamma)
     return summed.new_empty(len(summed)).index_copy(0, order, summed)
+
+
+# Self-play without groups: an agent against what its role usually earns (SPIRAL, arXiv 2506.24119).
+
+
+@method(
+    gives=("baseline",),
+    reads=("reward", "step_rewards", "returns"),
+    source="role-conditioned advantage estimation (RAE): SPIRAL, arXiv 2506.24119; prime-rl, rae.py",
+)
+class Rae(Estimator):
+    """`A = R - b_k`, R what the agent of role k earns in its episode, b_k the running mean of its role's R.
+
+    R is the sum of what the role's turns earned (`process`) and of the outcome, as in `mars`; all turns of the role
+    have its advantage. In a zero-sum game the mean over a group says nothing, and one seat may earn more than another:
+    a role is compared with itself alone. Needs no group. Each episode updates `b <- decay b + (1 - decay) R` once a
+    role; all of a step are compared with b as the step began (published: each with what the one before it left), so
+    that their order means nothing. b begins at 0 and is kept in checkpoints. One task a run: published, b is of each
+    game too.
+
+    Args:
+        decay: share of the past that an episode leaves.
+    """
+
+    def __init__(self, *, decay: MarsShare = 0.95):
+        self.decay, self.baselines = decay, {}
+
+    def __call__(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
+        """-> [B], and the baselines updated."""
+        roles = rollouts.roles or ("",) * len(rollouts.episode)
+        total, before = [], dict(self.baselines)
+        earned: dict[tuple[int, str], float] = {}
+        for row, value in enumerate(left(rollouts, 1.0).tolist()):
+            total.append(earned.setdefault((int(rollouts.episode[row]), roles[row]), value))  # from its first turn on
+        for (_, role), value in sorted(earned.items()):
+            self.baselines[role] = self.decay * self.baselines.get(role, 0.0) + (1 - self.decay) * value
+        values = rollouts.reward.new_tensor(total)
+        self.metrics = compute_role_means(rollouts, values)
+        return values - values.new_tensor([before.get(role, 0.0) for role in roles])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"baselines": dict(self.baselines)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.baselines = dict(state["baselines"])
+
+
+rae = Rae
+
+
+# Who proposes is compared with other proposers, who solves with other answers to the same proposal.
+
+
+@method(
+    gives=("baseline",),
+    reads=("step_rewards", "steps"),
+    needs=("group",),
+    source="hierarchical GRPO of proposer and solver: github.com/PrimeIntellect-ai/prime-rl, hierarchical_grpo.py",
+)
+def hierarchical(rollouts: Rollouts, advantage: Tensor, *, inner: tuple[str, ...] = ("solver",)) -> Tensor:
+    """`r_t - mean`, r what a turn earned (`process`), the mean over its role's turns in the episode, or in the group.
+
+    The roles of `inner` answer what was proposed in their episode: another episode has another question, of another
+    difficulty. All other roles are compared across the group. The outcome of the episode does not count; the only turn
+    of its kind gets 0. No deviation, as released.
+
+    Args:
+        inner: roles that are compared within their episode.
+
+    Returns:
+        [B]
+    """
+    roles = rollouts.roles or ("",) * len(rollouts.episode)
+    places = zip(roles, rollouts.episode.tolist(), rollouts.group[rollouts.episode].tolist(), strict=True)
+    keys = [(role, episode if role in inner else -1, group) for role, episode, group in places]
+    earned, _ = rewards_of(rollouts, 0 * rollouts.reward[rollouts.episode])
+    return group_centred(earned, named(keys, rollouts.episode))
+
+
+# Agents that learn one after another: who learns stands still for the others (MARFT, arXiv 2504.16129).
+
+
+@method(source="agents trained in turn: MARFT, arXiv 2504.16129; github.com/jwliao-ai/MARFT")
+def alternate(rollouts: Rollouts, advantage: Tensor, *, every: Count = 1) -> Tensor:
+    """Keeps the advantages of one role, and 0 for all others; whose turn it is changes every `every` steps.
+
+    The others' behaviour is then a part of the environment that holds still, up to what agents with one policy learn
+    for each other. Roles take turns in the order of their names. Published: one after another within each step, with a
+    policy each.
+
+    Args:
+        every: steps of a role's turn.
+
+    Returns:
+        [B] or [B, T], as it was.
+    """
+    names = sorted(set(rollouts.roles))
+    if not names:
+        return advantage
+    now = names[rollouts.step // every % len(names)]
+    learns = rollouts.mask.new_tensor([role == now for role in rollouts.roles])
+    return advantage * (learns[:, None] if advantage.ndim > 1 else learns)
 
 
 # Steps that good and bad episodes share are neither: their advantage is the mean of the episodes through them.

@@ -186,9 +186,31 @@ def mirror_descent(now: Evaluation, batch: Batch, *, tau: Rate = 0.1, coef: floa
         UserError: an episode took several turns.
     """
     check_one_turn(batch, "mirror_descent")
-    rho = log_ratio(now, batch).sum(1)
-    loss = -token_means(batch.advantage, batch.mask) * rho + tau / 2 * rho**2
-    return coef * loss[:, None] * batch.mask
+    return coef * _regression(log_ratio(now, batch).sum(1), batch, tau)
+
+
+def _regression(moved: Tensor, batch: Batch, weight: float) -> Tensor:
+    """`-A d + weight d^2 / 2` of each row's log-ratio d [b], at all its tokens [b, T], 0 outside the mask."""
+    loss = -token_means(batch.advantage, batch.mask) * moved + weight / 2 * moved**2
+    return loss[:, None] * batch.mask
+
+
+@method(needs=("reference", "sequence_mean"), source="direct advantage policy optimization, arXiv 2412.18279, Eq. 7")
+def direct_advantage(now: Evaluation, batch: Batch, *, beta: Rate = 0.1, coef: float = 1.0) -> Tensor:
+    """`(A - beta d)^2 / (2 beta)` per decision, less a constant; `d = log(p / p_reference)` of the decision's tokens.
+
+    `mirror_descent` with the reference in the place of the policy that sampled, and for each turn of an episode with
+    its own advantage: the best policy under a KL of weight beta to the reference has `beta d = A`, whoever played. So
+    it is for recorded episodes too. The paper trains a critic first and asks it for the advantage of each step of a
+    solution; here a step is a turn, and `gae` with lam 0 gives one-step advantages.
+
+    Args:
+        beta: of the KL.
+
+    Returns:
+        [b, T], each decision's loss at all its tokens, 0 outside the mask.
+    """
+    return coef * _regression((now.logprobs - batch.reference).masked_fill(~batch.mask, 0.0).sum(1), batch, beta)
 
 
 # Imitation of what went better than expected, weighted by how far the policy has come.
@@ -449,6 +471,9 @@ def sapo(
     Its gradient is that of the surrogate `-A r` times `4 s (1 - s)`, s the sigmoid: 1 where r is 1, and less the
     further r is from it, on either side. No token is silenced at an edge. The larger temperature lets go of tokens with
     A < 0 sooner, since lowering one token raises all others of the vocabulary.
+
+    Args:
+        positive, negative: temperatures.
     """
     tau = _by_sign(batch, positive, negative)
     return -coef * batch.advantage * 4 / tau * (tau * (log_ratio(now, batch).exp() - 1)).sigmoid()
@@ -465,6 +490,10 @@ def vespo(
     policy has left, or has run after, counts little, as a whole. k and decay go by the sign of A. w is not taken to the
     power of 1 / length as in `gspo`: long completions leave 1 sooner. Each decision of an episode of several turns is a
     completion. A stopped gradient: finite differences of the value are not the gradient.
+
+    Args:
+        k_positive, k_negative: exponents of w: how fast the weight falls where the policy has left the completion.
+        decay_positive, decay_negative: how fast it falls where the policy has come to prefer it.
     """
     gap = log_ratio(now, batch).detach().sum(1, keepdim=True).clamp(math.log(1e-8), 20.0)
     k, decay = _by_sign(batch, k_positive, k_negative), _by_sign(batch, decay_positive, decay_negative)
@@ -488,7 +517,10 @@ def opsm(
 
     What did badly and has become unlikely already is left alone; what did well teaches however old it is. The mean is
     over the completion's tokens, in nats. p_old is what `ppo_clip` has for it: the policy that sampled, or what
-    `decoupled` put in its place. The report does not give delta; 0.5 is TRL's example.
+    `decoupled` put in its place.
+
+    Args:
+        delta: nats per token; the report does not give it, 0.5 is TRL's example.
     """
     left = token_means(log_ratio(now, batch).detach(), batch.mask)[:, None] < -delta
     return ppo_clip(now, batch, low=low, high=high, coef=coef).masked_fill(left & (batch.advantage < 0), 0.0)

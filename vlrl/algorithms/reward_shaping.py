@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import re
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,13 +15,16 @@ import numpy as np
 from pydantic import Field
 
 from vlrl.algorithms.common import lengths, members, pays_above
-from vlrl.config import Rate, Section
+from vlrl.config import Count, Rate, Section
 from vlrl.methods import Recipe, RecipePart, RewardShaping, method
 from vlrl.types import Rollouts, UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+
+MixShare = Annotated[float, Field(ge=0, le=1)]
+Decay = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 # The KL to the reference as part of the reward.
 
@@ -63,12 +68,117 @@ def g_ra(rollouts: Rollouts, *, high: str, threshold: float, weight: Rate = 1.0)
     Raises:
         UserError: the task's reward has no such part.
     """
-    if high not in rollouts.parts:
-        raise UserError(
-            f"reward_shaping: g_ra: the reward has no part {high!r} (one of: {', '.join(sorted(rollouts.parts))})"
-        )
-    part = rollouts.parts[high].to(rollouts.reward.dtype)
+    part = part_of(rollouts, high, "g_ra")
     return rollouts.reward.where(part >= threshold, weight * part)
+
+
+# Several judges of the same thing: the mean of them, and the one that likes the answer least.
+
+
+@method(source="reward-robust RLHF, arXiv 2409.15360: J = share J_perform + (1 - share) J_robust")
+def robust(
+    rollouts: Rollouts, *, judges: Annotated[tuple[str, ...], Field(min_length=2)], share: MixShare = 0.5,
+    amount: Rate = 1.0,
+) -> Tensor:  # fmt: skip
+    """Takes `(1 - share) amount (mean - min)` over the judges from the reward.
+
+    Where the task pays `amount` times the mean of the judges' parts, what is left is `amount (share mean + (1 - share)
+    min)`: an answer must please them all, so that what one of them overrates is not worth learning. With share 1 that
+    is the mean, with 0 the worst case. Published: the mix, with an ensemble of reward models as the uncertainty set and
+    their nominal member for the mean. Ours: the mean over judges, and share.
+
+    Args:
+        judges: names of the parts, as `reward/NAME` in the log, on one scale.
+        share: how much the mean counts beside the smallest.
+        amount: what the task pays for the mean of the parts.
+
+    Returns:
+        [N]
+
+    Raises:
+        UserError: the task's reward has no such part.
+    """
+    known = [part_of(rollouts, name, "robust") for name in judges]
+    lowest = functools.reduce(lambda low, part: low.minimum(part), known)
+    return rollouts.reward - (1 - share) * amount * (sum(known) / len(known) - lowest)
+
+
+def part_of(rollouts: Rollouts, name: str, shaping: str) -> Tensor:
+    """A part of the reward [N], in its type; UserError where there is none of the name."""
+    if name not in rollouts.parts:
+        known = ", ".join(sorted(rollouts.parts))
+        raise UserError(f"reward_shaping: {shaping}: the reward has no part {name!r} (one of: {known})")
+    return rollouts.parts[name].to(rollouts.reward.dtype)
+
+
+# When to think is learned: right answers without thoughts pay most, as long as both ways are tried.
+
+THOUGHT = re.compile(r"<think>(.*?)</think>", re.DOTALL)
+
+
+@method(
+    reads=("truth",),
+    source="AutoThink, arXiv 2505.10832; github.com/TU2021/AutoThink, main_ppo.py: _reweight_rewards",
+)
+def auto_think(
+    rollouts: Rollouts, *, balance: MixShare = 0.5, slope: Rate = 2.0, right_length: Decay = 0.0,
+    wrong_length: Decay = 0.0,
+) -> Tensor:  # fmt: skip
+    """Right: 2 without thoughts, 1 with; wrong: -1 without, 0 with. It replaces the reward.
+
+    Stage 1 keeps both ways alive (`balance` 0.5): where more than that share of the step's episodes think, their
+    rewards go to 0 (right) and -1 (wrong), those of episodes without thoughts to 1 and -2 where they are too many, by
+    `slope` times the excess, at most all the way. Stage 2 pays plainly (balance 1). Stage 3 (balance 1, both lengths
+    0.05) adds `exp(-a z) - 1` to right episodes and takes `exp(-a z) - 1` from wrong ones, z the length in deviations
+    from the mean of the group's right, or wrong, ones: short where right, not short where wrong.
+    Thoughts are text inside `<think> </think>` that is more than dots. The paper's prompt ends in an ellipsis, after
+    which its model may think or not; here the model must have learned both ways (task.thinking: true, examples of
+    both).
+
+    Args:
+        balance: largest share of one way that is not held back; 1: none is.
+        slope: how fast it is held back beyond.
+        right_length, wrong_length: how much lengths count; 0: not.
+
+    Returns:
+        [N]
+    """
+    reward, right, tokens = rollouts.reward, rollouts.is_correct, lengths(rollouts).to(rollouts.reward.dtype)
+    thinks = right.new_tensor([bool("".join(THOUGHT.findall(text)).strip(" .\n")) for text in rollouts.texts])
+    paid = (1 + (~thinks).to(reward.dtype)).where(right, -(~thinks).to(reward.dtype))
+    for side, decay in ((right, right_length), (~right, wrong_length)):
+        for chosen in members(rollouts):
+            alike = chosen[side[chosen]]
+            if len(alike) > 1 and decay:
+                z = (tokens[alike] - tokens[alike].mean()) / tokens[alike].std().clamp(min=1e-6)
+                paid[alike] += ((-decay * z).exp() - 1) * (1 if side is right else -1)
+    for way, (good, bad) in ((thinks, (0.0, -1.0)), (~thinks, (1.0, -2.0))):
+        excess = min(max(slope * (float(way.double().mean()) - balance), 0.0), 1.0)
+        held = reward.new_full(reward.shape, bad).masked_fill(right, good)
+        paid = ((1 - excess) * paid + excess * held).where(way, paid)
+    return paid
+
+
+# RLSP: trying is paid a little, being right is paid well.
+
+
+@method(source="RLSP, arXiv 2502.06773: its simplest exploration reward, more intermediate steps; the form is ours")
+def exploration(rollouts: Rollouts, *, most: Count, share: MixShare = 0.2) -> Tensor:
+    """`(1 - share) r + share min(1, tokens / most)`: longer thoughts are paid, whether the answer is right or not.
+
+    Published: a mix of an outcome verifier and an exploration reward that does not depend on being right, of which the
+    simplest pays for more steps, so that backtracking and verification can emerge. Linear in tokens up to `most`, and
+    share, are ours. Trap: alone it pays for filling; watch the accuracy beside the reward.
+
+    Args:
+        most: tokens from which no more is paid.
+        share: how much exploration counts.
+
+    Returns:
+        [N]
+    """
+    effort = (lengths(rollouts).to(rollouts.reward.dtype) / most).clamp(max=1.0)
+    return (1 - share) * rollouts.reward + share * effort
 
 
 # Rewards of a verifier that errs at known rates (arXiv 2510.00915; formulas from a summary of it).
@@ -184,12 +294,9 @@ class Prs(RewardShaping):
         total, passed = 0 * rollouts.reward, rollouts.reward == rollouts.reward
         self.metrics = {}
         for stage in self.stages:
-            if stage.part not in rollouts.parts:
-                known = ", ".join(sorted(rollouts.parts))
-                raise UserError(f"reward_shaping: prs: the reward has no part {stage.part!r} (one of: {known})")
+            part = part_of(rollouts, stage.part, "prs")
             if rollouts.step < stage.begin:
                 continue
-            part = rollouts.parts[stage.part].to(total.dtype)
             total = total + stage.weight * part.where(passed, 0.0)
             passed = passed & (part >= stage.met)
             self.metrics[f"prs/{stage.part}"] = float(passed.double().mean())
@@ -361,10 +468,8 @@ def trust(
     Raises:
         UserError: the task's score has no such part.
     """
-    if thinking not in rollouts.parts:
-        raise UserError(f"reward_shaping: trust: the score has no part {thinking!r}, only: {', '.join(rollouts.parts)}")
     answers = rollouts.correctness
-    thoughts = rollouts.parts[thinking].to(rollouts.reward.dtype).where(answers >= least, 0.0)
+    thoughts = part_of(rollouts, thinking, "trust").where(answers >= least, 0.0)
     shaped, weight = rollouts.reward.clone(), amount * math.exp(-rollouts.step / period)
     for chosen in members(rollouts):
         own = answers[chosen]

@@ -163,6 +163,28 @@ def test_truncated_weights_by_hand(policy, task) -> None:
     assert method.metrics == pytest.approx({"engine/weight": (1.648721 + 1 + 2 + 3) / 6, "engine/truncated": 1 / 6})
 
 
+@pytest.mark.parametrize("outside", ["cut", "drop"])
+@pytest.mark.parametrize("of", ["token", "sequence"])
+def test_engine_weights_by_sequence_equal_the_worked_example(policy, task, golden, of, outside) -> None:
+    """A completion would be weighed by one of its tokens, or what is far off would count in full."""
+    inputs, wanted = golden("engine_weights")
+    episodes = collect(policy(), task, task.samples("train")[:1], 2)
+    trainer = torch.tensor(inputs["trainer"])
+    for episode, sampled in zip(episodes, inputs["engine"], strict=True):
+        turn = episode.turns[0]
+        decision = replace(turn.decision, logprobs=trainer, engine_logprobs=torch.tensor(sampled))
+        episode.turns[0] = replace(turn, decision=decision)
+    truncated_weights = TruncatedWeights(most=inputs["most"], least=inputs["least"], of=of, outside=outside)
+    truncated_weights.revisit(Policy(), episodes)
+    found = truncated_weights(rollouts([e.turns[0].decision for e in episodes]), torch.ones(2))
+    if of == "sequence":
+        torch.testing.assert_close(found, torch.tensor(wanted[outside])[:, None].expand(2, 3), rtol=0, atol=2e-6)
+    elif outside == "drop":
+        torch.testing.assert_close(found, torch.tensor(wanted["token_drop"]), rtol=0, atol=2e-6)
+    else:
+        assert found.max() == inputs["most"] and found.min() >= inputs["least"]
+
+
 def test_truncated_weights_leave_local_runs_alone(policy, task) -> None:
     """A recipe with the weights would change a run whose engine and trainer are one."""
     own = policy()
