@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import http.client
 import io
 import json
@@ -91,6 +92,11 @@ def messages(asked: GenerationRequest, pictures: Sequence[str]) -> list[dict[str
             for part in turn["content"]
         ]
     return turns
+
+
+def image_digest(image: Image) -> bytes:
+    """The same for images whose pixels are the same."""
+    return hashlib.blake2b(repr((image.mode, image.size)).encode() + image.tobytes(), digest_size=16).digest()
 
 
 def data_url(image: Image) -> str:
@@ -251,14 +257,18 @@ class Dialect(ABC):
         return None
 
     def pictures(self, asked: GenerationRequest) -> list[str]:
-        """The prompt's images as the model is shown them, as data URLs.
+        """The prompt's images as the model is shown them, as data URLs; errors as `images`."""
+        return [data_url(self.codec.see(image)) for image in self.images(asked)]
+
+    def images(self, asked: GenerationRequest) -> Sequence[Image]:
+        """The prompt's images.
 
         Raises:
             UserError: it shows a video.
         """
         if any(isinstance(part, Video) for part in asked.shown.content):
             raise UserError("policy.engine: engines take images, no videos: use engine: local")
-        return [data_url(self.codec.see(image)) for image in asked.shown.images]
+        return asked.shown.images
 
 
 class Vlrl(Dialect):
@@ -291,6 +301,7 @@ class Vlrl(Dialect):
 
 
 TOKENS, RENDER = "/inference/v1/generate", "/v1/chat/completions/render"  # vLLM's routes for token ids
+RENDERED = 512  # images whose features are kept; one of 1,000 visual tokens has 25 MB
 
 
 class Vllm(Dialect):
@@ -303,6 +314,8 @@ class Vllm(Dialect):
     def __init__(self, codec: Any, model: str):
         super().__init__(codec, model)
         self._takes_tokens: dict[str, bool] = {}  # by a server's URL
+        self._rendered: dict[bytes, dict[str, Any]] = {}  # features by an image's digest, the least recently used first
+        self._lock = threading.Lock()
 
     def call(self, caller: Caller, asked: GenerationRequest, options: Options, seconds: float) -> dict[str, Any]:
         if not self._has_token_routes(caller, seconds):
@@ -312,8 +325,8 @@ class Vllm(Dialect):
         body |= {"logprobs": 0, "output_kind": 2, "include_stop_str_in_output": True}
         ids = [*asked.prompt.ids.tolist(), *asked.begun]
         request = {"model": self.model, "token_ids": ids, "sampling_params": body}
-        if pictures := self.pictures(asked):
-            request["features"] = self._features(caller, pictures, ids, seconds)
+        if self.images(asked):
+            request["features"] = self._features(caller, asked, ids, seconds)
         return caller.post(TOKENS, request, seconds)
 
     def ask(self, asked: GenerationRequest, options: Options) -> tuple[str, dict[str, Any]]:
@@ -354,15 +367,36 @@ class Vllm(Dialect):
             self._takes_tokens[caller.url] = {TOKENS, RENDER} <= paths.keys()
         return self._takes_tokens[caller.url]
 
-    def _features(self, caller: Caller, pictures: Sequence[str], ids: Sequence[int], seconds: float) -> dict[str, Any]:
+    def _features(self, caller: Caller, asked: GenerationRequest, ids: Sequence[int], seconds: float) -> dict[str, Any]:
         """What the server makes of images, at the places that they have among the trainer's tokens."""
-        content = [{"type": "image_url", "image_url": {"url": each}} for each in pictures]
-        body = {"model": self.model, "messages": [{"role": "user", "content": content}]}
-        features, own = caller.post(RENDER, body, seconds).get("features") or {}, placeholders(ids, self.codec.image_id)
-        theirs = [each["length"] for each in features.get("mm_placeholders", {}).get("image", ())]
+        own = placeholders(ids, self.codec.image_id)
+        rows = self._render(caller, asked, seconds)
+        theirs = [row["mm_placeholders"]["length"] for row in rows]
         if theirs != [each["length"] for each in own]:
             raise UserError(OTHER_PROMPT.format(sum(theirs), sum(each["length"] for each in own)))
-        return {**features, "mm_placeholders": {"image": own}}
+        return {name: {"image": [row[name] for row in rows]} for name in rows[0]} | {"mm_placeholders": {"image": own}}
+
+    def _render(self, caller: Caller, asked: GenerationRequest, seconds: float) -> list[dict[str, Any]]:
+        """The features of each image. A conversation shows its images again in every turn: each is rendered once."""
+        names = [image_digest(image) for image in asked.shown.images]
+        with self._lock:
+            found = {name: self._rendered[name] for name in names if name in self._rendered}
+        new = {name: image for name, image in zip(names, asked.shown.images, strict=True) if name not in found}
+        if new:
+            urls = [data_url(self.codec.see(image)) for image in new.values()]
+            content = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+            body = {"model": self.model, "messages": [{"role": "user", "content": content}]}
+            features = caller.post(RENDER, body, seconds).get("features") or {}
+            parts = {name: value["image"] for name, value in features.items() if value}
+            if any(len(part) != len(new) for part in parts.values()) or "mm_placeholders" not in parts:
+                raise UserError(f"policy.engine: the server's {RENDER} made no features of {len(new)} images")
+            found |= {name: {key: part[i] for key, part in parts.items()} for i, name in enumerate(new)}
+        with self._lock:
+            for name in dict.fromkeys(names):
+                self._rendered[name] = self._rendered.pop(name, found[name])
+            while len(self._rendered) > RENDERED:
+                del self._rendered[next(iter(self._rendered))]
+        return [found[name] for name in names]
 
     def publish(self, caller: Caller, weights: Published, seconds: float) -> None:
         kwargs = {"weights_path": str(weights.path)}

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 
 from vlrl.engines.client import learned_weights
 from vlrl.engines.model_server import ModelServer, ModelService
-from vlrl.engines.protocols import DIALECTS, Caller, RefusedError
+from vlrl.engines.protocols import DIALECTS, RENDER, Caller, RefusedError
 from vlrl.policies.conversation import join_prompt
 from vlrl.policies.engine import GenerationRequest, Options
 from vlrl.policies.processor import Prompt
@@ -105,6 +105,29 @@ def test_conversations_by_token_ids_are_the_trainers(api, server, policy, task) 
     begun = answer(server, greedy, own, api, 0.0).completions[0]
     (rest,) = answer(server, replace(greedy, begun=begun.tokens[:3]), own, api, 0.0).completions
     assert rest.tokens[: len(begun.tokens) - 3] == begun.tokens[3:]
+
+
+class RecordingCaller(Caller):
+    """Remembers how many images each request to render has."""
+
+    def post(self, path, body, seconds):
+        if path == RENDER:
+            self.rendered = [*getattr(self, "rendered", ()), len(body["messages"][0]["content"])]
+        return super().post(path, body, seconds)
+
+
+def test_a_conversations_images_are_rendered_once(server, policy, task) -> None:
+    """Each turn would send and render all images since the first: ten screens, 55 times."""
+    own = policy(temperature=0.7, max_tokens=12)
+    caller, dialect = (
+        RecordingCaller(server.caller.url, server.caller._headers),
+        DIALECTS["vllm"](own.codec, "embedded"),
+    )
+    for turns in (1, 2, 3, 3):
+        asked = GenerationRequest(*talk(own, task, turns), 1)
+        made = dialect.read(dialect.call(caller, asked, Options(12, 0.0), SECONDS), asked)
+        assert made.completions == answer(server, asked, own, "vllm", 0.0).completions
+    assert caller.rendered == [1, 1]  # the second turn shows none
 
 
 def test_conversations_by_messages_are_those_by_token_ids(server, policy, task) -> None:
