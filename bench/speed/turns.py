@@ -121,7 +121,7 @@ def step(policy, optimizer, work: dict, number: int) -> int:
     episodes = [Episode(Sample(str(number), first), 0) for _ in range(work["group"])]
     for turn in range(work["turns"]):
         observations = [observe(i, turn) if turn else first for i in range(len(episodes))]
-        decisions = policy.act(episodes, observations)
+        decisions = policy.act(episodes, observations, keep=work["arm"] != "history")  # as the trainer does: on-policy
         for episode, observation, decision in zip(episodes, observations, decisions, strict=True):
             episode.turns.append(Turn(observation, decision, Step(observation, terminated=turn + 1 == work["turns"])))
     decisions = [[episode.turns[turn].decision for episode in episodes] for turn in range(work["turns"])]

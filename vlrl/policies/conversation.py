@@ -8,8 +8,9 @@ decoding keeps the keys and values of a prompt and forwards only what a turn add
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -210,6 +211,7 @@ class Kept:
 
     layers: Layers  # keys and values [key heads, n, D] of each layer
     last: Tensor  # [H], the last token's hidden state
+    hidden: Tensor | None = None  # [n, H] with its graph, as the layers', where the update is to go through it
 
     @property
     def nbytes(self) -> int:
@@ -227,27 +229,36 @@ class Histories:
         self._kept: OrderedDict[Prompt, Kept] = OrderedDict()
         self._weights: int | None = None
 
-    def of(self, prompts: Sequence[Prompt]) -> list[list[Kept]]:
-        """Of each prompt's lineage, from its root on, as much as is kept; nothing if the weights have changed since."""
+    def of(self, prompts: Sequence[Prompt], graph: bool = False) -> list[list[Kept]]:
+        """Of each prompt's lineage, from its root on, as much as is kept; nothing if the weights have changed since.
+
+        Args:
+            graph: what is kept without its graph does not count.
+        """
         if self._kept and self._weights != self._fingerprint():
             self.forget()
-        return [self._of(prompt) for prompt in prompts]
+        return [self._of(prompt, graph) for prompt in prompts]
 
-    def _of(self, prompt: Prompt) -> list[Kept]:
+    def _of(self, prompt: Prompt, graph: bool) -> list[Kept]:
         found = []
         for node in prompt.lineage:
-            if node not in self._kept:
+            if node not in self._kept or (graph and self._kept[node].hidden is None):
                 break
             self._kept.move_to_end(node)
             found.append(self._kept[node])
         return found
 
+    def with_graph(self) -> dict[Prompt, Kept]:
+        """What an update may go through."""
+        return {prompt: part for prompt, part in self._kept.items() if part.hidden is not None}
+
     def keep(self, prompt: Prompt, part: Kept) -> None:
         """Keeps a prompt that may be gone on from; the least recently used make room."""
         self._weights = self._fingerprint() if self._weights is None else self._weights
-        if prompt.is_conversation and prompt not in self._kept:
+        before = self._kept.get(prompt)
+        if prompt.is_conversation and (before is None or (before.hidden is None and part.hidden is not None)):
             self._kept[prompt] = part
-            self.held += part.nbytes
+            self.held += part.nbytes - (before.nbytes if before else 0)
         while self.held > KEPT and self._kept:
             self.held -= self._kept.popitem(last=False)[1].nbytes
 
@@ -264,7 +275,6 @@ def _nbytes(layers: Layers) -> int:
     return sum(part.nbytes for pair in layers for part in pair)
 
 
-@torch.no_grad()
 def prefill_behind(
     base: nn.Module,
     prompts: Sequence[Prompt],
@@ -293,14 +303,17 @@ def unknown(prompts: Sequence[Prompt], before: Sequence[Sequence[Kept]]) -> list
     return [node for prompt, parts in zip(prompts, before, strict=True) for node in prompt.lineage[len(parts) :]]
 
 
-def split_prefill(made: Prefill, row: int, known: int) -> dict[Prompt, Kept]:
+def split_prefill(made: Prefill, row: int, known: int, graph: bool = False) -> dict[Prompt, Kept]:
     """A row of a prefill, whose first `known` prompts are not in it, by what each prompt adds."""
     line, found = made.prompts[row].lineage, {}
     first = start = len(line[known - 1].ids) if known else 0
     for node in line[known:]:
         end = len(node.ids)
-        layers = [tuple(part[row, :, start - first : end - first].clone() for part in pair) for pair in made.layers]
-        found[node], start = Kept(layers, made.hidden[row, end - first - 1].clone()), end
+        layers = [tuple(part[row, :, start - first : end - first] for part in pair) for pair in made.layers]
+        hidden = made.hidden[row, start - first : end - first]
+        if not graph:  # not views that hold all that was forwarded with them
+            layers = [tuple(part.clone() for part in pair) for pair in layers]
+        found[node], start = Kept(layers, hidden[-1].detach().clone(), hidden if graph else None), end
     return found
 
 
@@ -313,3 +326,48 @@ def joined_layers(rows: Sequence[Sequence[Kept]]) -> Layers:
         return torch.stack([pad(row, (0, 0, 0, total - row.shape[1])) for row in whole])
 
     return [(gather(layer, 0), gather(layer, 1)) for layer in range(len(rows[0][0].layers))]
+
+
+# Training goes on from what decoding kept, where that was forwarded with its graph.
+
+
+def serves(known: Mapping[Prompt, Kept], prompts: Sequence[Prompt], worth: float) -> bool:
+    """Whether prompts were all forwarded with their graph, and are enough of what was.
+
+    Args:
+        worth: the least share of the kept tokens: the backward pass goes through all of them.
+    """
+    nodes = {node for prompt in prompts for node in prompt.lineage}
+    if not nodes or not nodes <= known.keys():
+        return False
+    return sum(len(known[node].hidden) for node in nodes) >= worth * sum(len(part.hidden) for part in known.values())
+
+
+def pack_ends(
+    branches: Sequence[ConversationBranch], known: Mapping[Prompt, Kept], pad_id: int
+) -> tuple[Packed, Prefill]:
+    """The last completion of each conversation, and the prompts before it, which were forwarded with their graph.
+
+    `source` counts the hidden states of all prompts' own tokens first, then those of the completions, row by row.
+    """
+    nodes = list(dict.fromkeys(node for branch in branches for node in branch.leaf.lineage))
+    hidden = torch.cat([known[node].hidden for node in nodes])
+    offsets = dict(zip(nodes, accumulate((len(known[node].hidden) for node in nodes), initial=0), strict=False))
+    leaves = {leaf: row for row, leaf in enumerate(dict.fromkeys(branch.leaf for branch in branches))}
+    layers = joined_layers([[known[node] for node in leaf.lineage] for leaf in leaves])
+    heads = [len(branch.leaf.ids) for branch in branches]
+    wholes = [going_on(branch.leaf, branch.tokens[:-1]) for branch in branches]
+    ids, types, positions = pad_suffixes(wholes, heads, pad_id)
+    mask = causal_behind(torch.arange(layers[0][0].shape[2]) < torch.tensor(heads)[:, None], ids.shape[1])
+    source, target = [], []
+    for row, branch in enumerate(branches):
+        places: list[int] = []  # of the conversation's tokens among all hidden states
+        for node in branch.leaf.lineage:
+            places += range(offsets[node], offsets[node] + len(known[node].hidden))
+        places += range(len(hidden) + row * ids.shape[1], len(hidden) + (row + 1) * ids.shape[1])
+        for reply in branch.replies:
+            source += places[reply.start - 1 : reply.start - 1 + len(reply.tokens)]
+            target += reply.tokens
+    behind = torch.tensor([leaves[branch.leaf] for branch in branches])
+    packed = Packed(ids, types, positions, mask, None, None, torch.tensor(source), torch.tensor(target), behind)
+    return packed, Prefill(tuple(leaves), hidden[None], layers)

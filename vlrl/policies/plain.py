@@ -632,6 +632,7 @@ class KeptCache:
     """What is kept of a conversation up to a prompt, without its last token: a cache of one row."""
 
     cache: Cache
+    hidden: None = None  # no update goes through it
 
     @property
     def nbytes(self) -> int:

@@ -26,8 +26,10 @@ from vlrl.policies.conversation import (
     joined_layers,
     make_levels,
     order_of,
+    pack_ends,
     pack_levels,
     prefill_behind,
+    serves,
     split_prefill,
     unknown,
 )
@@ -231,7 +233,7 @@ class VLM(Policy):
                 their log-probabilities 0.
             room: new tokens at most, where fewer than `max_tokens`.
         """
-        keep = keep and begun is None and not any(shown.messages for shown in observations)
+        keep = keep and begun is None and len({bool(shown.messages) for shown in observations}) == 1
         self._kept = None  # before another graph grows beside it
         with self.work.timed("media"):
             prompts, members = self._starts(episodes, observations, begun)
@@ -312,7 +314,7 @@ class VLM(Policy):
         with self.work.timed("decode"), self.precision():
             texts = decoding_write(bare(self.model), prompts, prefill, counts, sampling, drawn)
         self.work.add(tokens=texts.forwarded, tokens_distinct=sum(map(len, texts.tokens)))
-        self._kept = whole if keep else None
+        self._kept = whole if keep and not any(prompt.is_conversation for prompt in prompts) else None
         return texts
 
     def _make_decision(
@@ -353,33 +355,39 @@ class VLM(Policy):
         if not self.shared_prefix or not any(prompt.is_conversation for prompt in prompts):
             return self._prefill_whole(prompts, keep)
         distinct = list(dict.fromkeys(prompts))
-        known = dict(zip(distinct, self._histories.of(distinct), strict=True))
+        parents = [prompt.parent for prompt in distinct if prompt.parent is not None]
+        if keep and not parents:
+            self._histories.forget()  # another rollout begins
+        graph = keep and all(self._histories.of(parents, True))
+        known = dict(zip(distinct, self._histories.of(distinct, graph), strict=True))
         self.work.add(
             conversation_tokens=sum(len(prompt.ids) for prompt in distinct),
             cached_tokens=sum(len(p.lineage[len(known[p]) - 1].ids) for p in distinct if known[p]),
         )
         whole = [prompt for prompt in distinct if not known[prompt]]
         added = [prompt for prompt in distinct if 0 < len(known[prompt]) < len(prompt.lineage)]
-        made = [self._prefill_whole(whole, False)] if whole else []
-        made += [self._prefill_added(added, [known[prompt] for prompt in added])] if added else []
+        made = [self._prefill_whole(whole, graph)] if whole else []
+        made += [self._prefill_added(added, [known[prompt] for prompt in added], graph)] if added else []
         for prefill in made:
             for row, prompt in enumerate(prefill.prompts):
-                fresh = split_prefill(prefill, row, len(known[prompt]))
+                fresh = split_prefill(prefill, row, len(known[prompt]), graph)
                 for node, part in fresh.items():
                     self._histories.keep(node, part)
                 known[prompt] = [*known[prompt], *fresh.values()]
         if whole == list(prompts):
             return made[0]
         last = torch.stack([known[prompt][-1].last for prompt in prompts])
-        return Prefill(tuple(prompts), last[:, None], joined_layers([known[prompt] for prompt in prompts]))
+        with torch.no_grad():
+            return Prefill(tuple(prompts), last[:, None], joined_layers([known[prompt] for prompt in prompts]))
 
-    def _prefill_added(self, prompts: Sequence[Prompt], before: Sequence[Sequence[Kept]]) -> Prefill:
-        """What follows the parts of prompts whose keys and values are known."""
-        self.model.eval()
+    def _prefill_added(self, prompts: Sequence[Prompt], before: Sequence[Sequence[Kept]], graph: bool) -> Prefill:
+        """What follows the parts of prompts whose keys and values are known; with `graph` for the update as well."""
+        self.model.train(graph)
         nodes = unknown(prompts, before)
         seen = self._seen.of_added(nodes)
-        with self.work.timed("prefill"), self.precision():
+        with self.work.timed("prefill"), self.precision(), torch.set_grad_enabled(graph):
             made = prefill_behind(bare(self.model), prompts, before, self.codec.pad_id, seen)
+        self.model.eval()
         tokens = sum(len(node.ids) - len(node.parent.ids) for node in nodes)
         patches = sum(len(node.pixels) for node in nodes if node.pixels is not None)
         self.work.add(tokens=tokens, tokens_distinct=tokens, patches_distinct=patches)
@@ -436,12 +444,15 @@ class VLM(Policy):
     def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
         """Log-probabilities and entropies [B, T] under the present weights, with gradient."""
         kept, self._kept = self._kept, None  # a graph serves one backward pass
+        talks = self._histories.with_graph()
         self._histories.forget()  # the rollout is over; training needs the memory
         if self.shared_prefix and not self.one_pass and "scoring" not in self._verified:
             self._verified.add("scoring")
             self._verify(decisions, sampled=False)
         self.model.train()  # gradient checkpointing works in this mode only; the families use no dropout
         with self.work.timed("forward"):
+            if self.shared_prefix and serves(talks, [decision.inputs.prompt for decision in decisions], WORTH):
+                return self._evaluate_kept(decisions, talks)
             return self._evaluate(self.scorer, decisions, self._seen, kept if self.shared_prefix else None)
 
     @torch.no_grad()
@@ -578,6 +589,16 @@ class VLM(Policy):
             flat = scorer(pack_levels(levels, self.codec.pad_id).to(self.device), seen)
         lengths = {reply.number: len(reply.tokens) for branch in branches for reply in branch.replies}
         return spread(*flat, order_of(levels), [lengths[i] for i in range(len(lengths))])
+
+    def _evaluate_kept(self, decisions: Sequence[Decision], known: Mapping[Prompt, Kept]) -> Evaluation:
+        """Of conversations that the rollout forwarded with their graph: their last completions are all that is left."""
+        branches = find_branches([(d.inputs.prompt, d.inputs.tokens) for d in decisions])
+        packed, before = pack_ends(branches, known, self.codec.pad_id)
+        self.work.add(tokens=packed.ids.numel())
+        with self.precision():
+            flat = self.scorer(packed.to(self.device), None, before)
+        order = [reply.number for branch in branches for reply in branch.replies]
+        return spread(*flat, order, [len(decision.inputs.tokens) for decision in decisions])
 
     def _see(self, features: TowerFeatures, prompts: Sequence[Prompt]) -> MediaFeatures | None:
         """What a frozen tower has made of prompts that are to be forwarded, which are counted."""

@@ -120,16 +120,19 @@ def test_sampling_and_training_have_the_models_own_law(make):
             torch.testing.assert_close(decision.logprobs, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("options", [{}, {"freeze": True}, {"checkpointing": True}])
-def test_gradients_are_those_of_whole_conversations(make, options):
-    """One sequence for each episode is to be a saving, not another objective."""
+def test_gradients_are_those_of_whole_conversations(make, options, keep):
+    """One sequence for each episode is to be a saving, not another objective; nor is the rollout's pass, kept."""
     shared, plain = make(temperature=0.8), make(temperature=0.8, shared_prefix=False)
     for policy in (shared, plain):
         if "freeze" in options:
             policy.model.model.visual.requires_grad_(False)
         if "checkpointing" in options:
             policy.model.activation_checkpointing_enable()
-    episodes = play(shared, conversations())
+    episodes = play(shared, conversations(), keep=keep)
+    shared._verified.add("scoring")  # which forwards some
+    shared.work.taken()
     weights, gradients = torch.Generator().manual_seed(0), []
     factors = torch.randn(len(decisions_of(episodes)), 6, generator=weights)
     for policy in (shared, plain):
@@ -138,6 +141,9 @@ def test_gradients_are_those_of_whole_conversations(make, options):
         policy.model.zero_grad()
         loss.backward()
         gradients.append([p.grad for p in policy.model.parameters() if p.requires_grad and p.grad is not None])
+    work = shared.work.taken()
+    assert ("patches" in work) == (not keep and "freeze" not in options)
+    assert (work["tokens"] < sum(len(e.turns[-1].decision.inputs.prompt.ids) for e in episodes) / 2) == keep
     assert len(gradients[0]) == len(gradients[1])
     size = max(float(each.norm()) for each in gradients[1])
     for ours, theirs in zip(*gradients, strict=True):
