@@ -33,6 +33,7 @@ REMEMBER = "Remember this picture. Say what you see."
 GONE = "One thing is gone from it. Which one? Its color and shape."
 ASKS = "Answer inside <answer> </answer>."
 WEIGHTS = {"accuracy": 1.0, **FORM}
+Shape = Literal["circle", "square", "triangle", "cross", "ring", "bar"]
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class DialogueTruth:
 class Dialogue(Task):
     """Samples: the beginning of a conversation -> a `DialogueTruth`.
 
-    A split for which `data` names no file is drawn: `objects` shapes on a picture of `size` pixels, then the same
-    without one of them, which the answer names. Files: `DIALOGUES`.
+    A split for which `data` names no file is drawn: `objects` of `shapes` on a picture of `size` pixels, then the same
+    without one of them, which the answer names. No two look alike. Files: `DIALOGUES`.
     Parts: `accuracy` in [0, 1] and `format`, 0 or 1, of the last reply; it must stand in answer tags.
 
     Args:
@@ -69,6 +70,7 @@ class Dialogue(Task):
         held_out: int = 512,
         size: tuple[int, int] = (64, 64),
         objects: tuple[int, int] = (2, 4),
+        shapes: Sequence[Shape] = screens.SHAPES,
         side: tuple[float, float] = (0.2, 0.32),
         replies: Literal["policy", "file"] = "policy",
         context: ContextStrategy = FULL,
@@ -79,14 +81,13 @@ class Dialogue(Task):
         seed: int = 0,
     ):
         scenes.check_drawing("plain", pool, held_out, size, objects, side)
-        check(
-            objects[1] <= len(screens.SHAPES) * len(screens.COLORS), "objects", objects, "looks that differ: 36 at most"
-        )
+        most = len(set(shapes)) * len(screens.COLORS)
+        check(objects[1] <= most, "objects", objects, f"looks that differ: {most} at most")
         check(seed >= 0, "seed", seed, "at least 0")
         self.weights = check_weights(weights, tuple(WEIGHTS))
         self.replies, self.context, self.measure, self.system = replies, context, measure, system
         self.thinking, self.seed = thinking, seed
-        self._draw = partial(draw_gone, size=tuple(size), objects=tuple(objects), side=tuple(side))
+        self._draw = partial(draw_gone, size=tuple(size), objects=tuple(objects), shapes=shapes, side=tuple(side))
         self._drawn = {"train": pool, "test": held_out}
         self._rows, self.bad_rows = read(data, DIALOGUES)
 
@@ -192,10 +193,10 @@ class ScriptedEnvironment(Environment):
 
 def draw_gone(
     rng: np.random.Generator, split: Split, *, size: tuple[int, int], objects: tuple[int, int],
-    side: tuple[float, float],
+    shapes: Sequence[str], side: tuple[float, float],
 ) -> tuple[Image.Image, Image.Image, str]:  # fmt: skip
     """A scene of shapes, the same without one of them, and its look (`red circle`)."""
-    looks = [(shape, color) for shape in screens.SHAPES for color in screens.COLORS]
+    looks = [(shape, color) for shape in dict.fromkeys(shapes) for color in screens.COLORS]
     count = int(rng.integers(objects[0], objects[1] + 1))
     chosen = [looks[int(i)] for i in rng.permutation(len(looks))[:count]]
     before, things = scenes.draw(

@@ -52,6 +52,15 @@ def test_every_form_can_be_trained_on(options):
     assert [finding for finding in check.prove(Dialogue(**options), 4) if finding.problem] == []
 
 
+def test_shapes_can_be_chosen():
+    """A model that cannot tell shapes apart is to be asked for colors alone."""
+    samples = Dialogue(shapes=["square"], objects=(3, 4)).samples("test")[:20]
+    assert {sample.answer.text.answer.split()[1] for sample in samples} == {"square"}
+    assert len({sample.answer.text.answer for sample in samples}) > 3
+    with pytest.raises(UserError, match=r"objects.*6 at most"):
+        Dialogue(shapes=["square"], objects=(2, 7))
+
+
 def test_environments_are_single_use():
     """A reused one would mix two conversations."""
     task = Dialogue()
