@@ -110,9 +110,9 @@ def flat(values: Any, path: str = "") -> dict[str, Any]:
 
 
 # what makes another run of it
-DEFINING = ("seed", "task", "data.train", "data.test", "data.format", "data.images", "sampler", "rollout_strategy",
-            "advantages", "policy.model", "train.prompts_per_step", "train.group_size", "agent.name", "start",
-            "offline")  # fmt: skip
+DEFINING = ("seed", "task", "data.train", "data.test", "data.format", "data.test_format", "data.images", "sampler",
+            "rollout_strategy", "advantages", "policy.model", "train.prompts_per_step", "train.group_size",
+            "agent.name", "start", "offline")  # fmt: skip
 
 
 def find_changes(before: Mapping[str, Any], config: BaseModel) -> dict[str, list[Any]]:
@@ -593,12 +593,42 @@ class DataSection(Section):
     train: str | None = None
     test: str | None = None
     format: str = "auto"
+    test_format: str | None = None  # of the test file, where it is another; default: `format`
     images: str | None = None
     on_bad_row: Literal["stop", "skip"] = "stop"
     max_pixels: Annotated[int, Field(ge=1, le=PILLOW_PIXELS)] = MAX_PIXELS
 
     def plain(self) -> Data:
         return Data(**self.model_dump())
+
+
+class DataSource(Section):
+    """Files of a published run: a data set of the hub, or what a person fetches."""
+
+    repo: str | None = None  # of the hub, owner/name; default: none, see `note`
+    revision: str | None = None  # of the repository, a commit; default: none is known
+    files: list[str] = ["*"]  # patterns of those that are fetched
+    gigabytes: Rate | None = None  # to download, about; default: not known
+    licence: str  # as the source states it
+    note: str = ""  # where the files are, and what is to be done with them
+
+
+class PublishedSection(Section):
+    """A published run: where its settings are from and what it reported (`vlrl reproduce`)."""
+
+    paper: str  # arXiv number
+    code: str  # repository, file and commit that settings were read from
+    model_revision: str | None = None  # of policy.model on the hub, a commit
+    model_licence: str = "apache-2.0"  # of policy.model
+    model_gigabytes: Rate  # to download, about
+    sources: list[DataSource]  # of data.train and data.test
+    visual: Count  # visual tokens of a typical prompt, which `vlrl plan` takes while the data are not there
+    text: Count  # text tokens, likewise
+    metric: str = "accuracy"  # of the evaluation, that the target is of
+    target: Annotated[float, Field(ge=0, le=1)]  # what was published of the trained model, a share
+    base: Annotated[float, Field(ge=0, le=1)] | None = None  # what was published of the model before
+    table: str  # where both stand
+    unverified: list[str] = []  # settings that no source states, or only another's memory
 
 
 class Config(Section):
@@ -619,6 +649,7 @@ class Config(Section):
     losses: list[Plugin] = [Component(name="ppo_clip")]
     loss_aggregation: Plugin = Component(name="token_mean")
     callbacks: list[Plugin] = []  # what happens between steps: schedules, references reset, supervised steps
+    published: PublishedSection | None = None  # the published run that this one is after
 
     def components(self, kind: str) -> Sequence[Component]:
         """What is named under the key of a kind of methods, or `task`, in its order."""

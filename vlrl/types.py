@@ -67,6 +67,7 @@ class Data:
     train: str | None = None  # file, folder, or hf://OWNER/NAME:SPLIT (docs/interop.md)
     test: str | None = None
     format: str = "auto"  # a reader's name; `auto` goes by the file's ending and keys
+    test_format: str | None = None  # of `test`, where it is another
     images: str | None = None  # folder that image paths are relative to; default: the file's own folder
     on_bad_row: Literal["stop", "skip"] = "stop"  # a bad row: stop with its number, or count it and go on
     max_pixels: int = MAX_PIXELS  # of an image in a row; one with more is a bad row

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -249,13 +249,15 @@ def read[R: Named](
 
     Rows of a large file (`files.decoded`) are each read when they are drawn; bad ones join the list when they are met.
     """
-    if data.format not in (*forms, "auto"):
-        raise UserError(f"data.format: {data.format!r}: must be one of auto, {', '.join(forms)}")
+    for key, form in (("format", data.format), ("test_format", data.test_format or "auto")):
+        if form not in (*forms, "auto"):
+            raise UserError(f"data.{key}: {form!r}: must be one of auto, {', '.join(forms)}")
     found: dict[Split, Sequence[R]] = {}
     bad: list[BadRow] = []
     for split, name in (("train", data.train), ("test", data.test)):
         if name is not None:
-            found[split] = _file(name, split, data, forms, check, bad)
+            form = (data.test_format if split == "test" else None) or data.format
+            found[split] = _file(name, split, replace(data, format=form), forms, check, bad)
     tell(found, data)
     return found, bad if any(isinstance(rows, Large) for rows in found.values()) else tuple(bad)
 

@@ -23,7 +23,7 @@ SIZES: dict[str, tuple[str, ...]] = {  # what is put behind a command: two steps
     "record": ("--episodes", "4"),
     "simulate": ("--episodes", "1"),
     "compare": ("--plan",),  # its runs are those of `vlrl train`, which test_heads.py covers
-    "stages": ("--dry-run",),
+    "stages": ("--dry-run",), "reproduce": ("--dry-run",), "plan": (),
     "deploy": ("--dry-run",),
     "residual": (), "learn": (), "serve": (), "reward-model": (), "select": (),
 }  # fmt: skip

@@ -261,6 +261,34 @@ def planning_add(commands: Commands) -> None:
     plan.add_argument("--json", action="store_true", help="print one JSON object")
     plan.set_defaults(run=_plan)
 
+    again = commands.add_parser("reproduce", help="a paper's run: download, evaluate, train, compare with its number")
+    again.add_argument("name", nargs="?", help="of `configs/published`, or a file with a section `published`")
+    takes_changes(again)
+    again.add_argument("--plan", action="store_true", help="only the memory that it takes on 24 GB, 80 GB, 8 x 80 GB; "
+                       "without a name, of all")  # fmt: skip
+    again.add_argument("--dry-run", action="store_true", help="only say what would be fetched, under which licence")
+    again.add_argument("--model", metavar="FOLDER", help="the model, in place of a download")
+    again.add_argument("--data", metavar="FOLDER", help="the data files, in place of data/NAME")
+    again.add_argument("--out", metavar="RUN", help="the run folder; one that is there is resumed, or compared")
+    again.set_defaults(run=_reproduce)
+
+
+def _reproduce(options: argparse.Namespace) -> int:
+    quiet()
+    from vlrl.tools import published
+
+    if options.plan or not options.name:
+        if not options.plan:
+            raise UserError(f"reproduce: name one of {', '.join(published.find_names())}")
+        print("\n".join(published.format_plan([options.name] if options.name else published.find_names())))
+        return 0
+    config = published.load(options.name, options.changes)
+    config = published.use_folders(config, options.name, options.model, options.data, options.out)
+    print("\n".join(published.describe(config)), flush=True)
+    if not options.dry_run:
+        print(published.reproduce(options.name, config).text)
+    return 0
+
 
 def _plan(options: argparse.Namespace) -> int:
     quiet()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vlrl.performance.profiling import Geometry, Group, Language, Tower, Update, parameters
+from vlrl.performance.profiling import FAMILIES, Geometry, Group, Language, Tower, Update, parameters
 from vlrl.types import Policy, UserError, first_line
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _layer(run: MemoryInputs) -> float:
 
 
 def _lean(run: MemoryInputs) -> bool:
-    return run.update.mode != "naive"
+    return run.update.mode != "naive" and run.geometry.family in FAMILIES
 
 
 # How many parameters LoRA adds, as peft places it.
@@ -233,12 +233,19 @@ def _qwen2_5(layers, hidden, intermediate, heads, kv, vocabulary, tied, vision) 
     return Geometry("qwen2_5_vl", tower, Language(layers, hidden, intermediate, heads, kv, 128, vocabulary, tied))
 
 
+def _qwen2(layers, hidden, intermediate, heads, kv, vocabulary, tied) -> Geometry:
+    tower = Tower(depth=32, hidden=1280, intermediate=5120, out=hidden, window=0, gated=False)
+    return Geometry("qwen2_vl", tower, Language(layers, hidden, intermediate, heads, kv, 128, vocabulary, tied))
+
+
 def _qwen3(layers, hidden, intermediate, heads, tied, depth, width, vision) -> Geometry:
     tower = Tower(depth, width, vision, out=hidden, patch=16, window=0, gated=False, deepstack=3, table=2304)
     return Geometry("qwen3_vl", tower, Language(layers, hidden, intermediate, heads, 8, 128, 151936, tied))
 
 
 MODELS = {
+    "Qwen2-VL-2B": _qwen2(28, 1536, 8960, 12, 2, 151936, True),
+    "Qwen2-VL-7B": _qwen2(28, 3584, 18944, 28, 4, 152064, False),
     "Qwen2.5-VL-3B": _qwen2_5(36, 2048, 11008, 16, 2, 151936, True, 3420),
     "Qwen2.5-VL-7B": _qwen2_5(28, 3584, 18944, 28, 4, 152064, False, 3420),
     "Qwen2.5-VL-32B": _qwen2_5(64, 5120, 27648, 40, 8, 152064, False, 3456),

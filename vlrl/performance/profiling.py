@@ -130,8 +130,9 @@ def from_config(config: Mapping[str, Any]) -> Geometry:
 
 def parameters(geometry: Geometry) -> Parameters:
     """Exactly what the model of transformers holds."""
-    tower, language, old = geometry.tower, geometry.language, geometry.family == "qwen2_5_vl"
-    hidden, wide, norm = tower.hidden, tower.merge * tower.hidden, 1 if old else 2  # LayerNorm has a bias too
+    tower, language, old = geometry.tower, geometry.language, geometry.family != "qwen3_vl"
+    norm = 1 if geometry.family == "qwen2_5_vl" else 2  # LayerNorm has a bias too
+    hidden, wide = tower.hidden, tower.merge * tower.hidden
     biases = 4 * hidden + (2 * tower.intermediate if tower.gated else tower.intermediate) + hidden
     embedding = tower.values * hidden + (0 if old else hidden) + tower.table * hidden
     vision = embedding + tower.depth * (tower.block_matrices + biases + 2 * norm * hidden)

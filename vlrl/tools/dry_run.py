@@ -242,9 +242,8 @@ class DryPolicy:
         """Held-out prompts answered once each; its FLOPs are no part of a step."""
         if not sizes.held_out:
             return {}
-        parts = self._roll_out(
-            [replace(p) for p in islice(cycle(prompts), sizes.held_out)], replace(sizes, copies=1), held
-        )
+        count = min(sizes.held_out, self.policy.slots or sizes.held_out)
+        parts = self._roll_out([replace(p) for p in islice(cycle(prompts), count)], replace(sizes, copies=1), held)
         self._flops = dict.fromkeys(self._flops, 0.0)
         return parts
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # The model that a configuration names, by its sizes alone: no weights, no torch.
 
 # smallest and largest image in pixels, of the published processors
-PIXELS = {"qwen2_5_vl": (56 * 56, 12845056), "qwen3_vl": (65536, 16777216)}
+PIXELS = {"qwen2_vl": (56 * 56, 12845056), "qwen2_5_vl": (56 * 56, 12845056), "qwen3_vl": (65536, 16777216)}
 
 
 @dataclass(frozen=True)
@@ -203,6 +203,10 @@ def prompt_of(config: Config, model: Model, visual: int | None, text: int | None
     """
     if visual is not None and text is not None:
         return PromptSize(visual, text, 1 if visual else 0, "as told")
+    published = config.published
+    if published and not (config.data.train and Path(config.data.train).exists()):
+        size, source = (published.visual, published.text), "as the config's `published` says"
+        return PromptSize(visual or size[0], text or size[1], 1, source)
     counted = _counted(config, model)
     options = [name for name, value in (("--visual", visual), ("--text", text)) if value is not None]
     return PromptSize(
@@ -355,7 +359,7 @@ def run_of(
     micro = min(train.micro_batch_size or prompts, -(-prompts // train.num_minibatches))
     asks_reference = _asks_reference(config)
     update = Update(
-        mode=_mode(config, gpus), passes=int(asks_reference), epochs=train.update_epochs, **factors(learning,
+        mode=_mode(config, gpus, geometry), passes=int(asks_reference), epochs=train.update_epochs, **factors(learning,
         bool(added)),
         checkpointed=policy.gradient_checkpointing,
         chunked=micro * train.group_size * tokens * geometry.language.vocabulary > CHUNK,
@@ -380,10 +384,11 @@ def _held_out(config: Config, gpus: int) -> int:
     return -(-min(config.eval.batch_size, config.eval.num_samples or config.eval.batch_size) // gpus)
 
 
-def _mode(config: Config, gpus: int) -> Literal["naive", "shared", "kept"]:
+def _mode(config: Config, gpus: int, geometry: Geometry) -> Literal["naive", "shared", "kept"]:
     """As the trainer decides: a kept prefill serves one update of all of a step's prompts, by whole weights."""
     train = config.train
     whole = train.num_minibatches == train.update_epochs == 1 and not train.micro_batch_size and gpus == 1
+    whole = whole and geometry.family in FAMILIES
     return "naive" if not train.shared_prefix else "kept" if whole else "shared"
 
 
