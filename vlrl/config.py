@@ -490,6 +490,9 @@ class Lora(Section):
     targets: str | list[str] = "all-linear"
 
 
+OWN_TEACHERS = ("policy", "reference")  # no model of their own
+
+
 class PolicySection(Section):
     """The model and how it samples."""
 
@@ -517,7 +520,10 @@ class PolicySection(Section):
     freeze: list[Literal["vision", "projector", "language"]] = []
     gradient_checkpointing: bool = False
     logprob_level: Literal["token", "action", "chunk"] = "token"  # of a robot policy's log-probabilities
-    teacher: str | None = None  # a model of the same tokens, whose log-probabilities methods of distillation read
+    # whose log-probabilities methods of distillation read: a model of the same tokens, `policy` (the policy itself) or
+    # `reference` (its frozen copy)
+    teacher: str | None = None
+    teacher_hint: Literal["gold", "success"] | None = None  # what it reads behind the prompt: an answer that is right
     engine: Plugin = Component(name="local")  # who writes completions: local, server or vllm (docs/engines.md)
 
 
@@ -718,6 +724,8 @@ def check_paths(config: Config) -> None:
         if "://" not in path and not Path(path).exists():
             raise UserError(f"{path}: cannot be read (no such file or folder); check {key}")
     for key, source in (("policy.model", config.policy.model), ("policy.teacher", config.policy.teacher)):
+        if source in OWN_TEACHERS:
+            continue
         if source and not (source == "embedded" or source.startswith("embedded_")):
             check_model(source, key)
 

@@ -65,7 +65,7 @@ ALTERNATIVES = {
     "one_turn": "compares whole completions, but episodes of this task take several turns: use ppo_clip",
     "one_answer": "works on one answer, but episodes of this task take several turns: use guide_turns",
     "anchors": "compares steps of different episodes that saw, or did, the same: for episodes of several turns",
-    "teacher": "needs log-probabilities of a teacher: name a model with policy.teacher",
+    "teacher": "needs log-probabilities of a teacher: name a model, policy or reference with policy.teacher",
     "sampled": "needs log-probabilities of the behaviour policy, which replayed episodes do not have: "
     "use likelihood, or rollout_strategy: plain",
 }

@@ -200,7 +200,7 @@ def unread_reference(recipe: Recipe) -> str | None:
     moving = next((part.name for part in recipe.of("callbacks") if "reference" in part.gives), None)
     readers = recipe.of("losses", "reward_shaping", "advantages")
     read = any("reference" in part.method.needs or "reference" in part.reads or part.undeclared for part in readers)
-    if moving is None or read:
+    if moving is None or read or recipe.config.policy.teacher == "reference":
         return None
     return (
         f"callbacks: {moving} moves a reference that nothing reads: add a loss {{name: kl}}, or leave the callback out"

@@ -251,11 +251,12 @@ def check_policy(config: Config, about: Mapping[str, Any]) -> None:
 
 
 def needs_reference(config: Config, estimators: Sequence[methods.Estimator]) -> bool:
-    """Whether any loss term, shaping or estimator reads the reference's log-probabilities."""
+    """Whether any loss term, shaping, estimator or teacher reads the reference's log-probabilities."""
     declared = [
         methods.of(find(kind, c.name)) for kind in ("losses", "reward_shaping") for c in config.components(kind)
     ]
-    return any("reference" in each.needs for each in [*declared, *estimators])
+    taught = needs_teacher(config) and config.policy.teacher == "reference"
+    return taught or any("reference" in each.needs for each in [*declared, *estimators])
 
 
 def needs_teacher(config: Config) -> bool:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vlrl import metrics, registry
 from vlrl.batch import columns, decisions_of, estimate, last_features, lessons_of, padded, shaped
-from vlrl.config import Config, PolicySection
+from vlrl.config import OWN_TEACHERS, Config, PolicySection
 from vlrl.distributed.world import columns_of, mine
 from vlrl.engines import load_policy
 from vlrl.engines.client import PREFIX_CACHE
@@ -29,47 +29,79 @@ from vlrl.runner import Learner, Result, Runner, StepMetrics, stop_not_finite
 from vlrl.types import Decision, Episode, Rollouts, Turn, UserError
 from vlrl.update import UpdateStats, rate, updater
 
-# A second model that is not trained, whose log-probabilities methods of distillation read.
+# Whose log-probabilities methods of distillation read: a second model, or the policy itself, with or without a hint.
 
-ROWS = 64  # decisions in one forward pass
+HINT = "\nA right answer: {}"
 
 
 class Teacher:
-    """The model `policy.teacher`, which must read and write the policy's tokens.
+    """Log-probabilities under `policy.teacher`, which reads `policy.teacher_hint` behind the prompt.
+
+    A model of the policy's tokens; `policy`, as it is when the step is estimated; or `reference`, the frozen copy,
+    which `soft_sync` makes a moving average. A hint is the task's gold answer, or the first answer of the group that is
+    right, the completion's own left out; where there is none, the teacher's are the policy's own: nothing to learn.
+
+    Args:
+        task: whose gold answers are the hints.
 
     Raises:
-        UserError: it has other tokens, or is no language model; it cannot be loaded.
+        UserError: it has other tokens, or is no language model; it cannot be loaded; a hint where episodes take turns.
     """
 
-    def __init__(self, section: PolicySection):
-        asked = {"model": section.teacher, "teacher": None, "lora": None, "freeze": []}
-        self.policy = load_policy(section.model_copy(update=asked), shared_prefix=True, seed=0)
+    def __init__(self, section: PolicySection, task: Any = None):
+        made = {"model": section.teacher, "teacher": None, "teacher_hint": None, "lora": None, "freeze": []}
+        self.source, self.hint, self.task = section.teacher, section.teacher_hint, task
+        own = self.source in OWN_TEACHERS
+        self.policy = None if own else load_policy(section.model_copy(update=made), shared_prefix=True, seed=0)
         self._checked = False
 
     def logprobs(self, policy: Any, episodes: Sequence[Episode]) -> Tensor:
         """Of the tokens that the policy wrote, float32 [B, T]."""
-        self._check(policy)
-        asked: list[Decision] = []
-        for episode in episodes:
-            known: list[Turn] = []
-            for turn in episode.turns:
-                ids = policy.ids(turn.decision)
-                own = self.policy.decide(turn.observation, turn.decision.action, ids=ids, before=known)
-                known.append(replace(turn, decision=own))
-            asked += [turn.decision for turn in known]
-        rows: list[Tensor] = []
-        for start in range(0, len(asked), ROWS):
-            with torch.no_grad():
-                now = self.policy.evaluate(asked[start : start + ROWS])
-            rows += [row[mask].cpu() for row, mask in zip(now.logprobs, now.mask, strict=True)]
-        return padded(rows)
+        self._check(policy, episodes)
+        hints = [self._find_hint(episode, episodes) for episode in episodes]
+        decisions = [d for pair in zip(episodes, hints, strict=True) for d in self._read(policy, *pair)]
+        scored = self._score(policy, decisions)
+        if self.hint:  # episodes of one turn: a row each
+            scored = [e.turns[0].decision.logprobs if hint is None else row
+                      for e, hint, row in zip(episodes, hints, scored, strict=True)]  # fmt: skip
+        return padded(scored)
 
-    def _check(self, policy: Any) -> None:
+    def _score(self, policy: Any, decisions: list[Decision]) -> list[Tensor]:
+        """Log-probabilities [T] of each decision, on the CPU."""
+        if self.source == "reference":
+            with torch.no_grad():
+                rows = policy.reference(decisions).cpu()
+            return [row[: len(decision.logprobs)] for row, decision in zip(rows, decisions, strict=True)]
+        return [logprobs for logprobs, _ in (self.policy or policy).score(decisions)]
+
+    def _read(self, policy: Any, episode: Episode, hint: str | None) -> list[Decision]:
+        """The tokens that the policy wrote, as answers to what the teacher reads."""
+        known: list[Turn] = []
+        for turn in episode.turns:
+            shown = turn.observation
+            if hint is not None:
+                shown = replace(shown, content=(*shown.content, HINT.format(hint)))
+            ids = policy.ids(turn.decision)
+            own = (self.policy or policy).decide(shown, turn.decision.action, ids=ids, before=known)
+            known.append(replace(turn, decision=own))
+        return [turn.decision for turn in known]
+
+    def _find_hint(self, episode: Episode, episodes: Sequence[Episode]) -> str | None:
+        if self.hint is None:
+            return None
+        if self.hint == "gold":
+            return self.task.gold(episode.sample, episode.turns[0].decision.frames)
+        others = (e for e in episodes if e.group == episode.group and e is not episode)
+        return next((e.completion for e in others if e.score and e.score.is_correct), None)
+
+    def _check(self, policy: Any, episodes: Sequence[Episode]) -> None:
+        if self.hint and any(len(episode.turns) > 1 for episode in episodes):
+            raise UserError("policy.teacher_hint: stands behind one prompt, but episodes take turns: leave it out")
         if self._checked:
             return
-        if not (self.policy.writes_text and policy.writes_text):
+        if not ((self.policy or policy).writes_text and policy.writes_text):
             raise UserError("policy.teacher: only language models can teach, and only their like: leave it out")
-        own, its = (each.processor.tokenizer.get_vocab() for each in (self.policy, policy))
+        own, its = (each.processor.tokenizer.get_vocab() for each in (self.policy or policy, policy))
         if own != its:
             raise UserError("policy.teacher: it has other tokens than policy.model: choose one of the same family")
         self._checked = True
@@ -119,7 +151,7 @@ class RLTrainer(Learner):
         self.rollout_strategy = registry.make("rollout_strategy", config.rollout_strategy, "rollout_strategy", *given)
         self.process_rewards = registry.make_all("process_rewards", config, *given)
         self.replay_mixing = registry.make_all("replay_mixing", config, *given)
-        self.teacher = Teacher(config.policy) if registry.needs_teacher(config) else None
+        self.teacher = Teacher(config.policy, self.task) if registry.needs_teacher(config) else None
         self.rollout_strategy.pool = SamplePool(self.samples, self.sampler.positions)
 
     @property

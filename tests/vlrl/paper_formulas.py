@@ -356,6 +356,11 @@ def distillation(x: Token) -> Tensor:
     return (x.now - x.teacher) ** 2 / 2
 
 
+def reverse_kl(x: Token) -> Tensor:
+    """On-policy distillation: the log-ratio to the teacher as each token's cost, by the ratio to what sampled."""
+    return x.ratio * (x.now.item() - x.teacher)
+
+
 def weighed(weight: float, term: Callable[[Token], Tensor]) -> Callable[[Token], Tensor]:
     return lambda x: weight * term(x)
 

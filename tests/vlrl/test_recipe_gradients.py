@@ -120,6 +120,10 @@ FORMULAS = {
     "a_grae": Formula(clipped(over=COMPLETIONS), paper.a_grae),
     "a_lol": single(completions(paper.a_lol), "test_success.py, test_mssr.py"),
     "archer": single(clipped(over=COMPLETIONS), TURNS, before=11),
+    **dict.fromkeys(
+        ("opd", "opsd", "sdft", "sdpo"),
+        Formula(tokens(paper.reverse_kl, COMPLETIONS), lambda c, past: [0.0] * len(c.reward)),
+    ),
     "auto_think": Formula(clipped(), GRPO, "test_group_rewards.py"),
     "cory": Formula(sums([clipped(), tokens(weighed(0.01, k2), TOKENS)]), TURNS, turns=2),
     "direct_advantage": replace(ppo(1.0, 0.0, objective=completions(paper.direct_advantage)), turns=1),
@@ -417,3 +421,25 @@ def test_the_gradient_is_trls(recipe, options, seed):
     credit = GRPO(rollouts, None) if recipe == "top_entropy" else advantage[:, 0]  # TRL takes the tokens out itself
     expected = trl_gradient(trainer, rollouts, now, torch.as_tensor(credit, dtype=now.dtype), **options)
     torch.testing.assert_close(found[0], expected * rollouts.mask, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_on_policy_distillation_is_trls(seed, monkeypatch):
+    """Who comes from TRL's self-distillation by sampled tokens would learn something else here under the same name.
+
+    TRL reads logits: two of them, of the written token and of all others, whose softmax is the probability itself.
+    """
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    from trl.experimental.sdpo import loss_utils
+
+    rollouts, _, found, _, _, _, now = gradient_of("opd", seed)
+    mask, ids = rollouts.mask, torch.zeros_like(now, dtype=torch.long)
+    able = mask & (now < -0.01) & (rollouts.teacher < -0.01)  # random columns hold some that are no probabilities
+    leaf = now.where(able, -1.0).requires_grad_()
+    rows = (leaf, rollouts.teacher.where(able, -1.0))
+    student, teacher = (torch.stack([row, (1 - row.exp()).log()], dim=-1) for row in rows)
+    loss = loss_utils.compute_sampled_token_self_distillation_loss(student, teacher, ids, distillation_alpha=1.0)
+    loss = loss_utils.apply_importance_sampling_clipping(loss, leaf, rollouts.logprobs, clip_coeff=1e9)
+    ((loss * mask).sum(1) / mask.sum(1)).mean().backward()
+    assert able.sum() > 0.5 * mask.sum()
+    torch.testing.assert_close(found[0] * able, leaf.grad * able, rtol=1e-6, atol=1e-9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -38,7 +39,7 @@ def episodes(policy):
 
 def test_a_teacher_that_is_the_policy_agrees_with_it(section, policy, episodes, monkeypatch):
     """Read anew, a text falls into other tokens, or is asked at another temperature: the KL would be of two laws."""
-    monkeypatch.setattr("vlrl.trainer.ROWS", 4)  # of six
+    monkeypatch.setattr("vlrl.policies.vlm.ROWS", 4)  # of six
     found, rollouts = Teacher(section).logprobs(policy, episodes), columns(episodes)
     assert found.shape == rollouts.logprobs.shape and not found.requires_grad
     torch.testing.assert_close(found[rollouts.mask], rollouts.logprobs[rollouts.mask], atol=1e-4, rtol=0)
@@ -55,6 +56,46 @@ def test_a_teacher_stays_as_it_was_while_the_policy_learns(section, policy, epis
     now = policy.evaluate(decisions_of(episodes)).logprobs.detach()
     assert torch.equal(teacher.logprobs(policy, episodes), before) and not torch.allclose(now, before, atol=1e-2)
     policy.model.load_state_dict(weights)
+
+
+@pytest.mark.parametrize("source", ["policy", "reference"])
+def test_the_policy_teaches_itself(section, policy, episodes, source):
+    """The frozen copy would be taken for the policy, or a second model be loaded for nothing."""
+    teacher = Teacher(section.model_copy(update={"teacher": source}))
+    assert teacher.policy is None
+    policy.freeze_reference()
+    weights = {name: value.clone() for name, value in policy.model.state_dict().items()}
+    before = teacher.logprobs(policy, episodes)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.mul_(1.1)
+    after = teacher.logprobs(policy, episodes)
+    policy.model.load_state_dict(weights)
+    rollouts = columns(episodes)
+    torch.testing.assert_close(before[rollouts.mask], rollouts.logprobs[rollouts.mask], atol=1e-4, rtol=0)
+    assert torch.equal(after, before) == (source == "reference")
+
+
+@pytest.mark.parametrize("hint", ["gold", "success"])
+def test_a_hint_is_read_by_the_teacher_alone(section, policy, episodes, hint):
+    """A teacher without the hint teaches nothing; one that reads the answer itself confirms whatever was written."""
+    task = registry.make_task(load_config("configs/gui_grounding.yaml", ["task.pool=4", "task.held_out=2"]))
+    right = replace(episodes[0].score, correct=1.0)
+    known = [replace(e, score=right if i == 0 else replace(e.score, correct=0.0)) for i, e in enumerate(episodes)]
+    teacher = Teacher(section.model_copy(update={"teacher": "policy", "teacher_hint": hint}), task)
+    found, rollouts = teacher.logprobs(policy, known), columns(known)
+    for i, episode in enumerate(known):
+        turn = episode.turns[0]
+        answer = task.gold(episode.sample, turn.decision.frames) if hint == "gold" else known[0].completion
+        content = (*turn.observation.content, f"\nA right answer: {answer}")
+        shown = replace(turn.observation, content=content)
+        asked = policy.decide(shown, turn.decision.action, ids=policy.ids(turn.decision))
+        hinted = hint == "gold" or i == 1  # the other one of the right one's group
+        wanted = policy.score([asked])[0][0] if hinted else turn.decision.logprobs
+        torch.testing.assert_close(found[i, : len(wanted)], wanted, atol=1e-4, rtol=0)
+    assert (found[1] - rollouts.logprobs[1]).abs().max() > 1e-3
+    with pytest.raises(UserError, match=r"policy\.teacher_hint: .* take turns"):
+        teacher.logprobs(policy, [replace(episodes[0], turns=episodes[0].turns * 2)])
 
 
 def test_a_teacher_of_other_tokens_is_refused(section, episodes):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @method(gives=("regularisation",), 
     needs=("teacher",), level="token",
-    source="KDRL, arXiv 2506.02208; github.com/inclusionAI/AReaL, docs/en/algorithms/distillation.md",
+    source="KDRL, arXiv 2506.02208; k1: on-policy distillation, TRL 1.16: sdpo, sampled_token",
 )  # fmt: skip
 def distill(now: Evaluation, batch: Batch, *, kind: Literal["k1", "k2"] = "k2", coef: float = 2e-3) -> Tensor:
     """KL(policy || teacher) per token that the policy wrote, with d = log(p / p_teacher):
