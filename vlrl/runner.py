@@ -79,6 +79,10 @@ class Learner:
         """Settings that are likely to waste the run, each in a line with what to change. Asked once, after `setup`."""
         return ()
 
+    def format_imitation(self) -> str:
+        """What to do where the first evaluation's answers are not read, as part of a sentence."""
+        return "imitate some answers first (`vlrl warmstart`)"
+
     def begin(self, run: Runner) -> None:
         """In a new run, between its first evaluation and its first step."""
 
@@ -264,7 +268,7 @@ class Runner:
         measured = vars(result.accuracy) | {"step": self.step}
         self.results[when] = measured
         if when == "before":
-            for risk in find_start_risks(result.row(), result.episodes):
+            for risk in find_start_risks(result.row(), result.episodes, self.learner.format_imitation()):
                 self.progress.say(risk)
         if when != "before" and measured["value"] > self.results.get("best", {"value": -1.0})["value"]:
             self.results["best"] = measured

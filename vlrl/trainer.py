@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from torch import Tensor
 
 from vlrl import metrics, registry
@@ -157,6 +159,18 @@ class RLTrainer(Learner):
     @property
     def steps(self) -> int:
         return self.config.train.steps
+
+    def format_imitation(self) -> str:
+        config, data = self.config, self.config.data.model_dump(exclude_defaults=True)
+        if not config.data.train or not self.policy.writes_text:
+            return super().format_imitation()
+        lesson = [{"task": config.task.model_dump(), "data": data}]
+        written = yaml.safe_dump(lesson, default_flow_style=True, width=10**6, sort_keys=False).strip()
+        return (
+            f"imitate gold answers: vlrl warmstart models/embedded start={config.policy.model} steps=100 images=16 "
+            f"out={config.out}_start {shlex.quote(f'lessons={written}')}, then train with "
+            f"policy.model={config.out}_start out={config.out}_2"
+        )
 
     def find_risks(self) -> Iterator[str]:
         config, train = self.config, self.config.train

@@ -359,14 +359,19 @@ def _rows[R: Named](file: Path, decoded: Any, form: Form[R], data: Data) -> tupl
         raise UserError(f"{file}: {problem}") from problem
 
 
+def find_keys(decoded: Any) -> frozenset[str]:
+    """Those that any row of a file has, or the one object that it holds."""
+    rows = [decoded] if isinstance(decoded, Mapping) else sampled(decoded) if isinstance(decoded, Stored) else decoded
+    return frozenset(key for values in rows if isinstance(values, Mapping) for key in values)
+
+
 def _form[R: Named](file: Path, decoded: Any, forms: Mapping[str, Form[R]]) -> Form[R]:
     """The format that the file's keys tell. UserError where they fit none: what a box means is never guessed."""
     one = isinstance(decoded, Mapping)
     forms = {name: form for name, form in forms.items() if (form.rows is not None) == one}
     if not forms:
         raise UserError(f"{file}: holds one object, no list of rows; use a JSON list or .jsonl")
-    rows = [decoded] if one else sampled(decoded) if isinstance(decoded, Stored) else decoded
-    keys = frozenset(key for values in rows if isinstance(values, Mapping) for key in values)
+    keys = find_keys(decoded)
     for form in forms.values():
         if form.fits(keys):
             return form

@@ -97,7 +97,7 @@ def test_a_run_that_cannot_learn_says_so(tmp_path, capsys) -> None:
 )
 def test_a_start_that_teaches_nothing_is_named(row, episodes, says) -> None:
     """Its curve is flat for hours before anybody looks at a rollout."""
-    found = list(find_start_risks(row, [played(actions) for actions in episodes]))
+    found = list(find_start_risks(row, [played(actions) for actions in episodes], "imitate"))
     assert len(found) == (says is not None) and all(says in text for text in found)
 
 

@@ -18,6 +18,7 @@ GROUPS = {
     "First": {
         "demo": "vlrl demo train.steps=20",
         "doctor": "vlrl doctor",
+        "init": "vlrl init --data clicks.jsonl --model Qwen/Qwen2.5-VL-3B-Instruct --gpu-memory 24",
         "list": "vlrl list --search num_generations",
         "show": "vlrl show configs/gui_grounding.yaml configs/recipes/mssr.yaml --explain",
     },
@@ -142,7 +143,7 @@ def _find_configs(prefix: str, folder: str = "") -> Iterator[str]:
 def _find_files(prefix: str) -> Iterator[str]:
     from argcomplete.completers import FilesCompleter
 
-    return iter(FilesCompleter(("yaml", "yml"))(prefix))
+    return iter(FilesCompleter(("yaml", "yml", "jsonl", "json", "parquet"))(prefix))
 
 
 def _find_recipes(prefix: str, **_: Any) -> list[str]:

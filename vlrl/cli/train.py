@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -213,11 +214,24 @@ def _best_of(options: argparse.Namespace) -> int:
 def training_add(commands: Commands) -> None:
     train = commands.add_parser("train", help="train a policy from a YAML")
     train.add_argument(
-        "config", nargs="?", help="a YAML file, or a name of `vlrl list configs`, for example gui_grounding"
+        "config",
+        nargs="?",
+        help="a YAML file, a name of `vlrl list configs`, for example gui_grounding, or a data "
+        "file: its task is guessed, and a YAML written",
     )
+    train.add_argument("--gpu-memory", type=float, metavar="GB", help="take the settings that fit, by `vlrl plan`")
     takes_changes(train)
     takes_resume(train)
     train.set_defaults(run=_train)
+
+    init = commands.add_parser("init", help="write a config for your data: asks, or takes options")
+    init.add_argument("--data", metavar="FILE", help="rows, a folder of images, or hf://OWNER/NAME")
+    init.add_argument("--test", metavar="FILE", help="held-out rows; default: a fifth of the data, by images")
+    init.add_argument("--model", metavar="NAME", help="a hub name or a folder; default: embedded, a tiny one")
+    init.add_argument("--gpu-memory", type=float, metavar="GB", help="of the GPU that will train")
+    init.add_argument("--task", metavar="NAME", help="see `vlrl list tasks`; default: guessed from the rows")
+    init.add_argument("--out", metavar="FILE.yaml", help="default: named after the data, in this folder")
+    init.set_defaults(run=_init)
 
     evaluate = commands.add_parser("eval", help="greedy accuracy of a model on a config's held-out samples")
     evaluate.add_argument("config", help="as for `vlrl train`")
@@ -256,7 +270,49 @@ def _train(options: argparse.Namespace) -> int:
         raise UserError("--allow-changes goes with --resume")
     if not options.config:
         raise UserError("name a config, for example: vlrl train configs/gui_grounding.yaml")
-    return _run(api.load_config(options.config, *options.changes))
+    from vlrl.tools.start import fit_memory, is_data
+
+    if is_data(options.config):
+        options.config = _start_from_data(options)
+    config = api.load_config(options.config, *options.changes)
+    if options.gpu_memory:
+        config, line = fit_memory(config, options.gpu_memory)
+        print(line, file=sys.stderr)
+    return _run(config)
+
+
+def _start_from_data(options: argparse.Namespace) -> str:
+    """Writes a config for the data that stands in a config's place -> its file."""
+    from vlrl.tools.start import StartOptions, write_start
+
+    if get_world().size > 1:
+        raise UserError(f"{options.config} is data: write its config first, `vlrl init --data {options.config}`")
+    keys = {"data.test": "test", "policy.model": "model", "task": "task", "task.name": "task"}
+    changes = (change.partition("=") for change in options.changes)
+    wanted = {keys[key]: value for key, _, value in changes if key in keys}
+    out = _name_config(options.config)
+    print(*write_start(StartOptions(options.config, out, **wanted)), sep="\n", file=sys.stderr)
+    return str(out)
+
+
+def _name_config(data: str) -> Path:
+    return Path(f"{Path(data.rstrip('/')).stem or 'data'}.yaml")
+
+
+def _init(options: argparse.Namespace) -> int:
+    from vlrl.tools.start import StartOptions, write_start
+
+    if sys.stdin.isatty():
+        options.data = options.data or input("data (a file of rows, a folder of images, or hf://OWNER/NAME): ").strip()
+        options.model = options.model or input("model (a hub name or a folder) [embedded]: ").strip()
+        memory = "" if options.gpu_memory else input("GPU memory in GB [none: train as it is]: ").strip()
+        options.gpu_memory = options.gpu_memory or (float(memory) if memory else None)
+    if not options.data:
+        raise UserError("name your data: vlrl init --data FILE")
+    out = Path(options.out) if options.out else _name_config(options.data)
+    start = StartOptions(options.data, out, options.model or "embedded", options.task, options.test, options.gpu_memory)
+    print(*write_start(start), f"next: vlrl train {out}", sep="\n")
+    return 0
 
 
 def _eval(options: argparse.Namespace) -> int:
