@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -291,7 +292,8 @@ def _start_from_data(options: argparse.Namespace) -> str:
     changes = (change.partition("=") for change in options.changes)
     wanted = {keys[key]: value for key, _, value in changes if key in keys}
     out = _name_config(options.config)
-    print(*write_start(StartOptions(options.config, out, **wanted)), sep="\n", file=sys.stderr)
+    start = StartOptions(options.config, out, **wanted)
+    print(*write_start(start, import_module("tasks.data.guess")), sep="\n", file=sys.stderr)
     return str(out)
 
 
@@ -311,7 +313,7 @@ def _init(options: argparse.Namespace) -> int:
         raise UserError("name your data: vlrl init --data FILE")
     out = Path(options.out) if options.out else _name_config(options.data)
     start = StartOptions(options.data, out, options.model or "embedded", options.task, options.test, options.gpu_memory)
-    print(*write_start(start), f"next: vlrl train {out}", sep="\n")
+    print(*write_start(start, import_module("tasks.data.guess")), f"next: vlrl train {out}", sep="\n")
     return 0
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_args
 
 import yaml
@@ -43,8 +43,11 @@ def is_data(name: str) -> bool:
     return name.startswith("hf:") or path.suffix in ENDINGS or (path.is_dir() and not (path / "config.yaml").is_file())
 
 
-def write_start(options: StartOptions) -> list[str]:
+def write_start(options: StartOptions, reader: ModuleType) -> list[str]:
     """Writes the YAML, and beside it the split -> what was guessed and written, in lines.
+
+    Args:
+        reader: `tasks.data.guess`, which vlrl's tools do not import.
 
     Raises:
         UserError: the YAML is there already; no task reads the file; it can only be split by hand; too little memory.
@@ -54,7 +57,6 @@ def write_start(options: StartOptions) -> list[str]:
         raise UserError(f"{out} is there already: train with it (vlrl train {out}), or name another --out or remove it")
     if not data.startswith("hf:") and not Path(data).exists():
         raise UserError(f"{data}: cannot be read (no such file or folder)")
-    reader = import_module("tasks.data.guess")
     guess = reader.guess_task(data, options.task)
     lines = [f"{data}: {', '.join(guess.facts)}: the task {guess.task}"]
     section: dict[str, Any] = {"train": data, "test": options.test, "format": guess.form, "on_bad_row": "skip"}
