@@ -272,6 +272,24 @@ def planning_add(commands: Commands) -> None:
     again.add_argument("--out", metavar="RUN", help="the run folder; one that is there is resumed, or compared")
     again.set_defaults(run=_reproduce)
 
+    accept = commands.add_parser(
+        "accept", help="what a checkpoint does here in one page: parity, frame, memory, 20 steps"
+    )
+    accept.add_argument("model", metavar="MODEL", help="a folder or hub name")
+    takes_changes(accept)
+    accept.add_argument("--data", required=True, metavar="FILE", help="rows to train on, as for `data.train`")
+    accept.add_argument("--test", metavar="FILE", help="held-out rows; default: the same")
+    accept.add_argument("--task", default="gui_grounding", help="a task's name or a configuration's file")
+    accept.add_argument("--out", default="runs/accept", metavar="RUN", help="default %(default)s")
+    accept.set_defaults(run=_accept)
+
+
+def _accept(options: argparse.Namespace) -> int:
+    quiet()
+    from vlrl.tools.acceptance import accept
+
+    return accept(options.model, options.task, options.data, options.test, options.out, options.changes)
+
 
 def _reproduce(options: argparse.Namespace) -> int:
     quiet()
