@@ -127,6 +127,7 @@ FORMULAS = {
     "auto_think": Formula(clipped(), GRPO, "test_group_rewards.py"),
     "cory": Formula(sums([clipped(), tokens(weighed(0.01, k2), TOKENS)]), TURNS, turns=2),
     "direct_advantage": replace(ppo(1.0, 0.0, objective=completions(paper.direct_advantage)), turns=1),
+    "echo": Formula(clipped(), GRPO, turns=2),  # beside what is predicted, which these columns have none of
     "long2short_dpo": Formula(groups(paper.long2short_dpo), lambda c, past: c.reward.tolist()),
     "marft": Formula(clipped(), TURNS, turns=2, size=1, before=6),
     "rlsp": ppo(

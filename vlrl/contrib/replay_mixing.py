@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ from vlrl.config import Count, Rate
 from vlrl.episode_store import EpisodeBuffer
 from vlrl.methods import Recipe, RecipePart, ReplayMixing, method
 from vlrl.rollout import open_environment
-from vlrl.types import Decision, Episode, Policy, Sample, TrainingEpisode, Turn, UserError
+from vlrl.types import Decision, Episode, Observation, Policy, Sample, TrainingEpisode, Turn, UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -368,6 +369,72 @@ class Relift(ReplayMixing):
 
 
 relift = Relift
+
+
+# ECHO: what the environment answered is learned as well, whatever it was worth.
+
+FOLLOWS = "\nThen: {}\nWhat follows?"
+
+
+@method(
+    reads=("all_turns",),
+    gives=("demonstrations",),
+    check_recipe=learned_by("sft"),
+    source="ECHO, arXiv 2605.24517; the prompt is ours",
+)
+class Echo(ReplayMixing):
+    """Beside a step's episodes what their environments answered, for the loss `sft` to predict.
+
+    A policy that knows what its actions lead to has learned from failures too, where rewards say little. Of each turn
+    but the last: the prompt is what was shown, with what the policy did and a question behind it; the text is what the
+    next turn shows and this one did not. Pictures are not predicted. At most `most` turns a step, drawn evenly; each a
+    group of its own with credit 0.
+
+    Published: the observation's tokens where they stand in the conversation, in the forward pass of the episode itself.
+    Here they are answers to a prompt of their own, which costs a forward pass and needs no other loss; the conversation
+    before the turn is left out.
+
+    Args:
+        most: turns that are predicted in a step.
+
+    Raises:
+        UserError: the policy is no language model.
+    """
+
+    def __init__(self, policy: Policy, task: Any, seed: int, *, most: Count = 32):
+        check_shows(policy, "echo")
+        self.policy, self.seed, self.most = policy, seed, most
+
+    def __call__(self, lessons: Sequence[TrainingEpisode], step: int) -> list[TrainingEpisode]:
+        import torch
+
+        from vlrl.algorithms.rollout_common import evaluated
+
+        answers = [each for lesson in lessons for each in self._answers(lesson.episode)]
+        order = np.random.default_rng([self.seed, step]).permutation(len(answers))[: self.most]
+        first = next_group(lessons)
+        chosen = [replace(answers[i], group=first + number) for number, i in enumerate(sorted(order))]
+        added = [
+            TrainingEpisode(episode, (torch.zeros_like(episode.turns[0].decision.logprobs),))
+            for episode in (evaluated(self.policy, chosen) if chosen else [])
+        ]
+        likely = [_logprob(lesson) for lesson in added]
+        self.metrics = {"echo/predicted": float(len(added)), "echo/logprob": sum(likely) / max(1, len(likely))}
+        return [*lessons, *added]
+
+    def _answers(self, episode: Episode) -> Iterator[Episode]:
+        """Each turn whose successor shows new text, as an episode in which that text is written."""
+        for turn, after in itertools.pairwise(episode.turns):
+            known = turn.observation.content
+            text = "\n".join(p for p in after.observation.content if isinstance(p, str) and p not in known).strip()
+            if text:
+                shown = Observation((*known, FOLLOWS.format(turn.decision.action)))
+                step = replace(turn.step, executed=1.0, terminated=True)
+                asked = Turn(shown, self.policy.decide(shown, text, key=episode.sample.id), step)
+                yield replace(episode, turns=[asked], is_demonstration=True)
+
+
+echo = Echo
 
 
 def find_samples(samples: Sequence[Sample], ids: Sequence[str]) -> dict[str, Sample]:

@@ -9,11 +9,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tasks.checked_counting import CheckedCounting
 from tasks.gui_grounding import GuiGrounding
 from vlrl.algorithms.mixture import Mixture
-from vlrl.batch import columns, decisions_of
+from vlrl.batch import columns, decisions_of, lessons_of
 from vlrl.config import MixturePart
-from vlrl.contrib.replay_mixing import Demonstrate, Relift, Sasr, find_samples, gradient_norm, make_demonstrations
+from vlrl.contrib.replay_mixing import Demonstrate, Echo, Relift, Sasr, find_samples, gradient_norm, make_demonstrations
+from vlrl.rollout import collect
 from vlrl.types import Observation, Policy, Sample, Score, UserError
 
 
@@ -50,7 +52,7 @@ def test_a_sample_without_a_gold_answer_is_named(policy, task):
         make_demonstrations(policy, blind, [sample], 0)
 
 
-@pytest.mark.parametrize("kind", [Relift, Demonstrate, Sasr])
+@pytest.mark.parametrize("kind", [Relift, Demonstrate, Sasr, Echo])
 def test_policies_that_write_nothing_are_refused_at_once(kind, task):
     """A robot's run would end at its first step."""
     with pytest.raises(UserError, match=f"replay_mixing: {kind.__name__.lower()} shows a language model"):
@@ -69,6 +71,25 @@ def test_relift_shows_what_nobody_solved_once_enough_wait(policy, task, played):
     hard = [first[0].episode.sample.id, second[3].episode.sample.id]
     assert [lesson.episode.sample.id for lesson in mixed[6:]] == hard
     assert all(lesson.episode.is_demonstration for lesson in mixed[6:]) and replay.metrics["relift/shown"] == 2
+
+
+def test_echo_predicts_what_the_environment_answered(policy, task, played):
+    """The policy would imitate its own words, or learn to write the prompt again."""
+    counting = CheckedCounting(pool=4, held_out=2)
+    episodes = collect(policy, counting, counting.samples("train")[:2], 2)
+    lessons = lessons_of(episodes, columns(episodes).mask.float())
+    replay = Echo(policy, counting, 0, most=3)
+    mixed = replay(lessons, 0)
+    assert mixed[:4] == lessons and len(mixed) == 7 and [x.episode.group for x in mixed[4:]] == [2, 3, 4]
+    replies = {e.turns[1].observation.content[-1] for e in episodes}
+    for lesson in mixed[4:]:
+        (turn,) = lesson.episode.turns
+        assert turn.decision.action in replies and lesson.episode.is_demonstration and not lesson.advantages[0].any()
+        own = next(e for e in episodes if f"Then: {e.turns[0].decision.action}\n" in turn.observation.text)
+        assert turn.observation.images == own.turns[0].observation.images
+    assert replay.metrics["echo/predicted"] == 3 and replay.metrics["echo/logprob"] < 0
+    single = played(0)  # nothing follows a single answer
+    assert Echo(policy, task, 0)(single, 0) == single
 
 
 def test_relift_waits_on_after_a_kill(policy, task, played):
