@@ -120,6 +120,7 @@ FORMULAS = {
     "a_grae": Formula(clipped(over=COMPLETIONS), paper.a_grae),
     "a_lol": single(completions(paper.a_lol), "test_success.py, test_mssr.py"),
     "archer": single(clipped(over=COMPLETIONS), TURNS, before=11),
+    **dict.fromkeys(("eva", "search_self_play"), Formula(clipped(), TURNS, turns=2)),
     **dict.fromkeys(
         ("opd", "opsd", "sdft", "sdpo"),
         Formula(tokens(paper.reverse_kl, COMPLETIONS), lambda c, past: [0.0] * len(c.reward)),

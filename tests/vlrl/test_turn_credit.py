@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tasks.checked_counting import CheckedCounting
+from tasks.proposed_counting import ProposedCounting
 from vlrl.algorithms.advantages import grpo
 from vlrl.algorithms.critics import TurnMemory, Turns, UtteranceCritics
 from vlrl.algorithms.gae import Gae
 from vlrl.algorithms.multi_turn import Archer, DrMas, Mars, alternate, hashed, hierarchical, left, rae
 from vlrl.checkpoint import flatten, unflatten
 from vlrl.cli import main
+from vlrl.contrib.process_rewards.progress import proposer_solver
 from vlrl.recipe_checks import load_config
 from vlrl.types import Decision, Episode, Rollouts, Turn, UserError
 
@@ -340,3 +342,61 @@ def test_recipes_that_cannot_work_are_refused(changes, told):
     else:
         with pytest.raises(UserError, match=told):
             load_config(recipe, changes)
+
+
+# -- a proposer and solvers ------------------------------------------------------------------------------------------
+
+
+def proposed(*actions: str) -> Episode:
+    """An episode of the first training sample in which these are written."""
+    task = ProposedCounting(pool=4, held_out=2, attempts=3)
+    sample = task.samples("train")[0]
+    environment, episode = task.environment(sample), Episode(sample, 0)
+    shown, one = environment.reset(), torch.zeros(1)
+    for action in actions:
+        step = environment.step(f"<answer>{action}</answer>")
+        episode.turns.append(Turn(shown, Decision(f"<answer>{action}</answer>", one, one, False), step))
+        shown = step.observation
+    episode.score = task.score(episode)
+    return episode
+
+
+def test_what_is_proposed_is_drawn_and_checked():
+    """Solvers would count another number than was proposed, or all answers to a question be of different pictures."""
+    episode = proposed("4", "4", "7", "4")
+    assert [turn.step.reward for turn in episode.turns] == [0.0, 1.0, 0.0, 1.0]
+    assert [turn.observation.role for turn in episode.turns] == ["proposer", "solver", "solver", "solver"]
+    assert len({id(turn.observation.images[0]) for turn in episode.turns[1:]}) == 1
+    assert episode.turns[-1].step.terminated and not episode.turns[-2].step.terminated
+    assert episode.score.parts == {"solved": pytest.approx(2 / 3), "valid": 1.0, "format": 1.0}
+
+
+@pytest.mark.parametrize("proposal", ["0", "10", "many"])
+def test_what_cannot_be_drawn_ends_the_episode_unpaid(proposal):
+    """A proposer would live on questions that nobody can answer."""
+    episode = proposed(proposal)
+    assert episode.turns[0].step.terminated and episode.score.correct == episode.score.parts["valid"] == 0.0
+    for rule in ("regret", "opposed"):
+        assert proposer_solver([episode], 0, rule=rule)[0].turns[0].process_reward == 0.0
+
+
+@pytest.mark.parametrize(("answers", "regret"), [("474", 1 / 3), ("777", 0.0), ("444", 0.0), ("774", 2 / 3)])
+def test_a_proposal_is_paid_by_its_answers(answers, regret):
+    """Questions that are too easy, or too hard, would be paid like those that teach."""
+    episode = proposed("4", *answers)
+    right = [float(answer == "4") for answer in answers]
+    for rule, worth in (("regret", regret), ("opposed", 1 - sum(right) / 3)):
+        (paid,) = proposer_solver([episode], 0, rule=rule)
+        assert [turn.process_reward for turn in paid.turns] == pytest.approx([worth, *right])
+
+
+def test_held_out_questions_are_plain_counting():
+    """Accuracy would depend on what the proposer likes to ask."""
+    task = ProposedCounting(pool=4, held_out=2)
+    sample = task.samples("test")[0]
+    environment = task.environment(sample)
+    shown = environment.reset()
+    step = environment.step(task.gold(sample, ()))
+    one = torch.zeros(1)
+    turn = Turn(shown, Decision(task.gold(sample, ()), one, one, False), step)
+    assert step.terminated and task.score(Episode(sample, 0, [turn])).correct == 1.0

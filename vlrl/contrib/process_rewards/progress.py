@@ -229,6 +229,42 @@ def simulator(episodes: Sequence[Episode], step: int, *, coef: float = 1.0) -> l
     ]
 
 
+# Asymmetric self-play: what a proposal is worth, by how its answers went.
+
+
+@method(
+    gives=("step_rewards",),
+    source="regret: eva, arXiv 2411.00062; opposed: search self-play, 2510.18821",
+)
+def proposer_solver(
+    episodes: Sequence[Episode], step: int, *, rule: Literal["regret", "opposed"] = "regret", proposer: str = "proposer"
+) -> list[Episode]:
+    """An answer earns what the environment gave for it (`Step.reward`), a proposal by what its answers earned.
+
+    `regret`: best - mean, eva's informativeness: something can be learned where one answer was better than the others,
+    and nothing where all or none are right. `opposed`: 1 - mean, the solvers' loss in search self-play: the harder the
+    better, as long as the question can be checked at all. A proposal that nobody could answer earns 0. Published with
+    prompts that are rewritten from the most informative ones (eva) and with search tools; here the environment draws
+    what is proposed. For estimators of step rewards that tell roles apart: `hierarchical`, `mars`.
+
+    Args:
+        rule: how a proposal is paid.
+        proposer: the role that proposes; all others answer.
+    """
+    paid = []
+    for episode in episodes:
+        answers = [turn.step.reward for turn in episode.turns if turn.observation.role != proposer]
+        mean = sum(answers) / max(1, len(answers))
+        worth = (max(answers) if rule == "regret" else 1.0) - mean if answers else 0.0
+        turns = [
+            replace(turn, process_reward=turn.process_reward + (
+                worth if turn.observation.role == proposer else turn.step.reward
+            )) for turn in episode.turns
+        ]  # fmt: skip
+        paid.append(replace(episode, turns=turns))
+    return paid
+
+
 # An estimator of what each step contributed to the outcome, learned beside the policy.
 
 
