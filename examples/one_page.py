@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tasks.gui_grounding import GuiGrounding
 from vlrl.config import PolicySection
-from vlrl.policies import loading, rng
+from vlrl.policies import loading
 from vlrl.types import Decision, Episode, Sample, Turn
 
 
@@ -58,7 +58,7 @@ def draw_prompts(n: int, settings: Settings) -> Callable[[int], list[int]]:
 def collect(policy, task, samples: Sequence[Sample], group_size: int) -> list[Episode]:
     """`group_size` scored episodes of each sample. Every completion has random numbers of its own: (key, place)."""
     episodes = [Episode(sample, group) for group, sample in enumerate(samples) for _ in range(group_size)]
-    key = rng.key(policy)
+    key = policy.draw_key()
     for place, episode in enumerate(episodes):
         episode.stream = (key, place)
     environments = [task.environment(episode.sample) for episode in episodes]

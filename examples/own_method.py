@@ -4,7 +4,7 @@ python examples/own_method.py
 """
 
 import vlrl
-from vlrl.algorithms.common import group_means
+from vlrl.algorithms.advantages import group_means
 from vlrl.methods import method
 
 SMALL = {"train.steps": 12, "train.prompts_per_step": 8, "eval.every_steps": None, "eval.num_samples": 128}

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from rewards.total import total
+from rewards.parse import Object, total
 
 Box = tuple[float, float, float, float]
-
-
-@dataclass(frozen=True)
-class Object:
-    """A labelled box (x1, y1, x2, y2)."""
-
-    label: str
-    box: tuple[float, ...]  # four numbers
 
 
 @total(first=4, second=4)

@@ -12,9 +12,9 @@ from typing import Literal
 import numpy as np
 
 from rewards import boxes, parse
-from rewards.boxes import Object, assign, average_precision, gious, ious, normal
+from rewards.boxes import assign, average_precision, gious, ious, normal
+from rewards.parse import Object, total
 from rewards.text import tagged
-from rewards.total import total
 
 # CLS-RL's rewards (2503.16188) for naming what a picture shows, with thoughts and without.
 #

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from rewards import boxes, parse
 from rewards import text as rewards_text
 from rewards.boxes import in_box, near
-from rewards.total import total
+from rewards.parse import total
 
 # One GUI action as a model writes it: a list that holds a single object with a kind, perhaps a point and a text.
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from rewards import parse
-from rewards.total import total
+from rewards.parse import total
 
 Interval = tuple[float, float]
 LONGEST = 1e300  # seconds; larger numbers could not be added

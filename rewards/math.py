@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from rewards.parse import Parsed
-from rewards.total import total
+from rewards.parse import Parsed, total
 
 # Rewards for answers that are one number, with its unit. Nothing is searched for: the whole answer is the number.
 #

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rewards import parse
-from rewards.total import total
+from rewards.parse import total
 
 
 def named(text: str, names: Sequence[str]) -> parse.Parsed:

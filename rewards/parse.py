@@ -1,20 +1,26 @@
-"""The one strict parser of model output. Nothing here raises on any text; a failure is a `Parsed` with a short reason.
+"""The border of every reward: the one strict parser of model output, and what holds a reward to its range.
 
-Every reader takes time linear in the text, which is bounded first. No regular expression, no eval.
+Nothing here raises on any text; a failure is a `Parsed` with a short reason. Every reader takes time linear in the
+text, which is bounded first. No regular expression, no eval.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import math
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from functools import wraps
+from types import FunctionType
+from typing import Any, NoReturn, ParamSpec
 
-from rewards.boxes import Object
+import numpy as np
+
+from rewards import RANGES
 
 MAX_CHARS = 20_000  # of a completion
 MAX_LITERAL_CHARS = 2_000
@@ -24,7 +30,17 @@ MAX_DEPTH = 8  # of brackets in a literal
 MAX_DIGITS = 9  # of an integer token
 MAX_CALLS = 8  # of tools in a completion
 CALL, CALL_END = "<tool_call>", "</tool_call>"
+LARGEST = 10**100  # integer argument of a reward: a product of two would still be a float
+P = ParamSpec("P")
 _WARNINGS = threading.Lock()  # Python's filters are one for all threads
+
+
+@dataclass(frozen=True)
+class Object:
+    """A labelled box (x1, y1, x2, y2)."""
+
+    label: str
+    box: tuple[float, ...]  # four numbers
 
 
 @dataclass(frozen=True)
@@ -292,3 +308,71 @@ def letter(text: str, choices: int) -> Parsed:
     text = text.strip()
     is_choice = len(text) == 1 and "A" <= text < chr(ord("A") + choices)
     return Parsed(text) if is_choice else Parsed(reason="not_a_letter")
+
+
+# An argument of another kind than declared earns the lowest value, nothing raises.
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, float | np.floating):
+        return math.isfinite(value)
+    return _is_integer(value)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
+
+
+def _all_of(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list | tuple | np.ndarray) and all(map(is_one, value))
+
+
+def _is_object(value: Any) -> bool:
+    labelled = isinstance(value, Object) and isinstance(value.label, str)
+    return labelled and len(value.box) == 4 and _are_numbers(value.box)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+_are_numbers = _all_of(_is_number)
+# annotation -> whether a value is of its kind; what is not listed (options, arrays) is checked by the reward itself
+KINDS: Mapping[str, Callable[[Any], bool]] = {
+    "str": _is_text,
+    "int": _is_integer,
+    "float": _is_number,
+    "Sequence[str]": _all_of(_is_text),
+    "Sequence[int]": lambda value: _is_text(value) or _all_of(_is_integer)(value),  # one letter is an answer as well
+    "Sequence[float]": _are_numbers,
+    "Sequence[Sequence[float]]": _all_of(_are_numbers),
+    "Sequence[Object]": _all_of(_is_object),
+}
+
+
+def total(**lengths: int) -> Callable[[Callable[P, float]], Callable[P, float]]:
+    """Makes a reward total: in its declared range for any arguments, at the lowest where one is of another kind.
+
+    Args:
+        lengths: parameter -> how many numbers it has.
+    """
+
+    def decorate(reward: Callable[P, float]) -> Callable[P, float]:
+        signature = inspect.signature(reward)
+        names = tuple(signature.parameters)
+        checks = [(n, KINDS[str(p.annotation)]) for n, p in signature.parameters.items() if p.annotation in KINDS]
+        assert isinstance(reward, FunctionType)
+        lowest, highest = RANGES[f"{reward.__module__.rpartition('.')[2]}.{reward.__name__}"]
+
+        @wraps(reward)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> float:
+            given = dict(zip(names, args, strict=False)) | kwargs
+            fits = all(name not in given or check(given[name]) for name, check in checks)
+            if not fits or any(name in given and len(given[name]) != n for name, n in lengths.items()):
+                return float(lowest)
+            value = reward(*args, **kwargs)
+            return value if lowest <= value <= highest else float(lowest)
+
+        return checked
+
+    return decorate

@@ -12,8 +12,8 @@ from scipy.ndimage import correlate1d
 
 from rewards import parse
 from rewards.latex import SWITCHES, UnreadableLatexError, argument, optional, plain, source, stripped, tokens
+from rewards.parse import total
 from rewards.text import normalised
-from rewards.total import total
 
 # Multi-scale structural similarity of two grey pictures, in floats of 0 to 1.
 #

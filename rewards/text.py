@@ -14,8 +14,7 @@ import numpy as np
 from rewards import math, parse
 from rewards.boxes import common, edits
 from rewards.math import equal_numbers, read_number
-from rewards.parse import MAX_CHARS, MAX_LITERAL_CHARS, Parsed
-from rewards.total import total
+from rewards.parse import MAX_CHARS, MAX_LITERAL_CHARS, Parsed, total
 
 DIRECTIONS = ("up", "down", "left", "right")
 MAX_EDITED = 500  # characters; the edit distance takes time in the product of the lengths

@@ -11,8 +11,8 @@ from typing import Literal
 from rewards import boxes, parse
 from rewards import intervals as rewards_intervals
 from rewards.intervals import intervals, set_iou, tiou
+from rewards.parse import total
 from rewards.text import multiple_choice, rouge, tagged, word_accuracy_of_all
-from rewards.total import total
 
 # SEED-Bench-R1's reward (2503.24376) for multiple choice: the capital letter of the option comes first.
 #

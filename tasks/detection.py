@@ -15,8 +15,9 @@ from typing import Any, Literal
 
 from rewards import boxes as rewards_boxes
 from rewards import detection, parse
-from rewards.boxes import THRESHOLDS, Box, Object, f1, ious, matched_credits, normal
+from rewards.boxes import THRESHOLDS, Box, f1, ious, matched_credits, normal
 from rewards.detection import vlm_r1_od_ap, vlm_r1_od_ap50, vlm_r1_od_length, vlm_r1_repetition, vlm_r1_weighted_sum
+from rewards.parse import Object
 from tasks.base import (
     FORM,
     OWN_DATA,

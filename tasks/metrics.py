@@ -13,9 +13,10 @@ import numpy as np
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from rewards.boxes import Box, Object, iou, ious, normal
+from rewards.boxes import Box, iou, ious, normal
 from rewards.gui import PLACED, Action
 from rewards.intervals import Interval, iop, tiou
+from rewards.parse import Object
 from tasks.gui_formats import GuiTruth, odyssey_step, os_atlas_place, os_atlas_step
 from vlrl.types import Episode
 

@@ -10,8 +10,9 @@ from typing import Any, Literal
 from PIL import Image
 
 from rewards import parse
-from rewards.boxes import Object, f1
+from rewards.boxes import f1
 from rewards.detection import vlm_r1_od_ap, vlm_r1_od_ap50, vlm_r1_od_length, vlm_r1_weighted_sum
+from rewards.parse import Object
 from rewards.text import all_match, default, multiple_choice, yes_no
 from tasks.base import OWN_DATA, Task, answer_markup, check, check_weights, generator, rows_or_drawn
 from tasks.data import read_vlm_r1, records

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-MOST = {"grpo": 35, "mssr": 37, "deploy": 12, "motion": 12}  # may only fall; of `motion` two are the simulator's
+MOST = {"grpo": 25, "mssr": 27, "deploy": 12, "motion": 10}  # may only fall
+SIMULATOR = {"robot/drivers/simulated.py", "robot/sim/tabletop.py"}  # in the motion process here, in none of a real arm
 GRADIENT = [  # from the command to the gradient, in the order of the calls
     "vlrl/cli/train.py",
     "vlrl/api.py",
@@ -128,5 +129,5 @@ def test_a_tick_of_a_deployment_visits_few_files(tmp_path: Path, monkeypatch: py
         run = small_deploy.Run(small_deploy.written(tmp_path, url))
         assert run.end() == 0, run.lines
     for name in ("deploy", "motion"):
-        files = json.loads((tmp_path / name).read_text(encoding="utf-8"))
+        files = set(json.loads((tmp_path / name).read_text(encoding="utf-8"))) - SIMULATOR
         assert "robot/control/messages.py" in files and len(files) <= MOST[name], (name, files)

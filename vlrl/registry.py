@@ -25,7 +25,7 @@ HOMES = {
         "vlrl.algorithms.policy_losses",
         "vlrl.algorithms.auxiliary_losses",
     ),
-    "loss_aggregation": ("vlrl.algorithms.loss_aggregation",),
+    "loss_aggregation": ("vlrl.algorithms.policy_losses",),
     "sampler": (
         "vlrl.algorithms.samplers",
         "vlrl.algorithms.curriculum",
@@ -39,7 +39,6 @@ HOMES = {
     "reward_shaping": (
         "vlrl.algorithms.reward_shaping",
         "vlrl.algorithms.length_penalties",
-        "vlrl.algorithms.common",
     ),
     "replay_mixing": ("vlrl.contrib.replay_mixing",),
     "callbacks": ("vlrl.algorithms.schedules",),
@@ -71,8 +70,8 @@ def names(kind: str) -> dict[str, Any]:
         package = whole.__spec__.submodule_search_locations if whole.__spec__ else None
         inner = [f"{home}.{part.name}" for part in pkgutil.iter_modules(package or ())]
         for module in (whole, *map(importlib.import_module, inner)):
-            own = vars(module).items()
-            found |= {n: v for n, v in own if methods.is_method(v) and n.islower()}
+            own = {n: v for n, v in vars(module).items() if methods.is_method(v) and n.islower()}
+            found |= {n: v for n, v in own.items() if methods.contract_problem(kind, v) is None}
     return found
 
 
@@ -131,10 +130,12 @@ def _check_method(kind: str, target: Any, name: str, path: str) -> None:
     if plugins.is_foreign(target) or not methods.is_method(target):
         problem = plugins.describe_object(target, name)
         raise UserError(f"{path}: {problem}: decorate a method with @vlrl.methods.method (docs/guides/own_method.md)")
-    for other, homes in HOMES.items():
-        if other != kind and any(f"{target.__module__}.".startswith(f"{home}.") for home in homes):
-            raise UserError(f"{path}: {name!r} is a method of the kind {other!r}, not {kind!r}: `vlrl list methods`")
-    if problem := methods.contract_problem(kind, target):
+    problem = methods.contract_problem(kind, target)
+    at_home = [k for k, homes in HOMES.items() if any(f"{target.__module__}.".startswith(f"{h}.") for h in homes)]
+    others = [other for other in at_home if methods.contract_problem(other, target) is None]
+    if others and (problem or kind not in others):
+        raise UserError(f"{path}: {name!r} is a method of the kind {others[0]!r}, not {kind!r}: `vlrl list methods`")
+    if problem:
         raise UserError(f"{path}: {name!r}: {problem} (docs/guides/own_method.md)")
 
 

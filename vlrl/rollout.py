@@ -24,7 +24,6 @@ from vlrl.methods import RolloutStrategy, Sampler, method
 from vlrl.performance.memory import ROLLOUT_REMEDIES, is_out_of_memory, make_room
 from vlrl.performance.profiling import timed
 from vlrl.plugins import SHAPES, refuse_instance
-from vlrl.policies import rng
 from vlrl.types import (
     OVERLONG,
     BaseTask,
@@ -157,7 +156,7 @@ def collect(
     """
     episodes = [Episode(sample, group) for group, sample in enumerate(samples) for _ in range(group_size)]
     if not act.get("greedy"):
-        key = rng.key(policy)
+        key = policy.draw_key()
         for place, episode in enumerate(episodes):
             episode.stream = (key, place)
     groups, max_parallel_envs = get_world().part(len(samples)), task.max_parallel_envs
@@ -581,7 +580,7 @@ class RolloutScheduler:
         self.first.tell(step)  # a sampler may look at samples
         positions = self.sampler.draw(self.config.train.prompts_per_step)
         if self.staleness:
-            seed = rng.key(self.first.policy)
+            seed = self.first.policy.draw_key()
             self._submit(step, version, positions, seed, weights_of(self.first.policy))
         else:
             play = functools.partial(self.first.play, positions, self.config.train.group_size, step, keep)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy as np
+    import torch
     from PIL.Image import Image
     from torch import Tensor
 
@@ -382,7 +383,7 @@ class Episode:
     reward: float = 0.0
     faults: list[str] = field(default_factory=list)  # of earlier tries, which were void
     is_demonstration: bool = False  # not by the policy: a demonstration, to be imitated by a loss that knows how
-    stream: tuple[int, int] | None = None  # names its random numbers (vlrl/policies/rng.py); None: nobody named it
+    stream: tuple[int, int] | None = None  # names its random numbers (vlrl/policies/generation.py); None: nobody did
 
     @property
     def completion(self) -> str:
@@ -511,6 +512,13 @@ class RobotTask(BaseTask):
         return shown
 
 
+def draw_seed(generator: torch.Generator) -> int:
+    """A seed below 2**62, from torch's random numbers."""
+    import torch
+
+    return int(torch.randint(2**62, (), generator=generator, device=generator.device))
+
+
 class Policy:
     """A model that acts and can say how likely its actions were: the base of every policy.
 
@@ -532,6 +540,10 @@ class Policy:
     def metrics(self) -> Mapping[str, float]:
         """Of the latest episodes, for the log."""
         return {}
+
+    def draw_key(self) -> int:
+        """A new key for the episodes of one collection, below 2**62, drawn from its generator; 0: it has none."""
+        return 0 if self.generator is None else draw_seed(self.generator)
 
     def act(
         self, episodes: Sequence[Episode], observations: Sequence[Observation], *args: Any, **options: Any

@@ -58,26 +58,26 @@ MUTANTS = (
     ),
     Mutant(
         "losses",
-        "vlrl/algorithms/common.py",
+        "vlrl/algorithms/policy_losses.py",
         ".masked_fill(~batch.mask, 0.0).clamp(-20.0, 20.0)",
         ".masked_fill(~batch.mask, 0.0)",
         LOSSES,
     ),
     Mutant(
         "losses",
-        "vlrl/algorithms/common.py",
+        "vlrl/algorithms/policy_losses.py",
         "/ mask.sum(1).clamp(min=1)\n\n\ndef same_group",
         "/ mask.shape[1]\n\n\ndef same_group",
         LOSSES,
     ),
     Mutant(
         "losses",
-        "vlrl/algorithms/loss_aggregation.py",
+        "vlrl/algorithms/policy_losses.py",
         "return mask / mask.sum()\n",
         "return mask / mask.numel()\n",
         UPDATE,
     ),
-    Mutant("losses", "vlrl/algorithms/loss_aggregation.py", "/ (mask.sum(1) > 0).sum()", "/ len(mask)", UPDATE),
+    Mutant("losses", "vlrl/algorithms/policy_losses.py", "/ (mask.sum(1) > 0).sum()", "/ len(mask)", UPDATE),
     # advantages
     Mutant(
         "advantages",
@@ -96,7 +96,7 @@ MUTANTS = (
         "\n    return (centred",
         ADVANTAGES,
     ),
-    Mutant("advantages", "vlrl/algorithms/common.py", "(sizes - 1).clamp(min=1)", "sizes", ADVANTAGES),
+    Mutant("advantages", "vlrl/algorithms/advantages.py", "(sizes - 1).clamp(min=1)", "sizes", ADVANTAGES),
     Mutant("advantages", "vlrl/algorithms/advantages.py", "* size / (size - 1).clamp(min=1)", "", ADVANTAGES),
     Mutant(
         "advantages",
@@ -152,14 +152,14 @@ MUTANTS = (
     # sampling
     Mutant(
         "sampling",
-        "vlrl/policies/logprobs.py",
+        "vlrl/policies/generation.py",
         "before = ranked.cumsum(-1) - ranked",
         "before = ranked.cumsum(-1)",
         DECODING,
     ),
     Mutant(
         "sampling",
-        "vlrl/policies/logprobs.py",
+        "vlrl/policies/generation.py",
         'logits.float().index_fill(-1, banned, float("-inf"))',
         "logits.float()",
         DECODING,

@@ -18,8 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean
 
-from rewards.boxes import Object, average_precision
+from rewards.boxes import average_precision
 from rewards.detection import vision_r1_precision, vision_r1_recall
+from rewards.parse import Object
 
 ROOT = Path(__file__).parents[2]
 Objects = Sequence[Object]

@@ -29,7 +29,8 @@ import torch
 from torchvision.ops import box_iou
 
 from rewards import boxes, parse
-from rewards.boxes import Box, Object
+from rewards.boxes import Box
+from rewards.parse import Object
 
 SECONDS = 0.05  # of CPU time that one measurement takes at least
 

@@ -15,7 +15,7 @@ from vs_trl_meter import resident
 
 from vlrl.performance import profiling as vlrl_flops
 from vlrl.performance.profiling import from_config, mfu
-from vlrl.policies.logprobs import bare
+from vlrl.policies.generation import bare
 from vlrl.policies.vlm import VLM
 from vlrl.types import Decision, Episode
 

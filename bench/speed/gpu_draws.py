@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vlrl.policies.logprobs import draw
+from vlrl.policies.generation import draw
 
 
 def draws_of_nothing(device: torch.device) -> float:

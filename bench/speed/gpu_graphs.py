@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from gpu_small import Small, gap, rollout, sampled
 
-from vlrl.policies.logprobs import Nucleus
+from vlrl.policies.generation import Nucleus
 from vlrl.policies.vlm import VLM
 
 

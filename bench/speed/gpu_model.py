@@ -18,7 +18,7 @@ from transformers import (
 
 from vlrl.performance.memory import MODELS
 from vlrl.performance.profiling import Geometry, Language, Tower
-from vlrl.policies.logprobs import bare
+from vlrl.policies.generation import bare
 from vlrl.policies.tiny import CHAT, tokenizer_from
 from vlrl.policies.vlm import VLM
 from vlrl.types import Episode, Observation, Sample

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from rewards import parse
-from rewards.boxes import Object
+from rewards.parse import Object
 from tasks.data import records
 from tasks.data import rows as data_rows
 from tasks.data.images import BadRowError

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from PIL.Image import Image
 
-from rewards.boxes import Object
 from rewards.intervals import Interval
+from rewards.parse import Object
 from rewards.video import PROBLEMS
 from tasks.base import check
 from tasks.data import rows

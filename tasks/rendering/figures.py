@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from rewards.boxes import Box, Object
+from rewards.boxes import Box
+from rewards.parse import Object
 from tasks.rendering.screens import COLORS
 from vlrl.types import Split
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from rewards.boxes import Object
+from rewards.parse import Object
 from robot.sim.tabletop import load_mujoco, renderer
 from vlrl.types import Split
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from rewards.boxes import Object
+from rewards.parse import Object
 from tasks.base import check
 from tasks.data.images import BadRowError, checked_size, open_image
 from tasks.rendering import figures, robot_scenes, screens

@@ -9,8 +9,8 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from rewards.boxes import Object
 from rewards.gui import PLACED
+from rewards.parse import Object
 from rewards.text import DIRECTIONS
 from tasks.data.records import LabelledScene
 from tasks.gui_formats import GuiTruth

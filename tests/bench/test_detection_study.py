@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rewards.boxes import Object, f1
+from rewards.boxes import f1
+from rewards.parse import Object
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "learn"))  # scripts, not a package
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from rewards.boxes import Object
+from rewards.parse import Object
 from tasks.metrics import STATS, Case, annotations, kept, nms_ap, summarized, summary
 
 Inputs = Mapping[str, Any]

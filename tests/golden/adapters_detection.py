@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from rewards import parse
-from rewards.boxes import Object
 from rewards.detection import (
     cls_rl_accuracy,
     cls_rl_exact,
@@ -33,6 +32,7 @@ from rewards.detection import (
     vlm_r1_repetition,
     vlm_r1_weighted_sum,
 )
+from rewards.parse import Object
 from rewards.text import all_match, default, multiple_choice, numeric, tagged, yes_no
 
 Inputs = Mapping[str, Any]

@@ -12,7 +12,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from rewards import detection
-from rewards.boxes import Object, average_precision
+from rewards.boxes import average_precision
 from rewards.detection import (
     vlm_r1_cosine,
     vlm_r1_format,
@@ -24,6 +24,7 @@ from rewards.detection import (
     vlm_r1_repetition,
     vlm_r1_weighted_sum,
 )
+from rewards.parse import Object
 
 SIDES = st.integers(0, 60)
 BOXES = st.builds(lambda x, y, w, h: (x, y, x + w, y + h), SIDES, SIDES, st.integers(1, 40), st.integers(1, 40))

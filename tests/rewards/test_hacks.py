@@ -4,7 +4,6 @@ import pytest
 
 from rewards import boxes, parse
 from rewards import text as rewards_text
-from rewards.boxes import Object
 from rewards.detection import (
     cls_rl_accuracy,
     vision_r1_dual_format,
@@ -30,7 +29,7 @@ from rewards.gui import (
     ui_r1_coordinate,
     ui_r1_format,
 )
-from rewards.parse import MAX_CHARS, MAX_LITERAL_CHARS
+from rewards.parse import MAX_CHARS, MAX_LITERAL_CHARS, Object
 from rewards.text import default, multiple_choice, yes_no
 from vlrl.algorithms.length_penalties import brevity
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from rewards import boxes
-from rewards.boxes import Object
+from rewards.parse import Object
 
 SIDES = st.integers(0, 60)
 BOXES = st.builds(lambda x, y, w, h: (x, y, x + w, y + h), SIDES, SIDES, st.integers(1, 40), st.integers(1, 40))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rewards import parse
-from rewards.boxes import Object
+from rewards.parse import Object
 from rewards.text import tagged
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 import rewards
 from rewards import parse
-from rewards.boxes import Object
 from rewards.detection import vision_r1_dual_format
 from rewards.gui import gui_g1_read, read_action
+from rewards.parse import Object
 from vlrl import registry
 
 COMPLETIONS = int(os.environ.get("VLRL_FUZZ", "2000"))

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rewards import RANGES
-from rewards.boxes import Object
+from rewards.parse import Object
 from vlrl import registry
 
 NUMBERS = st.one_of(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rewards.boxes import Object
+from rewards.parse import Object
 from tasks.base import answer_markup
 from tasks.detection import Detection, DetectionTruth
 from vlrl.types import Decision, Episode, Frame, Observation, Sample, Step, Turn, UserError

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewards.boxes import Object
+from rewards.parse import Object
 from tasks import metrics
 from tasks.metrics import STATS, Case, by_label, classification, counting, harmonic_mean, referring, summary
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rewards.boxes import Object
+from rewards.parse import Object
 from rewards.text import multiple_choice
 from tasks.classification import choose_shots, halves
 from tasks.data import labelled, read_vlm_r1, records, referring, scenes

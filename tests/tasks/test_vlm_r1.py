@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rewards.boxes import Object
+from rewards.parse import Object
 from tasks.base import answer_markup
 from tasks.check import prove
 from tasks.vlm_r1 import METHODS, TEMPLATES, VlmR1

@@ -8,8 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vlrl.algorithms.advantages import batch_norm, entropy_shaping, grpo, weighted
-from vlrl.algorithms.loss_aggregation import constant
-from vlrl.algorithms.policy_losses import ppo_clip
+from vlrl.algorithms.policy_losses import constant, ppo_clip
 from vlrl.batch import columns, estimate
 from vlrl.types import Batch, Decision, Episode, Evaluation, Observation, Rollouts, Sample, Step, Turn
 

@@ -15,7 +15,7 @@ from vlrl.config import Lora
 from vlrl.performance import memory
 from vlrl.performance.memory import MODELS, MemoryInputs, prompts, replies
 from vlrl.performance.profiling import Group, Update
-from vlrl.policies import generation, logprobs
+from vlrl.policies import generation
 from vlrl.tools.dry_run import LiveTensors
 
 _spec = importlib.util.spec_from_file_location("tiny_steps", Path(__file__).with_name("tiny_steps.py"))
@@ -142,7 +142,7 @@ def test_a_reference_is_a_second_set_of_weights():
 
 def test_chunks_and_buffers_are_the_policys():
     """The plan has its own copies of these, so that it loads no policy."""
-    assert memory.CHUNK == logprobs.CHUNK
+    assert memory.CHUNK == generation.CHUNK
     assert [memory._room(tokens) for tokens in (1, generation.BLOCK, generation.BLOCK + 1)] == [
         generation.BLOCK,
         generation.BLOCK,

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from vlrl import recipe_checks
 from vlrl.algorithms.auxiliary_losses import gepo, kl, long2short_dpo
-from vlrl.algorithms.loss_aggregation import constant, sequence_mean, token_mean
 from vlrl.algorithms.policy_losses import (
     cispo,
     clip_cov,
+    constant,
     covariances,
     dhpo,
     dhpo_entropy,
@@ -31,6 +31,8 @@ from vlrl.algorithms.policy_losses import (
     ppo_clip,
     rover,
     sapo,
+    sequence_mean,
+    token_mean,
     trust_region,
     vespo,
 )

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from vlrl.algorithms.auxiliary_losses import distill, rl_plus, sft
-from vlrl.algorithms.loss_aggregation import sequence_mean, token_mean
-from vlrl.algorithms.policy_losses import a_lol, copg, ppo_clip
+from vlrl.algorithms.policy_losses import a_lol, copg, ppo_clip, sequence_mean, token_mean
 from vlrl.types import Batch, Evaluation, Policy, UserError
 from vlrl.update import Updater
 

@@ -18,7 +18,7 @@ from PIL import Image
 
 from vlrl.distributed import wire, world
 from vlrl.distributed.world import RemoteImage, World, fingerprint
-from vlrl.policies.rng import normals, uniforms
+from vlrl.policies.generation import normals, uniforms
 from vlrl.policies.vlm import Reply
 from vlrl.recipe_checks import load_config
 from vlrl.types import Decision, Episode, Observation, Policy, Sample, Step, Turn, UserError

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from vlrl.algorithms.advantages import grpo
 from vlrl.algorithms.auxiliary_losses import entropy, kl, likelihood
-from vlrl.algorithms.loss_aggregation import constant, sequence_mean, token_mean
-from vlrl.algorithms.policy_losses import gspo, ppo_clip, reg_grpo
+from vlrl.algorithms.policy_losses import constant, gspo, ppo_clip, reg_grpo, sequence_mean, token_mean
 from vlrl.batch import columns, decisions_of, estimate, mask_of, padded
 from vlrl.types import Decision, Episode, Evaluation, Observation, Policy, Rollouts, Sample, Step, Turn
 from vlrl.update import Updater, minibatches

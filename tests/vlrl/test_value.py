@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from vlrl.algorithms.advantages import ends, returns
 from vlrl.algorithms.auxiliary_losses import clipped_squares, edges, expected, hl_gauss
 from vlrl.algorithms.critics import HLGauss, Squares, ValueCritic
-from vlrl.algorithms.gae import Gae, ends, explained, generalized, returns
+from vlrl.algorithms.gae import Gae, explained, generalized
 from vlrl.batch import estimate
 from vlrl.checkpoint import flatten, unflatten
 from vlrl.types import Rollouts, UserError

@@ -7,8 +7,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from vlrl.algorithms.loss_aggregation import constant, sequence_mean, token_mean
-from vlrl.algorithms.policy_losses import ppo_clip
+from vlrl.algorithms.policy_losses import constant, ppo_clip, sequence_mean, token_mean
 from vlrl.types import Batch, Evaluation
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 from vlrl.config import PolicySection
 from vlrl.performance.memory import MemoryInputs, adapters
 from vlrl.performance.profiling import Group, Update, factors, from_config, parameters
-from vlrl.policies import logprobs
+from vlrl.policies import generation
 from vlrl.policies.loading import _narrow, _trainable
 from vlrl.policies.processor import Prompt
 from vlrl.policies.tiny import build, tokenizer_from
@@ -45,7 +45,7 @@ class Tiny:
         if autocast is not None:
             _narrow(model)
         if section.gradient_checkpointing:
-            logprobs.bare(model).activation_checkpointing_enable({"use_reentrant": False})
+            generation.bare(model).activation_checkpointing_enable({"use_reentrant": False})
         self.policy = VLM(model, processor, max_tokens=tokens, shared_prefix=mode != "naive", autocast=autocast)
         self.policy.codec.stop_ids = ()
         added = adapters(self.geometry, section.lora.rank, section.lora.targets) if section.lora else None

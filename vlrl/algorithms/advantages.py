@@ -12,18 +12,80 @@ place.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from vlrl.algorithms.common import baseline_and_scale, group_centred, group_deviations, group_means, group_sizes
-from vlrl.algorithms.gae import by_token, ends, returns
 from vlrl.config import Count, Rate
-from vlrl.methods import method
+from vlrl.methods import Fact, method
 from vlrl.types import Rollouts, UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+# Statistics over groups: of each member's own group, for every member.
+
+
+def group_means(values: Tensor, group: Tensor) -> Tensor:
+    """Mean of each member's group [N], for values [N] and group numbers [N]."""
+    _, index, sizes = group.unique(return_inverse=True, return_counts=True)
+    sums = values.new_zeros(len(sizes)).index_add(0, index, values)
+    return (sums / sizes)[index]
+
+
+def group_deviations(values: Tensor, group: Tensor) -> Tensor:
+    """Bessel-corrected standard deviation of each member's group [N]; exactly 0 where all members are equal."""
+    _, index, sizes = group.unique(return_inverse=True, return_counts=True)
+    squares = (values - group_means(values, group)) ** 2
+    low = values.new_full((len(sizes),), float("inf")).scatter_reduce(0, index, values, "amin")
+    high = values.new_full((len(sizes),), float("-inf")).scatter_reduce(0, index, values, "amax")
+    variance = values.new_zeros(len(sizes)).index_add(0, index, squares) / (sizes - 1).clamp(min=1)
+    return variance.sqrt().masked_fill(low == high, 0.0)[index]
+
+
+def group_sizes(group: Tensor) -> Tensor:
+    """How many members each member's group has, int64 [N]."""
+    _, index, sizes = group.unique(return_inverse=True, return_counts=True)
+    return sizes[index]
+
+
+def group_centred(values: Tensor, group: Tensor) -> Tensor:
+    """Each member [N] minus its group's mean; exactly 0 where all members are equal, whatever the mean's rounding."""
+    return (values - group_means(values, group)).masked_fill(group_deviations(values, group) == 0, 0.0)
+
+
+def baseline_and_scale(options: Mapping[str, Any]) -> tuple[Fact, ...]:
+    """What an estimator gives that subtracts a mean and, by its option `std`, divides by a deviation."""
+    return ("baseline",) if options["std"] == "none" else ("baseline", "scale")
+
+
+# Sums along episodes, whose steps (tokens or turns) stand one behind the other: columns [M], a flag at each end.
+
+
+def ends(episode: Tensor, mask: Tensor) -> Tensor:
+    """bool [M]: which of the M units inside the mask [B, T], row by row, is its episode's last."""
+    return last_of(episode[:, None].expand(mask.shape)[mask])
+
+
+def returns(rewards: Tensor, last: Tensor, gamma: float) -> Tensor:
+    """[M]: `G_t = r_t + gamma G_(t+1)`, with nothing behind each episode's last step."""
+    total, running = [], 0.0
+    for reward, end in zip(reversed(rewards.tolist()), reversed(last.tolist()), strict=True):
+        running = reward + (0.0 if end else gamma * running)
+        total.append(running)
+    return rewards.new_tensor(total[::-1])
+
+
+def last_of(episode: Tensor) -> Tensor:
+    """bool [B]: which decisions are their episode's last."""
+    return episode.diff(append=episode[-1:] + 1) != 0
+
+
+def by_token(advantage: Tensor, rollouts: Rollouts) -> Tensor:
+    """An advantage [B] or [B, T] as [B, T]."""
+    return advantage[:, None] * rollouts.mask if advantage.ndim == 1 else advantage
 
 
 # DGPO (difficulty-aware group policy optimisation): every prompt moves the policy as much, hard ones a little more.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from vlrl.algorithms.common import check_one_turn, log_ratio, same_group
+from vlrl.algorithms.policy_losses import check_one_turn, log_ratio, same_group
 from vlrl.config import Rate
 from vlrl.methods import Recipe, RecipePart, method
 from vlrl.types import Batch, Evaluation

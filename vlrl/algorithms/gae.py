@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
+from vlrl.algorithms.advantages import by_token, ends, last_of, returns
 from vlrl.config import Count, Rate
 from vlrl.methods import Estimator, method
 from vlrl.types import Decision, Episode, Rollouts, UserError
@@ -18,26 +19,7 @@ if TYPE_CHECKING:
     from vlrl.algorithms.critics import ValueCritic
 
 
-# Sums along episodes, whose steps (tokens or turns) stand one behind the other: columns [M], a flag at each end.
-
-
-def ends(episode: Tensor, mask: Tensor) -> Tensor:
-    """bool [M]: which of the M units inside the mask [B, T], row by row, is its episode's last."""
-    return last_of(episode[:, None].expand(mask.shape)[mask])
-
-
-def returns(rewards: Tensor, last: Tensor, gamma: float) -> Tensor:
-    """[M]: `G_t = r_t + gamma G_(t+1)`, with nothing behind each episode's last step."""
-    total, running = [], 0.0
-    for reward, end in zip(reversed(rewards.tolist()), reversed(last.tolist()), strict=True):
-        running = reward + (0.0 if end else gamma * running)
-        total.append(running)
-    return rewards.new_tensor(total[::-1])
-
-
-def last_of(episode: Tensor) -> Tensor:
-    """bool [B]: which decisions are their episode's last."""
-    return episode.diff(append=episode[-1:] + 1) != 0
+# Generalised advantage estimation.
 
 
 def rewards_of(rollouts: Rollouts, outcome: Tensor) -> tuple[Tensor, Tensor]:
@@ -128,11 +110,6 @@ class TruncatedWeights(Estimator):
 
 
 truncated_weights = TruncatedWeights
-
-
-def by_token(advantage: Tensor, rollouts: Rollouts) -> Tensor:
-    """An advantage [B] or [B, T] as [B, T]."""
-    return advantage[:, None] * rollouts.mask if advantage.ndim == 1 else advantage
 
 
 def ratios_of(rows: Sequence[Tensor | None], rollouts: Rollouts) -> Tensor:

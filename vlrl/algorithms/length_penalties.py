@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from vlrl.algorithms.common import lengths, members, pays_above
+from vlrl.algorithms.reward_shaping import lengths, members, pays_above
 from vlrl.config import Count, Rate
 from vlrl.methods import RewardShaping, method
 from vlrl.types import Rollouts, UserError

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from vlrl.algorithms.common import baseline_and_scale, group_centred, group_deviations, group_sizes
-from vlrl.algorithms.gae import last_of, returns, rewards_of
+from vlrl.algorithms.advantages import (
+    baseline_and_scale,
+    group_centred,
+    group_deviations,
+    group_sizes,
+    last_of,
+    returns,
+)
+from vlrl.algorithms.gae import rewards_of
 from vlrl.config import Count, Rate
 from vlrl.methods import Estimator, Recipe, RecipePart, method
 from vlrl.types import Rollouts, UserError

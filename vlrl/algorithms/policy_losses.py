@@ -1,4 +1,4 @@
-"""Policy losses."""
+"""Policy losses, and how tokens are averaged in a loss."""
 
 from __future__ import annotations
 
@@ -7,13 +7,47 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from vlrl.algorithms.common import check_one_turn, log_ratio, same_group, token_means
 from vlrl.config import Rate
 from vlrl.methods import method
 from vlrl.types import Batch, Evaluation, UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+# What losses of whole completions and of groups share: statistics over rows [b] that stand for all their tokens.
+
+
+def token_means(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean over each row's tokens [b], for values [b, T]; 0 for a row without tokens."""
+    return values.masked_fill(~mask, 0.0).sum(1) / mask.sum(1).clamp(min=1)
+
+
+def same_group(batch: Batch, like: Tensor) -> Tensor:
+    """1 where two rows are of one group, else 0: [b, b], in the type of `like`."""
+    return (batch.group[:, None] == batch.group).to(like.dtype)
+
+
+def check_one_turn(batch: Batch, name: str, instead: str = "ppo_clip") -> None:
+    """UserError where an episode took several turns, each of which would be compared as a completion of its own."""
+    if len(batch.episode.unique()) < len(batch.episode):
+        raise UserError(f"losses: {name} compares whole completions, but an episode took several turns: use {instead}")
+
+
+# How likely an action is now, against when it was sampled.
+
+
+def log_ratio(now: Evaluation, batch: Batch) -> Tensor:
+    """log(p_now / p_old) [b, T], 0 outside the mask, clamped to [-20, 20] before anyone takes its exponential."""
+    return (now.logprobs - batch.old_logprobs).masked_fill(~batch.mask, 0.0).clamp(-20.0, 20.0)
+
+
+def clip_fraction(now: Evaluation, batch: Batch, low: float, high: float) -> float:
+    """Share of units whose ratio lies outside [1 - low, 1 + high]."""
+    outside = log_ratio(now, batch)
+    least = math.log1p(-low) if low < 1 else -math.inf  # no ratio lies below 0
+    hit = (outside < least) | (outside > math.log1p(high))
+    return float(hit[batch.mask].float().mean())
 
 
 # CISPO: the importance weight is clipped, the gradient never is.
@@ -627,3 +661,31 @@ def _draw(batch: Batch) -> Tensor:
 
     total = float(batch.old_logprobs.masked_fill(~batch.mask, 0.0).double().sum())
     return torch.rand(batch.mask.shape, generator=torch.Generator().manual_seed(hash(total) & 0x7FFFFFFF))
+
+
+# Loss aggregation: how much each unit counts.
+#
+# The weights of one optimizer step sum to 1 over all its micro-batches and ranks (those of `constant` to the mean
+# length over its own), so that splitting the batch differently cannot change the gradient.
+
+
+@method(level="token", source="DAPO, arXiv 2503.14476; MSSR, 2512.18215")
+def token_mean(mask: Tensor) -> Tensor:
+    """Every token counts the same, whatever the length of its completion. mask bool [B, T] -> [B, T]."""
+    return mask / mask.sum()
+
+
+@method(level="token", source="GRPO, arXiv 2402.03300")
+def sequence_mean(mask: Tensor) -> Tensor:
+    """Every completion counts the same, shared equally among its tokens."""
+    return mask / mask.sum(1, keepdim=True).clamp(min=1) / (mask.sum(1) > 0).sum()
+
+
+@method(level="token", source="Dr. GRPO, arXiv 2503.20783, train_zero_math.py")
+def constant(mask: Tensor, *, length: int) -> Tensor:
+    """Every token counts 1 / (B length), whatever the lengths: no bias towards short completions.
+
+    Args:
+        length: the longest possible completion in Dr. GRPO, 64 of at most 128 tokens in GUI-G1 (arXiv 2505.15810).
+    """
+    return mask / (len(mask) * length)

@@ -7,14 +7,13 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
-from vlrl.algorithms.common import lengths, members, pays_above
 from vlrl.config import Count, Rate, Section
 from vlrl.methods import Recipe, RecipePart, RewardShaping, method
 from vlrl.types import Rollouts, UserError
@@ -25,6 +24,47 @@ if TYPE_CHECKING:
 
 MixShare = Annotated[float, Field(ge=0, le=1)]
 Decay = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+# What shapings read of a step's episodes.
+
+
+@method(source="OpenVLThinker, arXiv 2503.17352: accuracy alone is paid")
+def correctness(rollouts: Rollouts) -> Tensor:
+    """Pays how correct an answer is, as the task's accuracy counts it, and nothing else, whatever the task's weights.
+
+    Returns:
+        [N]
+    """
+    return rollouts.correctness
+
+
+def lengths(rollouts: Rollouts) -> Tensor:
+    """int64 [N]: units that the policy wrote in all turns of each episode."""
+    return rollouts.group.new_zeros(len(rollouts.reward)).index_add(0, rollouts.episode, rollouts.mask.sum(1))
+
+
+def members(rollouts: Rollouts) -> list[Tensor]:
+    """Positions of each group's episodes."""
+    return [(rollouts.group == number).nonzero().flatten() for number in rollouts.group.unique()]
+
+
+def pays_above(least: Callable[[Mapping[str, Any]], int]) -> Callable[[Recipe, RecipePart], str | None]:
+    """A check that completions of one turn can be longer than `least(options)` tokens, from where a term treats them
+    differently: else all would be paid, or punished, alike.
+    """
+
+    def check(recipe: Recipe, part: RecipePart) -> str | None:
+        tokens, most = least(part.options), recipe.config.policy.max_tokens
+        if recipe.takes_turns or tokens < most:
+            return None
+        return (
+            f"{part.label} begins at {tokens} tokens, but completions end at policy.max_tokens = {most}: "
+            "all would be treated alike; lower it"
+        )
+
+    return check
+
 
 # The KL to the reference as part of the reward.
 

@@ -224,7 +224,7 @@ class SoftSync(Callback):
         self, policy: Any, task: Any, updater: Any, seed: int, *,
         mix: Annotated[float, Field(gt=0, le=1)] = 0.6, every: Count = 512,
     ):  # fmt: skip
-        from vlrl.policies.logprobs import has_adapter
+        from vlrl.policies.generation import has_adapter
 
         if has_adapter(policy.model):
             raise UserError("callbacks: soft_sync mixes weights that train whole: use reference_reset for policy.lora")

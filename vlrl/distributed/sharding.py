@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from vlrl.distributed.world import Replicated, World, chunks, on_cpu
-from vlrl.policies.logprobs import has_adapter
+from vlrl.policies.generation import has_adapter
 from vlrl.policies.weights import nothing, split
 
 # Whole weights and gradients in every process, the optimizer in parts: DeepSpeed's ZeRO of stage 1 (arXiv 1910.02054).

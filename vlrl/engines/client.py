@@ -326,7 +326,7 @@ def version_of(model: nn.Module) -> str:
 
 def learned_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Names and values, in the bare model's own names, of what differs from where it began; adapters are merged."""
-    from vlrl.policies.logprobs import bare
+    from vlrl.policies.generation import bare
 
     base, merged = bare(model), set()
     for name, module in base.named_modules():
@@ -373,7 +373,7 @@ def _save_learned(policy: Any, path: Path) -> None:
 
 def _save_whole(policy: Any, path: Path) -> None:
     """The model with its adapters merged, and the processor, as `from_pretrained` reads them."""
-    from vlrl.policies.logprobs import bare
+    from vlrl.policies.generation import bare
 
     base, part = bare(policy.model), _part(path)
     state = base.named_parameters(remove_duplicate=False)  # they are whole here, where `state_dict` may part them

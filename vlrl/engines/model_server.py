@@ -37,7 +37,7 @@ from vlrl.engines import LocalEngine, load_policy
 from vlrl.engines.protocols import RENDER, TOKENS, data_url, placeholders
 from vlrl.media import MediaError, load_image
 from vlrl.policies.engine import Completion, GenerationRequest, Options
-from vlrl.policies.logprobs import bare
+from vlrl.policies.generation import bare
 from vlrl.policies.processor import CODECS, Prompt, QwenProcessor, positions_of
 from vlrl.system.http_server import LIMITS, HttpError, HttpHandler, HttpLimits, HttpServer, is_loopback
 from vlrl.types import MAX_PIXELS, Frame, Observation, Role, UserError, __version__

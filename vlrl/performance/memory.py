@@ -261,7 +261,7 @@ MODELS = {
 #
 # Left out: what single kernels use inside, the allocator's gaps, CUDA itself (about 1 GB).
 
-CHUNK = 2**25  # logits held at once while scoring (vlrl/policies/logprobs.py)
+CHUNK = 2**25  # logits held at once while scoring (vlrl/policies/generation.py)
 # tensors of the logits' size that are there at once: while a token is drawn, while scores are made and differentiated
 DRAWN, SCORED = 4, 6
 

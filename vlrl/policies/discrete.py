@@ -17,8 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from vlrl.decoders import load_json
-from vlrl.policies.logprobs import draw
-from vlrl.policies.rng import uniforms
+from vlrl.policies.generation import draw, uniforms
 from vlrl.types import Decision, Episode, Evaluation, Observation, Policy, Turn, UserError
 
 # The network of `vlrl.policies.discrete`: a state and pictures in, logits of the bins of a chunk of controls out.

@@ -18,8 +18,8 @@ from vlrl.io import holds_final_model
 from vlrl.performance.memory import is_mixed
 from vlrl.policies import arsq, discrete, flow, residual, robot_common
 from vlrl.policies.flow import STEERED_FAMILY, load_steered
+from vlrl.policies.generation import Nucleus, bare
 from vlrl.policies.lerobot import checkpoint
-from vlrl.policies.logprobs import Nucleus, bare
 from vlrl.policies.plain import PlainVLM, missing
 from vlrl.policies.processor import CODECS
 from vlrl.policies.vlm import VLM

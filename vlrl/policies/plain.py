@@ -33,8 +33,7 @@ from transformers.cache_utils import Cache, LinearAttentionCacheLayerMixin
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from vlrl.policies.conversation import ConversationBranch, find_branches
-from vlrl.policies.generation import LOOK, LOOK_ELSEWHERE, Sampled, Sampling, Writer
-from vlrl.policies.logprobs import bare, entropy_of, law
+from vlrl.policies.generation import LOOK, LOOK_ELSEWHERE, Sampled, Sampling, Writer, bare, entropy_of, law
 from vlrl.policies.prefix_sharing import Prefill, TowerFeatures, spread
 from vlrl.policies.processor import ChatProcessor, Prompt, going_on, is_per_token
 from vlrl.policies.vlm import VLM, compute_tolerance

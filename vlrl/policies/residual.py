@@ -29,7 +29,7 @@ from torch.distributions import Normal
 from vlrl.decoders import load_json
 from vlrl.policies import robot_common as common
 from vlrl.policies.discrete import ControlPolicy, Level, load_control, weights_into
-from vlrl.policies.rng import normals
+from vlrl.policies.generation import normals
 from vlrl.policies.robot_common import Actor, ActorShape, physical
 from vlrl.types import Decision, Episode, Evaluation, Observation, Policy, Sample, Turn, UserError
 

@@ -35,8 +35,18 @@ from vlrl.policies.conversation import (
 )
 from vlrl.policies.decode_step import Graphs
 from vlrl.policies.engine import Engine
-from vlrl.policies.generation import Sampled, Sampling, decoding_write
-from vlrl.policies.logprobs import EVERY, Nucleus, TokenScorer, bare, has_adapter, law
+from vlrl.policies.generation import (
+    EVERY,
+    Nucleus,
+    Sampled,
+    Sampling,
+    TokenScorer,
+    bare,
+    decoding_write,
+    has_adapter,
+    law,
+    uniforms,
+)
 from vlrl.policies.prefix_sharing import (
     MediaFeatures,
     Packed,
@@ -54,7 +64,6 @@ from vlrl.policies.prefix_sharing import (
     spread,
 )
 from vlrl.policies.processor import Prompt, codec_for, going_on
-from vlrl.policies.rng import uniforms
 from vlrl.policies.weights import acts, learned, swapped
 from vlrl.types import Decision, Episode, Evaluation, Observation, OverlongError, Policy, Sample, Turn, UserError
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from vlrl.policies.logprobs import bare
+from vlrl.policies.generation import bare
 from vlrl.policies.prefix_sharing import Packed
 from vlrl.policies.processor import CODECS
 from vlrl.types import UserError

@@ -24,8 +24,8 @@ from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakIdKeyDictionary
 
 from vlrl.performance.memory import FOUR_BIT, StepCost
+from vlrl.policies.generation import bare, has_adapter
 from vlrl.policies.loading import FROZEN, load_sizes
-from vlrl.policies.logprobs import bare, has_adapter
 from vlrl.policies.plain import Text, forked, parameters, stacked
 from vlrl.policies.processor import Prompt, first_line
 from vlrl.types import UserError

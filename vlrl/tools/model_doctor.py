@@ -28,8 +28,8 @@ from vlrl.config import Config, PolicySection, make_as
 from vlrl.engines import load_policy
 from vlrl.performance.profiling import Device
 from vlrl.policies import tiny
+from vlrl.policies.generation import bare
 from vlrl.policies.loading import load
-from vlrl.policies.logprobs import bare
 from vlrl.policies.plain import missing
 from vlrl.policies.processor import ChatProcessor, convention, own_space
 from vlrl.policies.vlm import VLM

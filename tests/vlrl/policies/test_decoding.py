@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlrl.policies.logprobs import Nucleus, draw, entropy_of, law
+from vlrl.policies.generation import Nucleus, draw, entropy_of, law
 from vlrl.types import Episode, Observation, Sample
 
 

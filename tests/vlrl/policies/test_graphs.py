@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from vlrl.config import Lora, PolicySection
-from vlrl.policies import decode_step, generation, logprobs
+from vlrl.policies import decode_step, generation
+from vlrl.policies.generation import bare
 from vlrl.policies.loading import load
-from vlrl.policies.logprobs import bare
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "bench" / "speed"))  # scripts, not a package
 
@@ -54,7 +54,7 @@ def same(one, other) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"slots": 5}, {"temperature": 0.6, "nucleus": logprobs.Nucleus(0.8, 20)}],
+    [{}, {"slots": 5}, {"temperature": 0.6, "nucleus": generation.Nucleus(0.8, 20)}],
     ids=["whole law", "few slots", "likely tokens"],
 )
 def test_replayed_steps_write_what_the_loop_writes(pair, act, options):
@@ -153,7 +153,7 @@ def test_stop_strings_end_where_they_stand_however_seldom_one_looks(pair, act, m
 def test_what_cannot_be_recorded_is_written_by_the_loop(pair, act, monkeypatch, capsys):
     """A run would die of an operation that its GPU cannot record, though it had another way."""
     loop, replayed = pair()
-    expected, true = [act(loop), act(loop)], logprobs.entropy_of
+    expected, true = [act(loop), act(loop)], generation.entropy_of
 
     def asks(*given):
         made = true(*given)

@@ -11,7 +11,7 @@ from transformers.models.qwen2_5_vl import modeling_qwen2_5_vl as qwen
 
 from vlrl.policies import fused_modules, generation
 from vlrl.policies.fused_modules import forgotten, rms_norm, rotated, signed, silu_product
-from vlrl.policies.logprobs import bare, law
+from vlrl.policies.generation import bare
 
 
 def graded(function, *inputs):
@@ -123,8 +123,13 @@ def test_a_sampler_that_differs_is_found_out(make, act, capsys, monkeypatch):
     policy = make()
     act(policy)
     assert policy.shared_prefix and not capsys.readouterr().err
-    wrong = make()
-    monkeypatch.setattr(generation, "law", lambda *given: law(*given) - 0.01)
+    wrong, score = make(), generation.TokenScorer.score
+
+    def shifted(scorer, hidden, target):
+        logprobs, entropy = score(scorer, hidden, target)
+        return logprobs + 0.01, entropy
+
+    monkeypatch.setattr(generation.TokenScorer, "score", shifted)
     act(wrong)
     assert not wrong.shared_prefix and "off by up to 0.01" in capsys.readouterr().err
     assert "forward" not in vars(bare(wrong.model).model.language_model.layers[0])

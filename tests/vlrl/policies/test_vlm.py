@@ -8,8 +8,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from vlrl.config import PolicySection
 from vlrl.policies import prefix_sharing, vlm
+from vlrl.policies.generation import CHUNK, bare
 from vlrl.policies.loading import load
-from vlrl.policies.logprobs import CHUNK, bare
 from vlrl.policies.vlm import VLM
 from vlrl.types import UserError
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from vlrl import methods, recipe_checks, registry
 from vlrl.algorithms.advantages import batch_norm, entropy_shaping, grpo
-from vlrl.algorithms.loss_aggregation import constant, sequence_mean, token_mean
+from vlrl.algorithms.policy_losses import constant, sequence_mean, token_mean
 from vlrl.algorithms.reward_shaping import noise_backward, noise_forward
 from vlrl.algorithms.rollout_filtering import FilterRefill
 from vlrl.algorithms.single_rollout import BetaTracker

@@ -188,7 +188,7 @@ def essa_load(policy: Any, folder: Path) -> None:
     Raises:
         UserError: the folder holds none, or one of another shape.
     """
-    from vlrl.policies.logprobs import has_adapter
+    from vlrl.policies.generation import has_adapter
 
     if not has_adapter(policy.model):
         raise UserError("rollout_strategy: essa: adapter needs policy.lora, with the settings that it was trained with")

@@ -17,8 +17,7 @@ from rewards.video import video_r1_temporal_bonus
 from vlrl import registry
 from vlrl.algorithms import rollout_common
 from vlrl.algorithms.advantages import grpo
-from vlrl.algorithms.loss_aggregation import sequence_mean
-from vlrl.algorithms.policy_losses import ppo_clip
+from vlrl.algorithms.policy_losses import ppo_clip, sequence_mean
 from vlrl.algorithms.rollout_filtering import TemporalContrast
 from vlrl.batch import columns, decisions_of, estimate
 from vlrl.config import Component, Config, PolicySection
