@@ -18,8 +18,8 @@ from vlrl.config import CONFIGS, Config, check_paths
 from vlrl.engines import load_policy
 from vlrl.io import write_atomic
 from vlrl.performance.profiling import Device, named
+from vlrl.policies.generation import law
 from vlrl.policies.loading import bundled, newest_checkpoint
-from vlrl.policies.logprobs import law
 from vlrl.policies.plain import stacked
 from vlrl.policies.processor import Prompt
 from vlrl.policies.vlm import VLM, compute_tolerance
