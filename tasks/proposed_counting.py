@@ -12,7 +12,7 @@ import numpy as np
 
 from rewards import parse
 from rewards.boxes import exact_count
-from tasks.base import FORM, Rendered, SingleTurn, Task, check, check_weights, generator
+from tasks.base import FORM, Rendered, SingleTurn, Task, answer_markup, check, check_weights, generator
 from tasks.counting import Counting
 from tasks.rendering import scenes
 from vlrl.types import Annotation, Environment, Episode, Frame, Observation, Sample, Score, Split, Step
@@ -83,7 +83,7 @@ class ProposedCounting(Task):
         return Score(parts, share, answers[0].value, answers[0].reason, marks)
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str | None:
-        """The right number of a held-out question; no proposal is right."""
+        """The right number of a held-out question; training's environments know theirs."""
         return None if sample.answer is None else self._counting.gold(sample, frames)
 
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
@@ -100,6 +100,10 @@ class Proposed(Environment):
 
     def reset(self) -> Observation:
         return self._prompt
+
+    def gold(self, frames: Sequence[Frame]) -> str:
+        """The right answer; of the proposer one that is easy to answer."""
+        return answer_markup(str(self._question[1] if self._question else 1), False)
 
     def step(self, action: str | np.ndarray, frames: Sequence[Frame] = ()) -> Step:
         parsed = parse.answer(str(action), False, parse.count)
