@@ -85,6 +85,22 @@ def load_config(config: str | Path, *changes: Change) -> Config:
     return load_config(config, changes)
 
 
+def check_sources(config: Config) -> None:
+    """Files, folders and models that a configuration names are there, or can be fetched, which is said.
+
+    Raises:
+        UserError: the first that is not.
+    """
+    from vlrl.config import check_paths, find_data
+    from vlrl.system.hub import reach_model, reach_source
+
+    check_paths(config)
+    for name in filter(None, (config.policy.model, config.policy.teacher)):
+        reach_model(name)
+    for _, path in find_data(config.model_dump()):
+        reach_source(path)
+
+
 def load_task(config: Config) -> Any:
     """The task of a configuration with its data: `samples(split)`, `score(episode)`."""
     from vlrl import registry
@@ -110,9 +126,7 @@ def train(config: Config, *, resume: bool = False, allow_changes: bool = False) 
         UserError: something the user can mend; StoppedError, which is one, where the run ended before its last step.
     """
     quiet()
-    from vlrl.config import check_paths
-
-    check_paths(config)
+    check_sources(config)
     from vlrl.runner import Runner
     from vlrl.trainer import RLTrainer
 
@@ -142,9 +156,7 @@ def evaluate_policy(config: Config) -> Result:
 def evaluated(config: Config) -> tuple[Result, Policy, Any]:
     """As `evaluate_policy`, with the policy and the task."""
     quiet()
-    from vlrl.config import check_paths
-
-    check_paths(config)
+    check_sources(config)
     from vlrl.runner import evaluate
 
     with report_oom():

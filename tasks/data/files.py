@@ -20,6 +20,7 @@ import numpy as np
 
 from tasks.data.images import leads_out
 from vlrl.decoders import DecodeError, parse_json
+from vlrl.system.hub import reach_hub
 from vlrl.types import Split, UserError, first_line
 
 # Data sets of the Hugging Face hub, and folders laid out as such, row by row (`datasets`, streaming).
@@ -88,6 +89,8 @@ def hub_rows(source: RowRange) -> list[dict[str, Any]]:
     Raises:
         UserError: there is no such data set, config or split, or it cannot be fetched; more rows than are held.
     """
+    if not source.repo.startswith(LOCAL):
+        reach_hub(source.repo, "datasets")
     try:
         found = list(_stream(source))
     except UserError:

@@ -120,7 +120,7 @@ def test_rows_name_no_files_outside_of_their_data_set(tmp_path):
         ("hf://{}:train[3:3]", "holds no row"),
         ("hf://{}:nope", r":nope: Bad split: nope. Available splits: \['train', 'test'\]"),
         ("hf://{}:other/train", "'other' not found. Available: "),
-        ("hf://owner/name:train", "hf://owner/name:train: Couldn't reach 'owner/name' on the Hub"),
+        ("hf://owner/name:train", "owner/name: .*, and rows are streamed: check the network"),
     ],
 )
 def test_what_cannot_be_read_is_told_in_a_line(repository, name, told):

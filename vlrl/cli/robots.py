@@ -11,6 +11,7 @@ from pathlib import Path
 from vlrl.api import quiet
 from vlrl.cli.base import Commands, read_config, run_learner, takes_changes, takes_run
 from vlrl.config import load_as
+from vlrl.system.hub import reach_model
 from vlrl.types import RobotTask, UserError
 
 
@@ -192,6 +193,7 @@ def _robot(module: str, function: str = "main"):
 
 def _bridge_serve(options: argparse.Namespace) -> int:
     quiet()
+    reach_model(options.policy or "")
     return import_module("vlrl.serving.policies").main(options)
 
 
@@ -238,4 +240,5 @@ def engines_add(commands: Commands) -> None:
 
 def _engines_serve(options: argparse.Namespace) -> int:
     quiet()
+    reach_model(options.model)
     return import_module("vlrl.engines.model_server").main(options)

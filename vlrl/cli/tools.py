@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from vlrl.api import quiet
+from vlrl.api import check_sources, quiet
 from vlrl.cli.base import Commands, takes_changes
+from vlrl.system.hub import reach_model
 from vlrl.types import UserError
 
 # Data and rewards: record, select, score, prove a task, capture web pages.
@@ -76,7 +77,6 @@ def data_add(commands: Commands) -> None:
 
 
 def _record(options: argparse.Namespace) -> int:
-    from vlrl.config import check_paths
     from vlrl.recipe_checks import load_config
 
     config = load_config(options.config, options.changes)
@@ -87,7 +87,7 @@ def _record(options: argparse.Namespace) -> int:
     if options.noise and options.by != "gold":
         raise UserError("--noise goes with --by gold: the policy's own episodes are its own in every turn")
     quiet()
-    check_paths(config)
+    check_sources(config)
     from vlrl.evaluation.record import record
 
     wanted = {"by": options.by, "noise": options.noise, "split": options.split}
@@ -97,7 +97,6 @@ def _record(options: argparse.Namespace) -> int:
 
 
 def _select(options: argparse.Namespace) -> int:
-    from vlrl.config import check_paths
     from vlrl.recipe_checks import load_config
 
     if Path(options.config).is_dir():
@@ -115,7 +114,7 @@ def _select(options: argparse.Namespace) -> int:
     if options.least_variance is not None and not options.least_variance >= 0:
         raise UserError(f"--least-variance {options.least_variance:g}: at least 0")
     quiet()
-    check_paths(config)
+    check_sources(config)
     from vlrl.evaluation.data_selection import select
 
     wanted = {"samples": options.samples, "repeats": options.repeats, "keep": options.keep}
@@ -235,6 +234,7 @@ def _doctor(options: argparse.Namespace) -> int:
         return models(options.models, options.speed)
     if options.model:
         quiet()
+        reach_model(options.model)
         from vlrl.tools.model_doctor import main as model
 
         return model(options.model, options.task, options.changes, options.json)

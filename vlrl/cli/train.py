@@ -192,7 +192,6 @@ def _only(changes: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _best_of(options: argparse.Namespace) -> int:
-    from vlrl.config import check_paths
     from vlrl.recipe_checks import load_config
 
     for name, given in {"samples": options.samples, "tries": options.tries}.items():
@@ -201,7 +200,7 @@ def _best_of(options: argparse.Namespace) -> int:
     changes = [*options.changes, *([f"policy.model={options.model}"] if options.model else [])]
     config = load_config(options.config, changes)
     quiet()
-    check_paths(config)
+    api.check_sources(config)
     from vlrl.tools.stage_runs import best_of
 
     wanted = {"samples": options.samples, "tries": options.tries, "keep": options.keep}

@@ -23,6 +23,7 @@ from vlrl.contrib.judges.endpoint import AGAIN, UnansweredError, post
 from vlrl.contrib.judges.tournament import concurrently
 from vlrl.decoders import parse_json
 from vlrl.methods import StepMethod, method
+from vlrl.system.hub import reach_hub
 from vlrl.types import Episode, Observation, UserError
 
 if TYPE_CHECKING:
@@ -379,6 +380,7 @@ def _text_sentences_pretrained(source: str) -> tuple[Any, Any]:
     import torch
     from transformers import AutoModel, AutoTokenizer
 
+    reach_hub(source)
     try:
         model, info = AutoModel.from_pretrained(
             source, dtype=torch.float32, output_loading_info=True, use_safetensors=True
@@ -470,6 +472,7 @@ def _vjepa2_pretrained(source: str) -> tuple[Any, Any]:
     import torch
     from transformers import AutoVideoProcessor, VJEPA2Model
 
+    reach_hub(source)
     try:
         model, info = VJEPA2Model.from_pretrained(
             source, dtype=torch.float32, output_loading_info=True, use_safetensors=True

@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from torch import Tensor
 
 from vlrl.decoders import load_json
+from vlrl.system.hub import reach_model
 from vlrl.types import Decision, Episode, Observation, Policy, Sample, UserError, first_line
 
 # Observations as lerobot's policies take them.
@@ -122,6 +123,7 @@ def fetched(source: str) -> str:
     """
     if Path(source).is_dir():
         return source
+    reach_model(source)
     from huggingface_hub import snapshot_download
 
     try:

@@ -23,6 +23,7 @@ from vlrl.policies.lerobot import checkpoint
 from vlrl.policies.plain import PlainVLM, missing
 from vlrl.policies.processor import CODECS
 from vlrl.policies.vlm import VLM
+from vlrl.system.hub import reach_model
 from vlrl.types import Policy, UserError, first_line, suggest
 
 if TYPE_CHECKING:
@@ -260,6 +261,7 @@ def _pretrained(source: str, section: PolicySection, device: str) -> tuple[nn.Mo
             adapted = PeftModel.from_pretrained(model, source)
         return adapted.merge_and_unload(), AutoProcessor.from_pretrained(source)
     check_architecture(source, section.trust_remote_code)
+    reach_model(source)
     trust = {"trust_remote_code": True} if section.trust_remote_code else {}
     attend = {"attn_implementation": section.attn_implementation} if section.attn_implementation else {}
     try:

@@ -1,1 +1,1 @@
-"""What the operating system does for processes: scheduling, and ends. The standard library alone."""
+"""What the operating system does for processes: scheduling, and ends. The hub's reach. The standard library alone."""

@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -720,7 +721,10 @@ def push(
         folder = Path(temporary) / "model"
         export(source, folder, merged=merged, dtype=dtype)
         card_write(source, folder, name=to, licence=licence)
-        return _send(HfApi(token=token), folder, to, private)
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        api = HfApi(token=token)
+        print(f"vlrl: sending {size / 1e9:.3g} GB to {api.endpoint}/{to}", file=sys.stderr)
+        return _send(api, folder, to, private)
 
 
 def _send(api, folder: Path, to: str, private: bool) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from vlrl import api
 from vlrl.config import CONFIGS, Config, PublishedSection, check_model, find_data, flat, nearest
 from vlrl.io import write_atomic
 from vlrl.performance.profiling import find_device
+from vlrl.system.hub import reach_hub
 from vlrl.tools.memory_planner import PlanOptions, plan_plan
 from vlrl.types import UserError, first_line, wilson
 
@@ -118,7 +118,7 @@ def download(config: Config) -> Config:
 def _fetch(repo: str, revision: str | None, **options: Any) -> str:
     from huggingface_hub import snapshot_download
 
-    print(f"fetching {repo}{f' at {revision}' if revision else ''}", file=sys.stderr)
+    reach_hub(repo, "datasets" if options.get("repo_type") == "dataset" else "models")
     try:
         return snapshot_download(repo, revision=revision, **options)
     except Exception as error:  # of huggingface_hub and of what it calls

@@ -21,6 +21,7 @@ from vlrl.contrib.process_rewards.progress import Chosen as ProgressChosen
 from vlrl.contrib.process_rewards.progress import Discount, Form, earning, paid_by_form, won
 from vlrl.decoders import load_json
 from vlrl.methods import ProcessReward, method
+from vlrl.system.hub import reach_hub
 from vlrl.types import Episode, Observation, Policy, UserError, first_line
 
 if TYPE_CHECKING:
@@ -259,24 +260,8 @@ Prompts = Annotated[list[str], Field(min_length=1)]
 
 
 def check_model(options: Mapping[str, Any]) -> None:
-    """UserError where the weights are neither in a folder nor in the cache and the hub does not give them, at once.
-
-    transformers tries for most of a minute before it says so.
-    """
-    source = options["model"]
-    if Path(source).is_dir():
-        return
-    from httpx import HTTPError
-    from huggingface_hub import HfApi, try_to_load_from_cache
-
-    try:
-        if not isinstance(try_to_load_from_cache(source, "config.json"), str):
-            HfApi().model_info(source, timeout=5)
-    except (HTTPError, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(
-            f"process_rewards: vlm_rm: cannot load the model {source!r}, no folder and not in the hub's cache: {reason}"
-        ) from None
+    """UserError at once where the weights are neither in a folder nor in the cache, and the hub cannot be reached."""
+    reach_hub(options["model"])
 
 
 @method(

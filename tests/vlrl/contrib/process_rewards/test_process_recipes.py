@@ -36,7 +36,7 @@ def test_a_recipe_without_its_weights_is_refused_before_any_work(tmp_path, capsy
     changes = [missing, f"out={tmp_path / 'run'}", "task.workers=1"]
     assert main(["train", str(RECIPES / "vlm_rm.yaml"), *changes]) == 2
     said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "process_rewards: vlm_rm: cannot load the model 'nobody/nothing'" in said
+    assert said.startswith("vlrl: nobody/nothing: ") and "no copy in the cache" in said
     assert not (tmp_path / "run").exists()
 
 

@@ -134,7 +134,7 @@ def test_a_model_that_is_nowhere_is_refused_before_anything_is_loaded(tmp_path, 
     own = "process_rewards=[{name: vlm_rm, model: nobody/nothing, goal: [done], baseline: [begun]}]"
     assert main(["train", str(recipe), own, f"out={out}"]) == 2
     said = capsys.readouterr().err.strip().splitlines()
-    assert said[-1].startswith("vlrl: process_rewards: vlm_rm: cannot load the model 'nobody/nothing', no folder")
+    assert said[-1].startswith("vlrl: nobody/nothing: ") and "no copy in the cache" in said[-1]
     assert not out.exists()
 
 

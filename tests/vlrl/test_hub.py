@@ -1,0 +1,130 @@
+"""Names of the hub: announced before they are fetched, given up once where there is no network. A real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from vlrl.system import hub
+from vlrl.types import UserError
+
+ROOT = Path(__file__).parents[2]
+SIZES = {"model-1.safetensors": 4_000_000_000, "model-2.safetensors": 3_500_000_000, "pytorch_model.bin": 10**12}
+
+
+class Hub(BaseHTTPRequestHandler):
+    """What the hub says of one model, whose files it then does not have."""
+
+    def do_GET(self) -> None:
+        known = self.path.startswith("/api/models/owner/name")
+        rows = [{"rfilename": name, "size": size} for name, size in SIZES.items()]
+        body = json.dumps({"siblings": rows} if known else {}).encode()
+        self.send_response(200 if known else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_HEAD(self) -> None:
+        self.send_response(404)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *arguments) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def closed() -> str:
+    """An address that nobody listens at."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    for name in ("HF_HUB_OFFLINE", "HF_HUB_CACHE", "http_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    hub.reach_hub.cache_clear()
+    return tmp_path / "hf"
+
+
+def test_what_is_fetched_is_said_once_with_its_size(server, monkeypatch, capsys):
+    """Seven gigabytes over a phone's network are no surprise that anybody likes."""
+    monkeypatch.setenv("HF_ENDPOINT", server)
+    for _ in range(2):
+        hub.reach_model("owner/name")
+    assert capsys.readouterr().err == f"vlrl: owner/name: fetching 7.5 GB from {server}\n"
+    hub.reach_source("hf://owner/rows:test[:20]")
+    assert capsys.readouterr().err == f"vlrl: owner/rows: fetching from {server}\n"
+
+
+def test_what_is_no_name_of_the_hub_is_not_asked_for(closed, monkeypatch, tmp_path):
+    """A folder, a bundled model and a mistyped run would wait for a network."""
+    monkeypatch.setenv("HF_ENDPOINT", closed)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    for name in ("embedded", "embedded_push", "runs/demo", "./a/b", "models/mine", "models/mistyped", str(tmp_path)):
+        hub.reach_model(name)
+    hub.reach_source("rows.jsonl")
+    hub.reach_source("hf://./folder")
+
+
+def test_a_cached_model_is_used_without_a_network(closed, home, monkeypatch, capsys):
+    """On a train the copy on the disk is all that there is; libraries would still try for a minute to renew it."""
+    monkeypatch.setenv("HF_ENDPOINT", closed)
+    with pytest.raises(UserError, match=f"owner/name: {closed} cannot be reached, and there is no copy in the cache"):
+        hub.reach_hub("owner/name")
+    snapshot = home / "hub" / "models--owner--name" / "snapshots" / "0"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    hub.reach_hub("owner/name")
+    assert capsys.readouterr().err.endswith("cannot be reached: the cached copy is used\n")
+    assert os.environ["HF_HUB_OFFLINE"] == "1"
+    with pytest.raises(UserError, match="HF_HUB_OFFLINE is set, and there is no copy"):
+        hub.reach_hub("owner/other")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "gui_grounding", "policy.model=nobody/nothing", "out=run"],
+        ["eval", "gui_grounding", "--model", "nobody/nothing"],
+        ["eval", "gui_grounding", "data.test=hf://nobody/nothing"],
+        ["select", "gui_grounding", "--model", "nobody/nothing", "--out", "x.jsonl"],
+        ["serve-model", "nobody/nothing"],
+        ["serve", "--policy", "nobody/nothing"],
+        ["doctor", "--model", "nobody/nothing"],
+        ["train", "hf://nobody/nothing"],
+    ],
+)
+def test_without_a_network_a_name_fails_once_before_torch_is_loaded(words, closed, tmp_path):
+    """Ten lines of retries over a minute, and then another ten."""
+    code = "import sys; from vlrl.cli import main; code = main(sys.argv[1:]); assert 'torch' not in sys.modules, 'slow'"
+    code += "; sys.exit(code)"
+    environment = os.environ | {"HF_ENDPOINT": closed, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and line.startswith("vlrl: nobody/nothing: ") and "cannot be reached" in line
