@@ -29,6 +29,20 @@ def test_every_extra_that_is_named_is_there():
     assert (named | set(EXTRAS.values())) - set(PROJECT["optional-dependencies"]) == set()
 
 
+def test_the_container_is_made_of_what_is_there():
+    """A file that was moved, or an extra that is gone, would be found at the end of a long build."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    assert {line[0] for line in lines} <= {"FROM", "ARG", "ENV", "RUN", "WORKDIR", "COPY", "ENTRYPOINT", "CMD"}
+    sources = [source for line in lines if line[0] == "COPY" for source in line[1:-1]]
+    ignored = set((ROOT / ".dockerignore").read_text(encoding="utf-8").split())
+    assert all((ROOT / source).exists() and source not in ignored for source in sources)
+    assert {*PACKAGES, "configs", "pyproject.toml", *PROJECT["license-files"]} <= set(sources)  # vlrl/configs is a link
+    extras = {extra for found in re.findall(r"EXTRAS=([\w,]+)", text) for extra in found.split(",")}
+    assert extras <= set(PROJECT["optional-dependencies"]) and "train" in extras
+    assert len(re.findall(r"^(?:torch|torchvision)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE)) == 2
+
+
 def test_nothing_bundled_sends_unless_asked():
     """Metrics and prompts of a user would go to a service that nobody named."""
     assert LogSection().trackers == ["tensorboard"]  # files in the run's folder

@@ -224,6 +224,8 @@ def test_the_configs_we_ship_load(path):
         from accelerate.commands.config.config_args import load_config_from_file
 
         assert load_config_from_file(str(path)).num_processes > 1
+    elif path.parent.name == "memory":  # to be laid over a config
+        assert load_config(ROOT / "configs" / "gui_grounding.yaml", [str(path)]).policy.max_num_seqs
     elif "recipes" in keys:  # for `vlrl compare`
         from vlrl.evaluation.compare import Comparison
 
