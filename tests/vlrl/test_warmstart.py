@@ -47,3 +47,18 @@ def test_builds_a_model_without_a_start(config: str, tmp_path: Path) -> None:
 def test_a_start_that_is_not_there_is_named(config: str, tmp_path: Path, capsys) -> None:
     assert cli.main(["warmstart", config, *SMALL, "start=/nowhere/model", f"out={tmp_path / 'new'}"]) == 2
     assert "no folder '/nowhere/model'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (["model.family=gemma33"], "'gemma33' is no type that transformers maps to image-text-to-text; did you mean"),
+        (["model.family=t5gemma2"], "t5gemma2 cannot be trained: it is an encoder-decoder"),
+        (["model.family=gemma3", "model.hidden=64"], "hidden: of qwen3_vl and qwen2_5_vl alone"),
+    ],
+)
+def test_a_type_that_cannot_be_built_is_one_line(config: str, changes: list[str], reason: str, tmp_path, capsys):
+    """Any type of transformers may be named, so that many names are wrong."""
+    assert cli.main(["warmstart", config, *SMALL, *changes, f"out={tmp_path / 'new'}"]) == 2
+    told = capsys.readouterr().err.strip()
+    assert reason in told and "\n" not in told

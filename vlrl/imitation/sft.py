@@ -19,7 +19,8 @@ from vlrl.episode_store import recorded_read
 from vlrl.imitation.sft_config import Lesson, WarmstartConfig
 from vlrl.policies import tiny
 from vlrl.policies.conversation import continues
-from vlrl.policies.processor import Prompt
+from vlrl.policies.plain import PlainVLM, missing
+from vlrl.policies.processor import CODECS, Prompt
 from vlrl.policies.vlm import VLM, Reply
 from vlrl.runner import EvalResult, summarise
 from vlrl.supervised import SupervisedLearner, evaluate_export
@@ -219,6 +220,13 @@ def _start(config: WarmstartConfig, tasks: Sequence[Any]) -> VLM:
     if config.start:
         section = PolicySection(model=config.start, max_tokens=16, max_pixels=config.max_pixels)
         return load_policy(section, seed=config.seed, device="cpu")
+    family, options = config.model.family, {"max_tokens": 16, "seed": config.seed}
+    if family not in CODECS:
+        model, processor = tiny.build_family(family, config.seed, list(_corpus(tasks)))
+        model.config.coordinate_space = config.model.space
+        if lacks := missing(model, processor):
+            raise UserError(f"model.family: {family} cannot be trained: {lacks}")
+        return PlainVLM(model, processor, shared_prefix=False, **options)  # each prompt has one answer
     tokenizer = tiny.tokenizer_from(_corpus(tasks), levels=config.model.levels)
     pixels = (32 * 32, config.max_pixels or 1024 * 1024)
     size = config.model.model_dump(exclude={"levels"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
@@ -10,9 +10,9 @@ from vlrl.config import Count, DataSection, EvalSection, FitConfig, Plugin, Rate
 
 
 class ModelSection(Section):
-    """The tiny model to build (vlrl/policies/tiny.py)."""
+    """The tiny model to build (vlrl/policies/tiny.py). Sizes are of qwen3_vl and qwen2_5_vl alone."""
 
-    family: Literal["qwen3_vl", "qwen2_5_vl"] = "qwen3_vl"
+    family: str = "qwen3_vl"  # any type that transformers maps to image-text-to-text
     hidden: Count = 128
     layers: Count = 3
     vision_hidden: Count = 64
@@ -20,6 +20,13 @@ class ModelSection(Section):
     patch: Count = 8
     space: str | None = "grid10"
     levels: Annotated[int, Field(ge=0)] = 0  # of a robot's controls, as tokens <a0>, <a1>, ... (`task.speech`)
+
+    @model_validator(mode="after")
+    def _sizes_of_known(self) -> ModelSection:
+        sizes = self.model_dump(exclude_defaults=True, exclude={"family", "space"})
+        if self.family not in ("qwen3_vl", "qwen2_5_vl") and sizes:
+            raise ValueError(f"{', '.join(sizes)}: of qwen3_vl and qwen2_5_vl alone; leave it out for {self.family}")
+        return self
 
 
 class Lesson(Section):

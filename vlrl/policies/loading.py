@@ -53,7 +53,7 @@ def load(
 
     Args:
         shared_prefix: whether a prompt is forwarded once per group, where the model's cache lets it
-            (`vlrl.policies.plain`).
+            (`vlrl.policies.cache_forking`).
 
     Raises:
         UserError: no such model, one that lacks what is needed, or weights that do not fit.
@@ -272,7 +272,8 @@ def _pretrained(source: str, section: PolicySection, device: str) -> tuple[nn.Mo
         processor = AutoProcessor.from_pretrained(source, **trust)
     except (OSError, ValueError, RuntimeError, ImportError, KeyError, SafetensorError) as error:
         hub = "" if folder.is_dir() else HUB
-        raise UserError(f"cannot load the model {source!r}: {first_line(error).rstrip('.')}{hub}") from None
+        attends = f" with policy.attn_implementation={section.attn_implementation}" if attend else ""
+        raise UserError(f"cannot load the model {source!r}{attends}: {first_line(error).rstrip('.')}{hub}") from None
     if info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"]:
         odd = [*info["missing_keys"], *info["unexpected_keys"], *info["mismatched_keys"]]
         raise UserError(f"the weights in {source} do not fit their configuration: {len(odd)} keys, first {odd[0]}")

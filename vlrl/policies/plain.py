@@ -1,17 +1,16 @@
 """The plain path: a model's own `generate` and forward pass, for every architecture that transformers or the user has.
 
 What is asked of a model is what `missing` looks for. Rows that are forwarded together have inputs of equal shapes;
-texts are padded on the right, where no earlier token sees it. Where a model's cache can be forked exactly, which is
-tried on the first prompt, prompts are forwarded once for all their completions (`vlrl.policies.plain`); else each
-completion is forwarded with its prompt.
+texts are padded on the right, where no earlier token sees it. Where a model's cache can be forked exactly
+(`vlrl.policies.cache_forking`), which is tried on the first prompt, prompts are forwarded once for all their
+completions; else each completion is forwarded with its prompt.
 """
 
 from __future__ import annotations
 
-import copy
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,11 +28,25 @@ from transformers import (
     StoppingCriteria,
     StoppingCriteriaList,
 )
-from transformers.cache_utils import Cache, LinearAttentionCacheLayerMixin
+from transformers.cache_utils import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from vlrl.policies.cache_forking import (
+    KeptCache,
+    as_rows,
+    copy_rows,
+    follow,
+    fork_cache,
+    forked_write,
+    inputs_behind,
+    join_rows,
+    parameters,
+    prefill,
+    to_device,
+    without_last,
+)
 from vlrl.policies.conversation import ConversationBranch, find_branches
-from vlrl.policies.generation import LOOK, LOOK_ELSEWHERE, Sampled, Sampling, Writer, bare, entropy_of, law
+from vlrl.policies.generation import Sampled, Sampling, Writer, bare, entropy_of, law
 from vlrl.policies.prefix_sharing import Prefill, TowerFeatures, spread
 from vlrl.policies.processor import ChatProcessor, Prompt, going_on, is_per_token
 from vlrl.policies.vlm import VLM, compute_tolerance
@@ -53,7 +66,7 @@ class ForwardRows:
 
 
 @dataclass(frozen=True, eq=False)
-class Forked:
+class ForkedRows:
     """Prompts of one length, and what follows them: `copies` rows of each, prompt by prompt."""
 
     prompts: dict[str, Tensor]  # what the forward takes of R prompts without their last tokens
@@ -79,7 +92,7 @@ def alike(texts: Sequence[Text], lengths: bool = False, stacks: bool = True) -> 
     return list(groups.values())
 
 
-def stacked(texts: Sequence[Text], pad_id: int, device: torch.device) -> ForwardRows:
+def stack_rows(texts: Sequence[Text], pad_id: int, device: torch.device) -> ForwardRows:
     """Texts that are `alike`, right-padded: what follows a prompt is text, which is attended to."""
     longest = max(len(prompt.ids) + len(tokens) for prompt, tokens in texts)
     parts: dict[str, list[Tensor]] = {}
@@ -108,15 +121,15 @@ class PlainScorer(nn.Module):
         banned = torch.tensor(banned_ids, dtype=torch.int64, device=next(model.parameters()).device)
         self.register_buffer("banned", banned, persistent=False)
 
-    def forward(self, rows: ForwardRows | Forked) -> tuple[Tensor, Tensor]:
+    def forward(self, rows: ForwardRows | ForkedRows) -> tuple[Tensor, Tensor]:
         """-> log-probabilities [n] of the targets and entropies [n], float32."""
         logprobs = law(self.logits(rows), self.temperature, self.banned)
         return logprobs.gather(-1, rows.target[:, None])[:, 0], entropy_of(logprobs)
 
-    def logits(self, rows: ForwardRows | Forked) -> Tensor:
+    def logits(self, rows: ForwardRows | ForkedRows) -> Tensor:
         """Of the targets' places, [n, V]."""
-        if isinstance(rows, Forked):
-            cache = forked(self.model, rows.prompts, rows.copies)
+        if isinstance(rows, ForkedRows):
+            cache = fork_cache(self.model, rows.prompts, rows.copies)
             return follow(self.model, rows.ids, cache)[rows.row, rows.source]
         length = rows.inputs["input_ids"].shape[1]
         kept = length - int(rows.source.min())
@@ -124,11 +137,6 @@ class PlainScorer(nn.Module):
         known = parameters(bare(self.model))
         logits = self.model(**rows.inputs, **{k: v for k, v in options.items() if k in known}).logits
         return logits[rows.row, rows.source - (length - logits.shape[1])]
-
-
-def parameters(model: nn.Module) -> set[str]:
-    """What the model's forward takes by name."""
-    return set(inspect.signature(model.forward).parameters)
 
 
 def has_cache(model: nn.Module) -> bool:
@@ -156,7 +164,7 @@ class _Ended(StoppingCriteria):
 
 
 @contextmanager
-def _own_settings(model: nn.Module) -> Iterator[None]:
+def _own_settings(model: Any) -> Iterator[None]:
     """`generate` without a checkpoint's settings: penalties and filters would change the sampling distribution."""
     settings, model.generation_config = model.generation_config, GenerationConfig()
     try:
@@ -227,7 +235,7 @@ class PlainVLM(VLM):
         end = self.codec.stop_ids[0]
         with self.precision():
             one, two = (
-                self._scorer(stacked([(prompt, (end, int(last)))], self.codec.pad_id, self.device))[0][0]
+                self._scorer(stack_rows([(prompt, (end, int(last)))], self.codec.pad_id, self.device))[0][0]
                 for last in (end, prompt.ids[0])
             )
         if abs(float(one - two)) > self._tolerance:
@@ -247,7 +255,7 @@ class PlainVLM(VLM):
         try:
             with self.precision():
                 a, b, equal, mixed = (
-                    self._scorer(stacked(texts, self.codec.pad_id, self.device))[0]
+                    self._scorer(stack_rows(texts, self.codec.pad_id, self.device))[0]
                     for texts in (one, other, one + one, one + other)
                 )
             noise = float((equal - torch.cat([a, a])).abs().max())
@@ -271,7 +279,7 @@ class PlainVLM(VLM):
                 if trained:
                     torch.autograd.grad(shared.sum(), trained, allow_unused=True)
             with torch.no_grad(), self.precision():
-                alone = torch.cat([self._scorer(stacked([t], self.codec.pad_id, self.device))[0] for t in texts])
+                alone = torch.cat([self._scorer(stack_rows([t], self.codec.pad_id, self.device))[0] for t in texts])
             finite = alone.isfinite()  # of tokens that may be written
             gap = float((shared - alone)[finite].detach().abs().max())
             if not gap <= self._tolerance:  # nor NaN
@@ -287,14 +295,14 @@ class PlainVLM(VLM):
             file=sys.stderr,
         )
 
-    def _forked(self, texts: Sequence[Text]) -> Forked:
+    def _forked(self, texts: Sequence[Text]) -> ForkedRows:
         """Texts prompt by prompt, as many of each, whose prompts have one length."""
         prompts = list(dict.fromkeys(prompt for prompt, _ in texts))
         whole = [(without_last(prompt), ()) for prompt in prompts]
-        inputs = stacked(whole, self.codec.pad_id, self.device).inputs
+        inputs = stack_rows(whole, self.codec.pad_id, self.device).inputs
         inputs.pop("attention_mask")  # nothing is padded
         rows = as_rows(texts, self.codec.pad_id, self.device)
-        return Forked(inputs, len(texts) // len(prompts), *rows)
+        return ForkedRows(inputs, len(texts) // len(prompts), *rows)
 
     @torch.no_grad()
     def _verify(self, decisions: Sequence[Decision], sampled: bool) -> None:
@@ -333,11 +341,11 @@ class PlainVLM(VLM):
         """Completions of prompts of one length; how many of the prompts' tokens were forwarded."""
         model, prompts = bare(self.model), list(dict.fromkeys(prompt for prompt, _ in texts))
         if not self.shared_prefix or (len(prompts) == len(texts) and not self._continues(prompts)):
-            inputs = stacked(texts, self.codec.pad_id, self.device).inputs
+            inputs = stack_rows(texts, self.codec.pad_id, self.device).inputs
             plain_write(model, inputs, who, writer, self.use_cache)
             return sum(len(prompt.ids) for prompt, _ in texts)
         cache, forwarded = self._make_cache(prompts)
-        copies = torch.arange(len(prompts), device=self.device).repeat_interleave(len(texts) // len(prompts))
+        copies: Any = torch.arange(len(prompts), device=self.device).repeat_interleave(len(texts) // len(prompts))
         cache.reorder_cache(copies)
         last = torch.tensor([int(prompt.ids[-1]) for prompt, _ in texts], device=self.device)
         forked_write(model, last, cache, who, writer)
@@ -350,7 +358,9 @@ class PlainVLM(VLM):
         """
         known = self._histories.of(prompts) if self._continues(prompts) else [[] for _ in prompts]
         if not any(known):
-            inputs = stacked([(without_last(prompt), ()) for prompt in prompts], self.codec.pad_id, self.device).inputs
+            inputs = stack_rows(
+                [(without_last(prompt), ()) for prompt in prompts], self.codec.pad_id, self.device
+            ).inputs
             inputs.pop("attention_mask")  # nothing is padded
             cache = prefill(bare(self.model), inputs)
             rows = [copy_rows(cache, [row]) for row in range(len(prompts))] if self._continues(prompts) else []
@@ -403,7 +413,7 @@ class PlainVLM(VLM):
                 prompt, end = self.codec.append(root, self.codec.tokens("Yes."), follows), self.codec.stop_ids[0]
                 last = prompt.ids[None, -1:].to(self.device)
                 behind = follow(bare(self.model), last, self._continue(prompt, [kept]))[0, -1].float()
-                rows = stacked([(prompt, (end,))], self.codec.pad_id, self.device)
+                rows = stack_rows([(prompt, (end,))], self.codec.pad_id, self.device)
                 whole = self._scorer.logits(rows)[0].float()
                 gaps.append(float((behind.log_softmax(-1) - whole.log_softmax(-1)).abs().max()))
             return max(gaps) <= self._tolerance / 10
@@ -453,7 +463,7 @@ class PlainVLM(VLM):
         logprobs, entropy = (torch.cat(values) for values in zip(*parts, strict=True))
         return spread(logprobs, entropy, order, [len(tokens) for _, tokens in texts])
 
-    def _all_rows(self, texts: Sequence[Text]) -> Iterator[tuple[list[int], ForwardRows | Forked]]:
+    def _all_rows(self, texts: Sequence[Text]) -> Iterator[tuple[list[int], ForwardRows | ForkedRows]]:
         """Texts as they are forwarded to train on them."""
         if any(prompt.parent for prompt, _ in texts):
             return self._branch_rows(find_branches(texts))
@@ -464,7 +474,7 @@ class PlainVLM(VLM):
         whole = [(branch.leaf, branch.tokens) for branch in branches]
         for numbers in alike(whole, stacks=self.stacks):
             some = [branches[i] for i in numbers]
-            inputs = stacked([whole[i] for i in numbers], self.codec.pad_id, self.device).inputs
+            inputs = stack_rows([whole[i] for i in numbers], self.codec.pad_id, self.device).inputs
             replies = [(row, reply) for row, branch in enumerate(some) for reply in branch.replies]
             places = (
                 [row for row, reply in replies for _ in reply.tokens],
@@ -481,12 +491,12 @@ class PlainVLM(VLM):
     def _rows(self, texts: Sequence[Text]) -> Iterator[tuple[list[int], ForwardRows]]:
         """Texts as they are forwarded together, and which they are."""
         for numbers in alike(texts, stacks=self.stacks):
-            rows = stacked([texts[i] for i in numbers], self.codec.pad_id, self.device)
+            rows = stack_rows([texts[i] for i in numbers], self.codec.pad_id, self.device)
             self.work.add(tokens=rows.inputs["input_ids"].numel())
             with self.precision():
                 yield numbers, rows
 
-    def _shared_rows(self, texts: Sequence[Text]) -> Iterator[tuple[list[int], ForwardRows | Forked]]:
+    def _shared_rows(self, texts: Sequence[Text]) -> Iterator[tuple[list[int], ForwardRows | ForkedRows]]:
         """As `_rows`, each prompt once for all its completions."""
         for numbers in self._together(texts):
             rows = self._forked([texts[i] for i in numbers])
@@ -589,164 +599,3 @@ def shows_images(processor: Any) -> bool:
     turns = [[{"role": "user", "content": content}] for content in ([image, said], [said])]
     one, other = (processor.apply_chat_template(t, add_generation_prompt=True, tokenize=False) for t in turns)
     return one != other
-
-
-# A prompt forwarded once for all its completions, by a model's own forward pass and cache.
-#
-# The cache of the prompt, whatever its layers keep (keys and values, a sliding window of them, states of linear
-# attention
-# or of short convolutions), is forked: one copy of its rows for each completion. Prompts that are forwarded together
-# have
-# the same length and equally many completions, so that nothing is padded before a completion and no mask is needed.
-
-
-def without_last(prompt: Prompt) -> Prompt:
-    """The prompt but for its last token, which is forwarded with each completion."""
-    length = len(prompt.ids)
-    inputs = {n: v[:, :-1] if is_per_token(n, v, length) else v for n, v in prompt.inputs.items()}
-    return replace(
-        prompt, ids=prompt.ids[:-1], types=prompt.types[:-1], positions=prompt.positions[:, :-1], inputs=inputs
-    )
-
-
-def prefill(model: nn.Module, inputs: Mapping[str, Tensor], before: Cache | None = None) -> Cache:
-    """The cache of R prompts of one length; with a graph where one is kept.
-
-    Args:
-        before: a cache of what comes before them, which grows.
-
-    Raises:
-        TypeError: the model's cache is none of transformers'.
-    """
-    options: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in parameters(bare(model)) else {}
-    options |= {} if before is None else {"past_key_values": before}
-    cache = model(**inputs, use_cache=True, **options).past_key_values
-    if not isinstance(cache, Cache):
-        raise TypeError(f"its cache is a {type(cache).__name__}")
-    return cache
-
-
-@dataclass(frozen=True, eq=False)
-class KeptCache:
-    """What is kept of a conversation up to a prompt, without its last token: a cache of one row."""
-
-    cache: Cache
-    hidden: None = None  # no update goes through it
-
-    @property
-    def nbytes(self) -> int:
-        return sum(value.nbytes for layer in self.cache.layers for value in _tensors(layer))
-
-
-def _tensors(layer: Any) -> Iterator[Tensor]:
-    for value in vars(layer).values():
-        yield from (v for v in (value.values() if isinstance(value, dict) else (value,)) if isinstance(v, Tensor))
-
-
-def copy_rows(cache: Cache, rows: Sequence[int]) -> Cache:
-    """Some rows of a cache, which can grow apart from it."""
-    made = join_rows([cache])
-    made.reorder_cache(torch.tensor(rows, device=next(v.device for layer in cache.layers for v in _tensors(layer))))
-    return made
-
-
-def join_rows(caches: Sequence[Cache]) -> Cache:
-    """Rows of caches of one length below each other."""
-
-    def join(values: Sequence[Any]) -> Any:
-        if isinstance(values[0], dict):
-            return {key: join([value[key] for value in values]) for key in values[0]}
-        has_rows = isinstance(values[0], Tensor) and values[0].ndim > 1
-        return torch.cat(list(values)) if has_rows else values[0]
-
-    made = copy.copy(caches[0])
-    made.layers = [copy.copy(layer) for layer in made.layers]
-    for layer, *same in zip(made.layers, *(cache.layers for cache in caches), strict=True):
-        vars(layer).update({name: join([vars(each)[name] for each in same]) for name in vars(layer)})
-    return made
-
-
-def to_device(prompt: Prompt, device: torch.device) -> dict[str, Tensor]:
-    """What the model's forward takes of a prompt alone."""
-    inputs = {"input_ids": prompt.ids[None], **prompt.inputs}
-    return {name: value.to(device) for name, value in inputs.items() if name != "attention_mask"}
-
-
-def inputs_behind(prompt: Prompt, before: Prompt, axes: Mapping[str, int]) -> dict[str, Tensor]:
-    """What the forward takes of a conversation behind an earlier prompt of it, from that one's last token on.
-
-    Args:
-        axes: along which each input grows with the number of images.
-    """
-    start, length = len(before.ids) - 1, len(prompt.ids)
-    added = {"input_ids": prompt.ids[None, start:-1]}
-    for name, value in prompt.inputs.items():
-        if is_per_token(name, value, length):
-            added[name] = value[:, start:-1]
-            continue
-        axis = axes.get(name, 0)
-        known = before.inputs[name].shape[axis] if name in before.inputs else 0
-        if value.shape[axis] > known:
-            added[name] = value.narrow(axis, known, value.shape[axis] - known)
-    added.pop("attention_mask", None)  # nothing is padded
-    return added
-
-
-def forked(model: nn.Module, inputs: dict[str, Tensor], copies: int) -> Cache:
-    """The cache of R prompts of one length, `copies` rows of each, prompt by prompt; with a graph where one is kept."""
-    cache = prefill(model, inputs)
-    rows = torch.arange(len(inputs["input_ids"]), device=inputs["input_ids"].device).repeat_interleave(copies)
-    cache.reorder_cache(rows)
-    return cache
-
-
-def follow(model: nn.Module, ids: Tensor, cache: Cache) -> Tensor:
-    """Logits [n, T, V] of tokens [n, T], right-padded, behind a cache of n rows, which serves this once.
-
-    A state of linear attention is written over in place, where a backward pass still needs it: here it is left.
-    """
-    for layer in cache.layers:
-        if isinstance(layer, LinearAttentionCacheLayerMixin):
-            _leave(layer)
-    return model(input_ids=ids, past_key_values=cache, use_cache=True).logits
-
-
-def _leave(layer: Any) -> None:
-    """Lets a layer's states be read and not written."""
-
-    def conv(new: Tensor, state_idx: int = 0, **options) -> Tensor:
-        return torch.cat([layer.conv_states[state_idx], new], -1)
-
-    layer.update_conv_state = conv
-    layer.update_recurrent_state = lambda new, state_idx=0, **options: new
-    layer.record_past = True  # one token, too, goes the way of many, which calls the above
-
-
-@torch.no_grad()
-def forked_write(model: nn.Module, last: Tensor, cache: Cache, who: Tensor, writer: Writer) -> None:
-    """Completions `who` [n] behind a cache of n rows, token by token.
-
-    What has ended is looked at every few tokens, as a look waits for the device; ended ones stay as they are.
-
-    Args:
-        last: int64 [n], the last tokens of the prompts.
-    """
-    token, left, every = last, writer.sampling.max_tokens, LOOK.get(last.device.type, LOOK_ELSEWHERE)
-    while bool(writer.look()[who].any()) and left:
-        for _ in range(min(every, left)):
-            logits = model(input_ids=token[:, None], past_key_values=cache, use_cache=True).logits
-            token = writer.write(who, logits[:, -1])
-        left -= min(every, left)
-
-
-def as_rows(texts: Sequence[tuple[Prompt, Sequence[int]]], pad_id: int, device: torch.device) -> tuple[Tensor, ...]:
-    """What follows the prompts without their last tokens: ids [n, T], and row, place and id of each target [m]."""
-    longest = max(len(tokens) for _, tokens in texts)
-    ids = torch.full((len(texts), longest), pad_id)
-    row, place, target = [], [], []
-    for r, (prompt, tokens) in enumerate(texts):
-        ids[r, : len(tokens)] = torch.as_tensor([int(prompt.ids[-1]), *tokens[:-1]])
-        row += [r] * len(tokens)
-        place += range(len(tokens))
-        target += tokens
-    return tuple(part.to(device) for part in (ids, *map(torch.tensor, (row, place, target))))

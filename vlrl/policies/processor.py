@@ -678,7 +678,11 @@ class Convention:
 UNKNOWN = Convention("rel1000", "not documented: the most common convention; see policy.frame")
 QWEN3 = "Qwen3-VL technical report (2511.21631), 2D grounding: coordinates scaled to 0-1000"
 GLM = "GLM-V's grounding skill (zai-org/glm-skills): x and y rounded to thousandths of width and height"
-INTERN = "InternVL 2 to 3.5: <box>[[x1, y1, x2, y2]]</box> of 0-1000, by programs that read it (card unchecked)"
+INTERN = "OpenGVLab/InternVL, internvl_chat/eval/refcoco/evaluate_grounding.py: what is read is divided by 1000"
+LLAVA = "LLaVA-1.5 (haotian-liu/LLaVA#606): fractions of the image padded to a square; exact for square images"
+LFM = "Liquid AI's guide to LFM2.5-VL (docs.liquid.ai, vision capabilities): integers of 0-1000"
+MOLMO = "Molmo2's code (olmo/preprocessing/point_formatter.py): x and y as thousandths of width and height"
+QWEN35 = "as Qwen3-VL: 0-1000, as QwenLM says of its successor (QwenLM/Qwen3.8-Flash-Next#4)"
 # Gemini's documents ask for [y, x] of 0-1000 in the prompt itself (ai.google.dev, robotics-spatial)
 GEMMA = "thousandths, in the order that the prompt names; by itself y first, as Gemini: rel1000_yx (unchecked)"
 CONVENTIONS = {
@@ -686,16 +690,16 @@ CONVENTIONS = {
     "qwen2_5_vl": Convention("resized_px", "Qwen2.5-VL report (2502.13923), 2.2: pixels of the image as resized"),
     "qwen3_vl": Convention("rel1000", QWEN3),
     "qwen3_vl_moe": Convention("rel1000", QWEN3),
-    "qwen3_5": Convention("rel1000", "as Qwen3-VL (unchecked)"),
-    "qwen3_5_moe": Convention("rel1000", "as Qwen3-VL (unchecked)"),
+    "qwen3_5": Convention("rel1000", QWEN35),
+    "qwen3_5_moe": Convention("rel1000", QWEN35),
     "glm4v": Convention("rel1000", GLM),
     "glm4v_moe": Convention("rel1000", GLM),
     "glm46v": Convention("rel1000", GLM),
     "internvl": Convention("rel1000", INTERN),
-    "llava": Convention("rel1", "LLaVA-1.5 (2310.03744): boxes as fractions of the sides (unchecked)"),
-    "llava_next": Convention("rel1", "LLaVA-1.5 (2310.03744): boxes as fractions of the sides (unchecked)"),
-    "lfm2_vl": Convention("rel1", "LFM2.5-VL model card: bounding boxes as JSON, normalised to [0, 1] (unchecked)"),
-    "molmo2": Convention("rel1000", "Molmo2: points as integers of 0-1000, by programs that read it (card unchecked)"),
+    "llava": Convention("rel1", LLAVA),
+    "llava_next": Convention("rel1", LLAVA),
+    "lfm2_vl": Convention("rel1000", LFM),
+    "molmo2": Convention("rel1000", MOLMO),
     "gemma4": Convention("rel1000", GEMMA),
     "gemma4_unified": Convention("rel1000", GEMMA),
 }

@@ -43,7 +43,7 @@ from transformers import (
     Qwen3VLVideoProcessor,
 )
 
-from vlrl.types import UserError
+from vlrl.types import UserError, suggest
 
 FOLDER = Path(__file__).parents[1] / "assets" / "tiny"
 Family = Literal["qwen3_vl", "qwen2_5_vl"]
@@ -191,6 +191,7 @@ SIZES: tuple[tuple[str, int], ...] = (
     (r"max_position_embeddings", 4096),
     (r"sliding_window|sliding_window_size|attention_chunk_size", 16),
     (r"num_position_embeddings", (IMAGE // PATCH) ** 2),
+    (r"position_embedding_size", 64),
     (r"mm_tokens_per_image|image_seq_length", 4),
     (r"q_lora_rank|kv_lora_rank|lora_rank", 16),
 )
@@ -239,6 +240,7 @@ FILMED = dict.fromkeys(("Glm4vProcessor", "Glm46VProcessor"), "<|begin_of_video|
 
 # of image and video processors: sizes that are called otherwise, or that may not be those of `_small`
 SHOWS: dict[str, dict[str, Any]] = {
+    "gemma4": {"max_soft_tokens": 70},
     "aria": {"max_image_size": 980},
     "ernie4_5_vl_moe": {"draw_on_frames": False},
     "paligemma": {"image_seq_length": (IMAGE // PATCH) ** 2},
@@ -361,18 +363,21 @@ def types() -> list[str]:
     return sorted(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
 
 
-def build_family(family: str, seed: int = 0, **settings: Any) -> tuple[PreTrainedModel, Any]:
+def build_family(family: str, seed: int = 0, texts: Iterable[str] = (), **settings: Any) -> tuple[PreTrainedModel, Any]:
     """A tiny random model of a type, float32, and its processor with a chat template.
 
     Args:
+        texts: that its vocabulary is learned from, beside `TEXTS`.
         settings: of the configuration, put in place of the shrunk ones; a mapping for a part of it.
 
     Raises:
-        UserError: transformers has no processor for the type.
+        UserError: there is no such type, or transformers has no processor for it.
     """
+    if family not in types():
+        raise UserError(f"{family!r} is no type that transformers maps to image-text-to-text{suggest(family, types())}")
     config_class = CONFIG_MAPPING[family]
     processor_class = _processor_class(family, config_class)
-    tokenizer = tokenizer_of(processor_class, PICTURES.get(family, ()))
+    tokenizer = tokenizer_of(processor_class, PICTURES.get(family, ()), texts)
     settings = _merged(dict(OWN.get(family, {})), settings)
     model_class = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[config_class]
     found = shrunk(_default_config(config_class), tokenizer)
@@ -427,7 +432,7 @@ def shrunk(config: Mapping[str, Any], tokenizer: Any) -> dict[str, Any]:
             made[name] = PINPOINTS
         elif isinstance(value, list | tuple) and name in ("image_size", "patch_size"):
             made[name] = [IMAGE if name == "image_size" else PATCH] * len(value)
-        elif name == "vocab_size":
+        elif name in ("vocab_size", "vocab_size_per_layer_input"):
             made[name] = -(-len(tokenizer) // 64) * 64
         elif re.search(r"[a-z]_token_(id|index)$", name) and (isinstance(value, int) or value is None):
             made[name] = _token(name, tokenizer, value)
@@ -495,10 +500,14 @@ def _merged(config: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, An
     return config
 
 
-def tokenizer_of(processor_class: type, others: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+def tokenizer_of(
+    processor_class: type, others: Sequence[str] = (), texts: Iterable[str] = ()
+) -> PreTrainedTokenizerFast:
     """A byte-level tokenizer with every special token that a processor's code spells or asks its tokenizer for.
 
-    others: further special tokens.
+    Args:
+        others: further special tokens.
+        texts: that words are learned from, beside `TEXTS`.
     """
     source = inspect.getsource(inspect.getmodule(processor_class))
     spelled = set(re.findall(SPELLED, source))
@@ -518,9 +527,11 @@ def tokenizer_of(processor_class: type, others: Sequence[str] = ()) -> PreTraine
         *(f"<{r}>" for r in sorted(roles)),
     ]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    core.train_from_iterator(TEXTS, trainers.BpeTrainer(
-        vocab_size=512, special_tokens=list(dict.fromkeys(special)), initial_alphabet=alphabet, show_progress=False,
+    core.train_from_iterator((*TEXTS, *texts), trainers.BpeTrainer(
+        vocab_size=512 - len(TAGS), special_tokens=list(dict.fromkeys(special)), initial_alphabet=alphabet,
+        show_progress=False,
     ))  # fmt: skip
+    core.add_tokens(list(TAGS))
     return PreTrainedTokenizerFast(
         tokenizer_object=core, eos_token="<|im_end|>", pad_token="<|endoftext|>", bos_token="<s>",
         extra_special_tokens={role: f"<{role}>" for role in sorted(roles)},

@@ -20,7 +20,7 @@ from vlrl.io import write_atomic
 from vlrl.performance.profiling import Device, named
 from vlrl.policies.generation import law
 from vlrl.policies.loading import bundled, newest_checkpoint
-from vlrl.policies.plain import stacked
+from vlrl.policies.plain import stack_rows
 from vlrl.policies.processor import Prompt
 from vlrl.policies.vlm import VLM, compute_tolerance
 from vlrl.tools.doctor import Finding, memory_size, report, table
@@ -101,7 +101,7 @@ def _load_plain(model: str) -> torch.nn.Module:
 def _inputs(prompt: Prompt, tokens: Sequence[int], pad_id: int, device: torch.device) -> dict[str, torch.Tensor]:
     """What the model's own forward takes of a prompt and its completion."""
     if prompt.inputs:
-        return stacked([(prompt, tuple(tokens))], pad_id, device).inputs
+        return stack_rows([(prompt, tuple(tokens))], pad_id, device).inputs
     whole = {
         "input_ids": torch.cat([prompt.ids, torch.tensor(tokens)])[None], "pixel_values": prompt.pixels,
         "image_grid_thw": prompt.grid, "mm_token_type_ids": pad(prompt.types, (0, len(tokens)))[None],

@@ -24,9 +24,10 @@ from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakIdKeyDictionary
 
 from vlrl.performance.memory import FOUR_BIT, StepCost
+from vlrl.policies.cache_forking import fork_cache, parameters
 from vlrl.policies.generation import bare, has_adapter
 from vlrl.policies.loading import FROZEN, load_sizes
-from vlrl.policies.plain import Text, forked, parameters, stacked
+from vlrl.policies.plain import Text, stack_rows
 from vlrl.policies.processor import Prompt, first_line
 from vlrl.types import UserError
 
@@ -270,12 +271,12 @@ class DryPolicy:
         policy, live, model = self.policy, self.live, self.model
         if not policy.use_cache:
             with self._counting("decode", times=tokens):
-                whole = stacked([(prompt, (0,) * tokens) for prompt, _ in texts], policy.codec.pad_id, policy.device)
+                whole = stack_rows([(prompt, (0,) * tokens) for prompt, _ in texts], policy.codec.pad_id, policy.device)
                 model(**whole.inputs, **self._only_last)
             return 0
         with self._counting("prefill"):
             rows = policy._forked([(prompt, (0,)) for prompt, _ in texts])
-            cache = forked(model, rows.prompts, rows.copies)
+            cache = fork_cache(model, rows.prompts, rows.copies)
         peak, options = live.most, {"past_key_values": cache, "use_cache": True, **self._only_last}
         if tokens > 2:
             with live:  # as long as it gets; what lies between is not looked at

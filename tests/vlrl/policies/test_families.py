@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import signal
 import time
 from pathlib import Path
@@ -52,6 +53,17 @@ def test_a_killed_run_goes_on_and_two_processes_train_what_one_does(launch, work
     assert rows(killed) == rows(one)
     assert processes.ended(launch(2, two, "train", "config.yaml"), two) == [0, 0]
     processes.assert_same_run(two, one)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_type_of_random_weights_learns_by_one_command(tmp_path):
+    """docs/models.md says that a family learns, not only that its numbers agree."""
+    settings = ["start.model.family=lfm2_vl", f"out={tmp_path}", "rl.train.steps=120"]
+    assert main(["stages", "configs/stages/any_type.yaml", *settings]) == 0
+    start, rl = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("01_start", "02_rl"))
+    assert start["after"]["value"] == rl["before"]["value"] > 0.3
+    assert rl["after"]["low"] > rl["before"]["high"]
 
 
 @pytest.mark.slow
