@@ -49,6 +49,8 @@ TASKS = {  # the config's name -> what the table calls it; the head of each conf
     "visual_angles": "Angles: acute, right, obtuse",
     "visual_search": "Visual search with the tool",
     "visual_search_blind": "Visual search without it",
+    "dialogue": "What is gone, both pictures shown",
+    "dialogue_last_image": "What is gone, the last picture shown",
     "manipulation": "Robot pushes a cube, from the state",
     "manipulation_lift": "robosuite Lift, from the state",
     "manipulation_vla": "Touching what is named, from pixels, in action tokens",
@@ -149,13 +151,21 @@ def draw(folders: dict[str, list[Path]], file: Path) -> None:
     import matplotlib.pyplot as plt
 
     plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+    rows = {
+        name: [list(map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())) for folder in runs]
+        for name, runs in folders.items()
+    }
     curves = {"eval/accuracy": "held-out accuracy", "eval/called_tools": "share of episodes that call a tool"}
-    figure, axes = plt.subplots(1, len(curves), figsize=(9, 3.2), layout="constrained", sharey=True)
+    curves = {
+        key: title for key, title in curves.items() if any(key in row for runs in rows.values() for row in runs[0])
+    }
+    figure, (axes,) = plt.subplots(
+        1, len(curves), figsize=(4.5 * len(curves), 3.2), layout="constrained", squeeze=False
+    )
     for axis, (key, title) in zip(axes, curves.items(), strict=True):
-        for number, (name, runs) in enumerate(folders.items()):
-            for i, folder in enumerate(runs):
-                rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-                points = [(row["step"], row[key]) for row in rows if key in row]
+        for number, (name, runs) in enumerate(rows.items()):
+            for i, run in enumerate(runs):
+                points = [(row["step"], row[key]) for row in run if key in row]
                 axis.plot(*zip(*points, strict=True), color=f"C{number}", label=None if i else name, linewidth=1.6)
         axis.set(title=title, xlabel="step", ylim=(0, 1.02))
         axis.grid(alpha=0.25)
