@@ -156,12 +156,10 @@ def draw(folders: dict[str, list[Path]], file: Path) -> None:
         for name, runs in folders.items()
     }
     curves = {"eval/accuracy": "held-out accuracy", "eval/called_tools": "share of episodes that call a tool"}
-    curves = {
-        key: title for key, title in curves.items() if any(key in row for runs in rows.values() for row in runs[0])
-    }
-    figure, (axes,) = plt.subplots(
-        1, len(curves), figsize=(4.5 * len(curves), 3.2), layout="constrained", squeeze=False
-    )
+    known = {key for runs in rows.values() for row in runs[0] for key in row}
+    curves = {key: title for key, title in curves.items() if key in known}
+    size = (4.5 * len(curves), 3.2)
+    figure, (axes,) = plt.subplots(1, len(curves), figsize=size, layout="constrained", sharey=True, squeeze=False)
     for axis, (key, title) in zip(axes, curves.items(), strict=True):
         for number, (name, runs) in enumerate(rows.items()):
             for i, run in enumerate(runs):
