@@ -56,6 +56,7 @@ class Dialogue(Task):
         replies: who writes the assistant's earlier messages: `policy`, which answers each user's message in turn, or
             `file`, whose messages are shown as they are
         context: what of the conversation is shown: full, last_images or summary (tasks/context.py)
+        shapes: those that are drawn; with a single one only colors differ
         measure: how texts are graded
         system: a system message, where a conversation has none
 
