@@ -190,13 +190,22 @@ VERL = {
     "clip_ratio": "losses ({name: ppo_clip, low: 0.2, high: 0.2})",
     "clip_ratio_low": "losses ({name: ppo_clip, low: 0.2})", "clip_ratio_high": "losses ({name: ppo_clip, high: 0.28})",
     "entropy_coeff": "losses ({name: entropy, coef: 0.001})", "use_kl_loss": "losses ({name: kl, coef: 0.001})",
-    "kl_loss_coef": "losses ({name: kl, coef: 0.001})", "kl_coef": "reward_shaping ({name: kl_in_reward, coef: 0.001})",
+    "kl_loss_coef": "losses ({name: kl, coef: 0.001})", "kl_loss_type": "losses ({name: kl, kind: k3})",
+    "kl_coef": "reward_shaping ({name: kl_in_reward, coef: 0.001})",
     "use_kl_in_reward": "reward_shaping ({name: kl_in_reward, coef: 0.001})", "loss_agg_mode": "loss_aggregation",
     "adv_estimator": "advantages", "norm_adv_by_std_in_grpo": "advantages ({name: grpo, std: none} leaves it out)",
     "max_num_seqs": "policy.max_num_seqs", "gpu_memory_utilization": "policy.engine", "logger": "log.trackers",
     "test_freq": "eval.every_steps", "save_freq": "log.checkpoint_every", "val_batch_size": "eval.batch_size",
 }  # fmt: skip
-RENAMED = EARLIER | TRL | VERL  # keys that are refused with the right one
+# EasyR1's beside verl's, whose fork it is.
+EASYR1 = {
+    "model_path": "policy.model", "rollout_batch_size": "train.prompts_per_step",
+    "global_batch_size": "train.num_minibatches (how many, not how large)", "val_freq": "eval.every_steps",
+    "micro_batch_size_per_device_for_update": "train.micro_batch_size (prompts, not completions)",
+    "save_limit": "log.keep_checkpoints", "save_checkpoint_path": "out", "max_pixels": "policy.max_pixels",
+    "min_pixels": "policy.min_pixels",
+}  # fmt: skip
+RENAMED = EARLIER | TRL | VERL | EASYR1  # keys that are refused with the right one
 
 
 def renamed(path: str, value: Any = None) -> str | None:

@@ -31,6 +31,7 @@ from vlrl.imitation.dagger import LearnConfig
 from vlrl.imitation.reward_classifier import RewardConfig
 from vlrl.imitation.sft_config import WarmstartConfig
 from vlrl.offpolicy.config import OffPolicyConfig, PretrainConfig
+from vlrl.tools.import_config import PEERS, format_table
 from vlrl.tools.option_help import field_help, option_help
 from vlrl.tools.stages import Stages
 
@@ -149,6 +150,7 @@ def pages() -> dict[str, str]:
     return {f"reference/methods/{kind}.md": _page(kind) for kind in KINDS} | {
         "reference/methods/task.md": _tasks(),
         "reference/keys.md": _keys(),
+        "reference/peers.md": _peers(),
     }
 
 
@@ -176,6 +178,16 @@ def _keys() -> str:
                 lines += [f"### {each.__name__}", "", "| key | default | |", "| --- | --- | --- |", *_rows(each), ""]
             done.add(each)
     return "\n".join(lines)
+
+
+def _peers() -> str:
+    """The tables that `vlrl import-config` and the refusals of a configuration read."""
+    head = (
+        "# Keys of TRL, verl and EasyR1\n\nIn brackets: what differs. `vlrl import-config FILE` translates a file by "
+        "these tables; a configuration here that uses their keys is refused with ours; `vlrl list --search KEY` finds "
+        "them. How to move: [coming from](../coming_from.md).\n"
+    )
+    return head + "".join(f"\n## {peer}\n\n{format_table(peer)}\n" for peer in PEERS)
 
 
 def _inner(section: Any) -> list[type[BaseModel]]:

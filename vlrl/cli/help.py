@@ -19,6 +19,7 @@ GROUPS = {
         "demo": "vlrl demo train.steps=20",
         "doctor": "vlrl doctor",
         "init": "vlrl init --data clicks.jsonl --model Qwen/Qwen2.5-VL-3B-Instruct --gpu-memory 24",
+        "import-config": "vlrl import-config trl.yaml --task visual_reasoning --out mine.yaml",
         "list": "vlrl list --search num_generations",
         "show": "vlrl show configs/gui_grounding.yaml configs/recipes/mssr.yaml --explain",
     },

@@ -233,6 +233,12 @@ def training_add(commands: Commands) -> None:
     init.add_argument("--out", metavar="FILE.yaml", help="default: named after the data, in this folder")
     init.set_defaults(run=_init)
 
+    imported = commands.add_parser("import-config", help="translate a config of TRL, verl or EasyR1 into ours")
+    imported.add_argument("file", metavar="FILE", help="their YAML or JSON")
+    imported.add_argument("--task", default="visual_reasoning", help="whose rewards are paid, default %(default)s")
+    imported.add_argument("--out", metavar="FILE.yaml", help="default: vlrl_FILE.yaml in this folder")
+    imported.set_defaults(run=_import_config)
+
     evaluate = commands.add_parser("eval", help="greedy accuracy of a model on a config's held-out samples")
     evaluate.add_argument("config", help="as for `vlrl train`")
     takes_changes(evaluate)
@@ -313,6 +319,15 @@ def _init(options: argparse.Namespace) -> int:
     out = Path(options.out) if options.out else _name_config(options.data)
     start = StartOptions(options.data, out, options.model or "embedded", options.task, options.test, options.gpu_memory)
     print(*write_start(start, import_module("tasks.data.guess")), f"next: vlrl train {out}", sep="\n")
+    return 0
+
+
+def _import_config(options: argparse.Namespace) -> int:
+    from vlrl.tools.import_config import import_config
+
+    file = Path(options.file)
+    out = Path(options.out or f"vlrl_{file.stem}.yaml")
+    print(*import_config(file, out, options.task), sep="\n")
     return 0
 
 
