@@ -55,6 +55,13 @@ def test_a_group_of_a_kind_is_listed_alone():
     assert [row.split()[0] for row in rows] == list(registry.names("losses"))
 
 
+def test_a_method_says_whether_it_is_its_papers():
+    """Who compares with a paper would take a reconstruction for the published method."""
+    rows = {row.split()[0]: row for row in listing("losses").splitlines()[2:]}
+    assert "[published: SAPO" in rows["sapo"] and "[partly ours: GEPO" in rows["gepo"]
+    assert rows["sft"].count("[published") == 1 and "ours: silent" not in listing("advantages")
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
@@ -96,7 +97,15 @@ def _methods() -> Iterator[Row]:
         for name, target in registry.names(kind).items():
             about = registry.describe(target)
             needs = f"needs {about['needs']}" if about["needs"] else ""
-            yield kind, name, needs, about["summary"], f"[{about['source']}]"
+            yield kind, name, needs, about["summary"], f"[{_status(about['source'])}{about['source']}]"
+
+
+def _status(source: str) -> str:
+    """What stands before a method's source: whether it is as its paper has it, in part ours, or no paper's."""
+    if not re.search(r"\d{4}\.\d{4,5}|github\.com|TRL|verl", source):
+        return ""
+    ours = re.search(r"reconstruct|\bours?\b|\bour own\b|not known|left out$", source)
+    return "partly ours: " if ours else "published: "
 
 
 def _policies() -> Iterator[Row]:
