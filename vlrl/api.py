@@ -127,6 +127,10 @@ def train(config: Config, *, resume: bool = False, allow_changes: bool = False) 
     """
     quiet()
     check_sources(config)
+    if "auto" in (config.train.micro_batch_size, config.policy.gradient_checkpointing):
+        from vlrl.tools.memory_fit import fit_memory
+
+        config = fit_memory(config)
     from vlrl.runner import Runner
     from vlrl.trainer import RLTrainer
 

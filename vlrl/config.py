@@ -527,13 +527,18 @@ class PolicySection(Section):
     liger_kernel: bool = False  # Triton kernels of liger-kernel in families outside the packed path; a GPU's
     lora: Lora | None = None
     freeze: list[Literal["vision", "projector", "language"]] = []
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: bool | Literal["auto"] = False  # auto: where the memory that is free needs it
     logprob_level: Literal["token", "action", "chunk"] = "token"  # of a robot policy's log-probabilities
     # whose log-probabilities methods of distillation read: a model of the same tokens, `policy` (the policy itself) or
     # `reference` (its frozen copy)
     teacher: str | None = None
     teacher_hint: Literal["gold", "success"] | None = None  # what it reads behind the prompt: an answer that is right
     engine: Plugin = Component(name="local")  # who writes completions: local, server or vllm (docs/engines.md)
+
+    @property
+    def recomputes_layers(self) -> bool:
+        """`gradient_checkpointing` where it is not left to the memory."""
+        return self.gradient_checkpointing is True
 
 
 class TrainSection(Section):
@@ -545,7 +550,8 @@ class TrainSection(Section):
     num_minibatches: Count = 1  # optimizer steps a step
     update_epochs: Count = 1  # passes over a step's rollouts
     target_kl: Rate | None = None  # after a pass whose mean KL from the behaviour policy is above, no further one
-    micro_batch_size: Count | None = None  # prompts in one forward; default: the whole minibatch
+    # prompts in one forward; default: the whole minibatch; auto: as many as the memory that is free takes
+    micro_batch_size: Count | Literal["auto"] | None = None
     # a prompt is forwarded once per group; auto and true: where the model's cache lets it (docs/models.md)
     shared_prefix: bool | Literal["auto"] = "auto"
     skip_zero_advantage: bool = True  # groups without advantages are left out of updates that they would not change
@@ -563,6 +569,11 @@ class TrainSection(Section):
     # steps that the weights which play may be older than those that learn; above 0 both go on at the same time
     # (docs/asynchronous.md). 0: each step is played by the weights that it trains
     max_staleness: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def micro_size(self) -> int | None:
+        """`micro_batch_size` where it is a number."""
+        return None if self.micro_batch_size == "auto" else self.micro_batch_size
 
 
 Tracker = Literal["tensorboard", "wandb", "trackio"]

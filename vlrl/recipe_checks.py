@@ -375,8 +375,7 @@ def _check_needs(config: Config, kind: str, component: Component, path: str) -> 
     given = {
         "group": train.group_size > 1,
         "sequence_mean": config.loss_aggregation.name == "sequence_mean",
-        "one_forward": train.micro_batch_size is None
-        or train.micro_batch_size * train.num_minibatches >= train.prompts_per_step,
+        "one_forward": train.micro_size is None or train.micro_size * train.num_minibatches >= train.prompts_per_step,
         "one_turn": not turns,
         "one_answer": not turns,
         "teacher": config.policy.teacher is not None,

@@ -559,7 +559,7 @@ def updater(config: Config, policy: Any, saved: Path | None = None) -> Updater:
     return Updater(
         policy, optimizer, terms, registry.make("loss_aggregation", config.loss_aggregation, "loss_aggregation"),
         backward=torch.Tensor.backward, clip=functools.partial(shared.clip, train.max_grad_norm),
-        parts=train.num_minibatches, epochs=train.update_epochs, micro=train.micro_batch_size, clip_range=clip_range,
+        parts=train.num_minibatches, epochs=train.update_epochs, micro=train.micro_size, clip_range=clip_range,
         skip=train.skip_zero_advantage, target_kl=train.target_kl, shared=shared,
     )  # fmt: skip
 

@@ -121,7 +121,7 @@ def _prepare(model: nn.Module, section: PolicySection, mixed: bool) -> nn.Module
     model = _trainable(model, section)
     if mixed:
         _narrow(model, all_weights=section.weights_dtype == "bfloat16")
-    if section.gradient_checkpointing:
+    if section.recomputes_layers:
         bare(model).activation_checkpointing_enable({"use_reentrant": False})
     return model
 
@@ -140,7 +140,7 @@ def _make_policy(
         return VLM(model, processor, cuda_graphs=section.cuda_graphs, **options)
     if section.engine.name != "local":
         raise UserError(f"policy.engine: {section.engine.name} writes for {', '.join(CODECS)} only: leave it out")
-    return PlainVLM(model, processor, checkpointing=section.gradient_checkpointing, **options)
+    return PlainVLM(model, processor, checkpointing=section.recomputes_layers, **options)
 
 
 def _check_memory_options(section: PolicySection, device: str, mixed: bool) -> None:

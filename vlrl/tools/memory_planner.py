@@ -132,9 +132,9 @@ def knobs(config: Config, gpus: int, model: Model | UnknownModel, visual: float)
     under_way = policy.max_num_seqs or every
     if (few := max(train.group_size, under_way // 4)) < under_way:
         yield Knob(f"policy.max_num_seqs={few}", _policy(config, max_num_seqs=few), gpus)
-    if not policy.gradient_checkpointing:
+    if not policy.recomputes_layers:
         yield Knob("policy.gradient_checkpointing=true", _policy(config, gradient_checkpointing=True), gpus)
-    share = train.micro_batch_size or -(-train.prompts_per_step // gpus // train.num_minibatches)
+    share = train.micro_size or -(-train.prompts_per_step // gpus // train.num_minibatches)
     if share > 1:
         fewer = max(1, share // 4)
         yield Knob(f"train.micro_batch_size={fewer}", _train(config, micro_batch_size=fewer), gpus)
@@ -356,12 +356,12 @@ def run_of(
     if not sum(learning.values()):
         raise UserError(f"policy.freeze: {', '.join(policy.freeze)} leaves nothing to train")
     prompts = -(-train.prompts_per_step // gpus)
-    micro = min(train.micro_batch_size or prompts, -(-prompts // train.num_minibatches))
+    micro = min(train.micro_size or prompts, -(-prompts // train.num_minibatches))
     asks_reference = _asks_reference(config)
     update = Update(
         mode=_mode(config, gpus, geometry), passes=int(asks_reference), epochs=train.update_epochs, **factors(learning,
         bool(added)),
-        checkpointed=policy.gradient_checkpointing,
+        checkpointed=policy.recomputes_layers,
         chunked=micro * train.group_size * tokens * geometry.language.vocabulary > CHUNK,
     )  # fmt: skip
     whole_trained = sum(learning.get(part, 0) for part in ("vision", "projector"))
@@ -387,7 +387,7 @@ def _held_out(config: Config, gpus: int) -> int:
 def _mode(config: Config, gpus: int, geometry: Geometry) -> Literal["naive", "shared", "kept"]:
     """As the trainer decides: a kept prefill serves one update of all of a step's prompts, by whole weights."""
     train = config.train
-    whole = train.num_minibatches == train.update_epochs == 1 and not train.micro_batch_size and gpus == 1
+    whole = train.num_minibatches == train.update_epochs == 1 and not train.micro_size and gpus == 1
     whole = whole and geometry.family in FAMILIES
     return "naive" if not train.shared_prefix else "kept" if whole else "shared"
 
@@ -545,7 +545,7 @@ def _try_step(config: Config, model: UnknownModel, asked: PlanOptions) -> Memory
     cost = dry.measure(
         prompts,
         StepSizes(
-            per_step, min(train.micro_batch_size or per_step, -(-per_step // train.num_minibatches)), train.group_size,
+            per_step, min(train.micro_size or per_step, -(-per_step // train.num_minibatches)), train.group_size,
             asked.tokens or config.policy.max_tokens, train.update_epochs, _asks_reference(config), states + masters,
             (states if config.policy.lora else 2.0) + masters, _held_out(config, asked.gpus),
         ),
@@ -594,7 +594,7 @@ def _head(plan: MemoryPlan) -> Iterator[str]:
         f"{asked.tokens or policy.max_tokens} tokens ({'as told' if asked.tokens else 'policy.max_tokens, the most'})"
     )
     yield f"step    {train.prompts_per_step} prompts x {train.group_size} completions of {length}"
-    yield f"        {MODES[cost.mode]}{', checkpointed' if policy.gradient_checkpointing else ''}"
+    yield f"        {MODES[cost.mode]}{', checkpointed' if policy.recomputes_layers else ''}"
     device = asked.device
     if device:
         peak = f", {device.tflops:g} TFLOPs a second" if device.tflops else ""
