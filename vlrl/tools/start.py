@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel
 
 from vlrl import registry
-from vlrl.config import CONFIGS, Config, find_section, flat
+from vlrl.config import CONFIGS, Component, Config, find_section, flat
 from vlrl.decoders import load_yaml
 from vlrl.io import write_atomic
 from vlrl.recipe_checks import load_config
@@ -157,7 +157,7 @@ def _format_section(values: Mapping[str, Any], section: type[BaseModel], indent:
             helps = option_help("task", value["name"], registry.find("task", value["name"]))
             for name, option in value.items():
                 yield _format_line(name, option, helps.get(name, ""), "  ")
-        elif isinstance(value, Mapping) and inner is not None:
+        elif isinstance(value, Mapping) and inner not in (None, Component):
             yield f"{indent}{key}:"
             yield from _format_section(value, inner, indent + "  ")
         else:
