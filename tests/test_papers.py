@@ -40,7 +40,7 @@ def test_every_paper_has_a_number_and_a_verdict():
 def test_every_name_exists():
     """A reader would be told of a recipe, a method, a task or a command that is gone."""
     commands = parser()._subparsers._group_actions[0].choices
-    known = RECIPES | STAGES | METHODS | set(registry.task_names()) | set(registry.MIXTURES)
+    known = RECIPES | STAGES | METHODS | set(registry.task_names()) | set(registry.NEED_OPTIONS)
     names = [name for row in ROWS for cell in row[2:] for name in named(cell)]
     files = [name for name in names if name.startswith("configs/")]
     called = [name.split()[1] for name in names if name.startswith("vlrl ")]

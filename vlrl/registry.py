@@ -57,13 +57,13 @@ OPTION_KINDS = {
 }  # fmt: skip
 
 # tasks made of others
-MIXTURES = {MIXTURE: "vlrl.algorithms.mixture:Mixture"}
+NEED_OPTIONS = {MIXTURE: "vlrl.algorithms.mixture:Mixture", "gym": "tasks.gym:Gym"}  # tasks that options make
 
 
 def names(kind: str) -> dict[str, Any]:
     """Every built-in plug-in of a kind: name -> function or class."""
     if kind == "task":
-        return {name: find("task", name) for name in (*task_names(), *MIXTURES)}
+        return {name: find("task", name) for name in (*task_names(), *NEED_OPTIONS)}
     found = {}
     for home in HOMES[kind]:
         whole = importlib.import_module(home)
@@ -76,10 +76,11 @@ def names(kind: str) -> dict[str, Any]:
 
 
 def task_names() -> list[str]:
-    """Modules of `tasks/` that hold a class of their own name."""
+    """Modules of `tasks/` that hold a class of their own name, but for NEED_OPTIONS."""
     listed = [
         module.name for module in pkgutil.iter_modules(importlib.import_module("tasks").__path__) if not module.ispkg
     ]
+    listed = [name for name in listed if name not in NEED_OPTIONS]
     return [name for name in sorted(listed) if _camel(name) in dir(importlib.import_module(f"tasks.{name}"))]
 
 
@@ -106,11 +107,11 @@ def find(kind: str, name: str, path: str = "") -> Any:
     Raises:
         UserError: nothing of that name, with the nearest right one; an object of another shape than its kind's.
     """
-    module_name, colon, attribute = (MIXTURES.get(name, name) if kind == "task" else name).partition(":")
+    module_name, colon, attribute = (NEED_OPTIONS.get(name, name) if kind == "task" else name).partition(":")
     if kind == "task" and not colon:
         module_name, attribute = f"tasks.{name}", _camel(name)
         if name not in _modules("tasks"):
-            hint = suggest(name, [*task_names(), *MIXTURES])
+            hint = suggest(name, [*task_names(), *NEED_OPTIONS])
             raise UserError(f"{path or kind}: unknown task {name!r}{hint}; your own is named FILE:CLASS, without .py")
     elif not colon:
         known = names(kind)

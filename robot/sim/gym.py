@@ -57,8 +57,11 @@ class Generators:
 # Making Gymnasium's environments.
 
 
-def make_gym_env(id: str, options: Mapping[str, Any]) -> Any:
+def make_gym_env(id: str, options: Mapping[str, Any], section: str = "robot") -> Any:
     """The environment, made so that MuJoCo renders without a screen and pygame says no hello.
+
+    Args:
+        section: of the configuration, which errors name.
 
     Raises:
         UserError: gymnasium is missing or cannot make it.
@@ -69,14 +72,14 @@ def make_gym_env(id: str, options: Mapping[str, Any]) -> Any:
     try:
         import gymnasium
     except ImportError as error:
-        raise UserError("robot: needs gymnasium: pip install 'vlrl[sims]'") from error
+        raise UserError(f"{section}: needs gymnasium: pip install 'vlrl[sims]'") from error
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "pkg_resources is deprecated")  # pygame's
             return gymnasium.make(id, disable_env_checker=True, **options)
     except Exception as error:  # environments raise what they like
         line = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise UserError(f"robot.id: gymnasium cannot make {id!r}: {line}") from error
+        raise UserError(f"{section}.id: gymnasium cannot make {id!r}: {line}") from error
 
 
 def needs(module: str, package: str) -> None:
@@ -134,7 +137,7 @@ def list_observation_parts(space: Any, keys: tuple[Any, ...] = ()) -> Iterator[O
         yield ObservationPart(keys, space)
 
 
-def chosen(key: str, wanted: Sequence[str] | None, known: Sequence[ObservationPart]) -> list[ObservationPart]:
+def choose_parts(key: str, wanted: Sequence[str] | None, known: Sequence[ObservationPart]) -> list[ObservationPart]:
     """The parts with these names, in their order; none: all.
 
     Raises:
@@ -145,7 +148,7 @@ def chosen(key: str, wanted: Sequence[str] | None, known: Sequence[ObservationPa
     by_name = {each.name: each for each in known}
     unknown = [name for name in wanted if name not in by_name]
     if unknown:
-        raise UserError(f"robot.{key}: {', '.join(unknown)}: must be of {', '.join(by_name) or 'nothing'}")
+        raise UserError(f"{key}: {', '.join(unknown)}: must be of {', '.join(by_name) or 'nothing'}")
     return [by_name[name] for name in wanted]
 
 
@@ -259,8 +262,8 @@ class GymRobot(Robot):
         self.controls = controls_of(env.action_space, id, names, units)
         known = list(list_observation_parts(env.observation_space))
         self._frames, taken = RENDER in images, [name for name in images if name != RENDER]
-        self._images = chosen("images", taken, [each for each in known if each.is_image])
-        self._numbers = StateVector(chosen("state", state, [each for each in known if not each.is_image]))
+        self._images = choose_parts("robot.images", taken, [each for each in known if each.is_image])
+        self._numbers = StateVector(choose_parts("robot.state", state, [each for each in known if not each.is_image]))
         self.names = self._numbers.names
         self._check_success()
 

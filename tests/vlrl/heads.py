@@ -75,7 +75,7 @@ OTHERS = {name: each for name, each in ALL_OTHERS.items() if name in SAMPLED}
 
 def choose_sizes(name: str, config: Config) -> list[str]:
     """Overrides that keep a command within seconds."""
-    sizes, simulated = config.train, config.task.name in ("manipulation", "gui_agent")
+    sizes, simulated = config.train, config.task.name in ("manipulation", "gui_agent", "gym")
     changes = [f"policy.max_tokens={min(32, config.policy.max_tokens)}"]
     long = sizes.prompts_per_step * sizes.group_size > 128 or config.policy.max_tokens > 32
     if not (long or simulated or " over " in name):

@@ -17,7 +17,7 @@ from vlrl.tools.listing import KINDS, listing, search
 from vlrl.types import UserError
 
 NAMES = {
-    "tasks": lambda: [*registry.task_names(), *registry.MIXTURES],
+    "tasks": lambda: [*registry.task_names(), *registry.NEED_OPTIONS],
     "rewards": registry.rewards,
     "methods": lambda: [name for home in registry.HOMES for name in registry.names(home)],
     "policies": lambda: FAMILIES,

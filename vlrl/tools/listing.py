@@ -80,7 +80,7 @@ def _table(kind: str, rows: Sequence[Row]) -> str:
 
 
 def _tasks() -> Iterator[Row]:
-    for name in (*registry.task_names(), *registry.MIXTURES):
+    for name in (*registry.task_names(), *registry.NEED_OPTIONS):
         target = registry.find("task", name)
         module = inspect.getmodule(target)
         yield "", name, _first_line(module)
