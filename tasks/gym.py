@@ -7,7 +7,6 @@ real numbers within limits. Needs `gymnasium` (`pip install 'vlrl[sims]'`) and w
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -100,8 +99,6 @@ class Gym(Task):
         self._first_seeds: dict[Split, int] = {"train": seed, "test": TEST_SEEDS + seed}
         self._sizes: dict[Split, int] = {"train": pool, "test": held_out}
         drawn = {"render_mode": "rgb_array"} if render else {}
-        if render:
-            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # what pygame draws needs no screen
         self.make_env = partial(make_gym_env, id, {**drawn, **(options or {})}, "task")
         env = self.make_env()
         self.form = ActionWriting(env.action_space, tuple(actions))

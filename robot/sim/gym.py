@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,9 @@ def make_gym_env(id: str, options: Mapping[str, Any], section: str = "robot") ->
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "pkg_resources is deprecated")  # pygame's
+            if options.get("render_mode") == "rgb_array" and find_spec("pygame"):
+                os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pictures need no screen
+                import_module("pygame.pkgdata")
             return gymnasium.make(id, disable_env_checker=True, **options)
     except Exception as error:  # environments raise what they like
         line = next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -177,7 +177,6 @@ def test_a_mistake_is_one_line(options, message):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.filterwarnings("ignore:pkg_resources is deprecated")  # pygame's
 def test_a_picture_of_the_lake_is_crossed():
     """The environment of configs/gym.yaml, by its names of actions."""
     task = Gym(id="FrozenLake-v1", options={"is_slippery": False}, render=True, actions=["left", "down", "right", "up"])
