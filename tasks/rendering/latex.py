@@ -79,7 +79,7 @@ def typeset(table: Table) -> Image.Image | None:
 
 def _run(program: list[str], folder: Path) -> bool:
     """Runs a program inside the worker's limits; whether it succeeded."""
-    guarded = [sys.executable, "-I", str(Path(__file__).with_name("latex_rendering_worker.py")), *program]
+    guarded = [sys.executable, "-I", str(Path(__file__).parents[1] / "latex_rendering_worker.py"), *program]
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     process = start_child(guarded, cwd=folder, env=environment(folder), **pipes)
     try:
