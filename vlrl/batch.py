@@ -90,15 +90,15 @@ def last_features(policy: Any, episodes: Sequence[Episode]) -> Tensor | None:
     cut = [i for i, episode in enumerate(episodes) if episode.turns[-1].step.truncated]
     if not cut:
         return None
-    asked = []
+    ends = []
     for i in cut:
         *before, end = episodes[i].turns
         if OVERLONG in end.step.info:  # the policy cannot be shown what followed: what it saw last stands for it
-            asked.append(policy.decide(end.observation, end.decision.action, before=before))
+            ends.append(policy.decide(end.observation, end.decision.action, before=before))
         else:  # any action: features have none
-            asked.append(policy.decide(end.step.observation, end.decision.action, before=episodes[i].turns))
-    made = policy.features(asked).cpu()
-    return made.new_zeros(len(episodes), made.shape[1]).index_copy(0, torch.tensor(cut), made)
+            ends.append(policy.decide(end.step.observation, end.decision.action, before=episodes[i].turns))
+    features = policy.features(ends).cpu()
+    return features.new_zeros(len(episodes), features.shape[1]).index_copy(0, torch.tensor(cut), features)
 
 
 def observation_key(shown: Observation) -> str:

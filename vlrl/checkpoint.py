@@ -228,13 +228,13 @@ def describe_data_files(config: Any) -> dict[str, dict[str, Any]]:
 
     Of a folder: of the names and sizes of the files in it.
     """
-    found: dict[str, dict[str, Any]] = {}
+    entries: dict[str, dict[str, Any]] = {}
     for key, path in find_data(config.model_dump()):
         try:
-            found[key] = {"path": path} | (_folder(Path(path)) if Path(path).is_dir() else checksums_of(Path(path)))
+            entries[key] = {"path": path} | (_folder(Path(path)) if Path(path).is_dir() else checksums_of(Path(path)))
         except OSError:  # the task says what is wrong with it
             continue
-    return found
+    return entries
 
 
 @by_main
@@ -254,10 +254,10 @@ def datafiles_check(out: Path, config: Any) -> None:
     except (OSError, ValueError) as error:
         raise UserError(f"{file}: cannot be read ({error}); remove it to go on with the data as it is now") from None
     now = describe_data_files(config)
-    for key, noted in before.items():
-        if key in now and now[key] != noted:
+    for key, entry in before.items():
+        if key in now and now[key] != entry:
             raise UserError(
-                f"{key}: {noted['path']} was changed since this run began ({noted['bytes']} bytes then, "
+                f"{key}: {entry['path']} was changed since this run began ({entry['bytes']} bytes then, "
                 f"{now[key]['bytes']} now): put it back, or remove {file} to go on with what it is now"
             )
 

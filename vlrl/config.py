@@ -47,8 +47,8 @@ def credentials_problem(value: Any, path: str = "", above: tuple[int, ...] = ())
     is_url = not URLS.isdisjoint(path.split(".")[-2:])
     inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
     for key, each in inner:
-        if found := credentials_problem(each, f"{path}.{key}" if path else str(key), (*above, id(value))):
-            return found
+        if problem := credentials_problem(each, f"{path}.{key}" if path else str(key), (*above, id(value))):
+            return problem
     if not isinstance(value, str) or not _holds_secret(value, is_url):
         return None
     return (
@@ -255,16 +255,16 @@ def _moved(path: Path) -> Path | None:
     if len(_path_parts(path)) > 1 and path.parts[-2] != "compare":
         return None
     files = [CONFIGS / folder / f"{path.name.removesuffix('.yaml')}.yaml" for folder in ("models", "studies")]
-    found = next((file for file in files if file.is_file()), None)
-    if found and len(path.parts) > 1:
-        print(f"{path} has moved: configs/{found.relative_to(CONFIGS).as_posix()}", file=sys.stderr)
-    return found
+    target = next((file for file in files if file.is_file()), None)
+    if target and len(path.parts) > 1:
+        print(f"{path} has moved: configs/{target.relative_to(CONFIGS).as_posix()}", file=sys.stderr)
+    return target
 
 
 def nearest(name: str | Path) -> str:
     """'; did you mean X? (...)' for a config that is neither a file nor one of the bundled ones."""
-    wanted = "/".join(_path_parts(Path(name).with_suffix("")))
-    return f"{meant(wanted, [known for known, _ in described()])} (`vlrl list configs` names those that come with vlrl)"
+    target = "/".join(_path_parts(Path(name).with_suffix("")))
+    return f"{meant(target, [known for known, _ in described()])} (`vlrl list configs` names those that come with vlrl)"
 
 
 def _path_parts(path: Path) -> tuple[str, ...]:

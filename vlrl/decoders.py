@@ -128,11 +128,11 @@ def _check_depth(data: bytes) -> None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         keys = [key for key, _ in pairs]
         raise DecodeError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
-    return made
+    return values
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -231,13 +231,13 @@ class RecordedEpisodes(Sequence[Episode]):
 
     def __getitem__(self, index: int) -> Episode:
         row = self._rows[index]
-        shown = [_observation(turn, tuple(self._part(p, index) for p in turn.content)) for turn in row.turns]
-        following = [*shown[1:], shown[-1]]  # what the last action led to is not kept
+        observations = [_observation(turn, tuple(self._part(p, index) for p in turn.content)) for turn in row.turns]
+        following = [*observations[1:], observations[-1]]  # what the last action led to is not kept
         turns = [
             Turn(now, _decision(turn), Step(then, turn.step.reward, turn.step.done, turn.step.cut, turn.step.info))
-            for turn, now, then in zip(row.turns, shown, following, strict=True)
+            for turn, now, then in zip(row.turns, observations, following, strict=True)
         ]
-        return Episode(Sample(row.sample, shown[0]), index, turns, Score(row.parts, row.correct), row.reward)
+        return Episode(Sample(row.sample, observations[0]), index, turns, Score(row.parts, row.correct), row.reward)
 
     def _part(self, part: str | ImageRow | VideoRow, index: int) -> str | PilImage.Image | Video:
         if isinstance(part, str):
@@ -348,8 +348,8 @@ class EpisodeBuffer:
     def _keep(self, rows: Iterable[EpisodeRow]) -> None:
         """These rows, and the images that they show."""
         self._rows = list(rows)
-        shown = {name for row in self._rows for name in row.images()}
-        self._images = {name: png for name, png in self._images.items() if name in shown}
+        names_in_rows = {name for row in self._rows for name in row.images()}
+        self._images = {name: png for name, png in self._images.items() if name in names_in_rows}
 
     def _save(self, image: Image) -> str:
         name = image_name(image)

@@ -40,10 +40,10 @@ def problem(folder: Path) -> str | None:
         FileNotFoundError: the folder has no list.
     """
     try:
-        for name, noted in load_json(folder / LIST).items():
+        for name, entry in load_json(folder / LIST).items():
             if not (folder / name).is_file():
                 return f"{name} is missing"
-            if (folder / name).stat().st_size != noted["bytes"] or checksums_of(folder / name) != noted:
+            if (folder / name).stat().st_size != entry["bytes"] or checksums_of(folder / name) != entry:
                 return f"{name} is not what was saved"
     except (UnicodeDecodeError, ValueError, AttributeError, TypeError, KeyError):
         return f"{LIST} is no list of files"

@@ -45,9 +45,9 @@ class Notices:
         self._steps_s += row.get("seconds", 0.0)
         if len(self._rows) < STEPS:
             return []
-        found = [(kind, text) for kind, text in self._find_notices() if kind not in self._given]
-        self._given |= {kind for kind, _ in found}
-        return [text for _, text in found]
+        notices = [(kind, text) for kind, text in self._find_notices() if kind not in self._given]
+        self._given |= {kind for kind, _ in notices}
+        return [text for _, text in notices]
 
     def saved(self, seconds: float) -> list[str]:
         """What there is to say after a checkpoint that took so long: whether saving takes longer than the steps do."""
@@ -220,9 +220,9 @@ class Progress:
 
     def saving(self, save: Callable[[], None]) -> None:
         """Calls what saves; says so where saving takes most of the time."""
-        begun = time.perf_counter()
+        start = time.perf_counter()
         save()
-        for notice in self.notices.saved(time.perf_counter() - begun):
+        for notice in self.notices.saved(time.perf_counter() - start):
             self.say(notice)
 
     def evaluated(self, seconds: float) -> None:

@@ -203,8 +203,8 @@ class Recipe:
 
 def of(target: object) -> Method:
     """What a plug-in declares; of one without `@method`, nothing."""
-    found = getattr(target.func if isinstance(target, functools.partial) else target, "method", None)
-    return found if isinstance(found, Method) else NOTHING
+    declaration = getattr(target.func if isinstance(target, functools.partial) else target, "method", None)
+    return declaration if isinstance(declaration, Method) else NOTHING
 
 
 def is_method(target: object) -> bool:

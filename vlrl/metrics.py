@@ -95,8 +95,8 @@ class RunRows:
                 path.unlink(missing_ok=True)  # its first row came later
                 continue
             data = _read(path)
-            found = _restored(data, entry)
-            whole = entry["tail"].encode() if found is None else found
+            restored = _restored(data, entry)
+            whole = entry["tail"].encode() if restored is None else restored
             if data[: entry["bytes"]] != whole:
                 _say_restored(path, entry, data, whole)
             if data != whole:
@@ -151,11 +151,11 @@ def turn_advantages(rollouts: Rollouts, advantage: torch.Tensor) -> list[list[fl
 
 def part_means(episodes: Sequence[Episode]) -> dict[str, float]:
     """Each part of the reward, unweighted: its mean over the episodes that have it (tasks differ in theirs)."""
-    found: dict[str, list[float]] = {}
+    values_of: dict[str, list[float]] = {}
     for episode in episodes:
         for name, value in episode.score.parts.items():
-            found.setdefault(name, []).append(value)
-    return {name: sum(values) / len(values) for name, values in found.items()}
+            values_of.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in values_of.items()}
 
 
 def by_task(episodes: Sequence[Episode]) -> dict[str, float]:
@@ -371,18 +371,21 @@ def save_rollouts(
 
 def _rollout_row(folder: Path, step: int, episode: Episode, split: str) -> dict[str, Any]:
     score = episode.score
-    shown = [turn.observation for turn in episode.turns] or [episode.sample.prompt]
-    images = [image for observation in shown for image in observation.images]
-    strips = [strip(video) for observation in shown for video in observation.videos]
-    files = [*(_thumbnail(folder, image) for image in images), *(_saved(folder, made) for made, _ in strips)]
-    said = "\n".join(_format_action(turn.decision.action) for turn in episode.turns)
+    observations = [turn.observation for turn in episode.turns] or [episode.sample.prompt]
+    images = [image for observation in observations for image in observation.images]
+    strips = [strip(video) for observation in observations for video in observation.videos]
+    files = [
+        *(_thumbnail(folder, image) for image in images),
+        *(_saved(folder, frames_strip) for frames_strip, _ in strips),
+    ]
+    actions = "\n".join(_format_action(turn.decision.action) for turn in episode.turns)
     return {
         "step": step, "split": split, "sample_id": episode.sample.id, "group": episode.group,
-        "prompt": shown[0].text, "images": files,  # the videos' strips last: marks count images and videos apart
+        "prompt": observations[0].text, "images": files,  # the videos' strips last: marks count images and videos apart
         "image_size": list(images[0].size) if images else None,
-        "image_sizes": [list(image.size) for image in (*images, *(made for made, _ in strips))],
+        "image_sizes": [list(image.size) for image in (*images, *(frames_strip for frames_strip, _ in strips))],
         "strips": [{"image": len(images) + i, **facts} for i, (_, facts) in enumerate(strips)],
-        "completion": said,
+        "completion": actions,
         "answer": plain(score.answer), "parts": dict(score.parts),
         "reward": episode.reward, "correct": score.correct, "reason": score.reason,
         "marks": [plain(mark) for mark in score.marks],

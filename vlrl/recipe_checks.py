@@ -372,7 +372,7 @@ def check(config: Config, source: str) -> None:
 def _check_needs(config: Config, kind: str, component: Component, path: str) -> None:
     target = registry.check_component(kind, component, path)
     train, turns = config.train, takes_turns(config, registry.find)
-    given = {
+    facts = {
         "group": train.group_size > 1,
         "sequence_mean": config.loss_aggregation.name == "sequence_mean",
         "one_forward": train.micro_size is None or train.micro_size * train.num_minibatches >= train.prompts_per_step,
@@ -385,7 +385,7 @@ def _check_needs(config: Config, kind: str, component: Component, path: str) -> 
             raise UserError(
                 f"{path} ({component.name}): @method: unknown need {need!r}{suggest(need, get_args(methods.Need))}"
             )
-        if not given.get(need, True):
+        if not facts.get(need, True):
             raise UserError(f"{path} ({component.name}) {methods.ALTERNATIVES[need]}")
 
 

@@ -64,15 +64,15 @@ def names(kind: str) -> dict[str, Any]:
     """Every built-in plug-in of a kind: name -> function or class."""
     if kind == "task":
         return {name: find("task", name) for name in (*task_names(), *NEED_OPTIONS)}
-    found = {}
+    plugins_by_name = {}
     for home in HOMES[kind]:
         whole = importlib.import_module(home)
         package = whole.__spec__.submodule_search_locations if whole.__spec__ else None
         inner = [f"{home}.{part.name}" for part in pkgutil.iter_modules(package or ())]
         for module in (whole, *map(importlib.import_module, inner)):
             own = {n: v for n, v in vars(module).items() if methods.is_method(v) and n.islower()}
-            found |= {n: v for n, v in own.items() if methods.contract_problem(kind, v) is None}
-    return found
+            plugins_by_name |= {n: v for n, v in own.items() if methods.contract_problem(kind, v) is None}
+    return plugins_by_name
 
 
 def task_names() -> list[str]:
@@ -86,14 +86,14 @@ def task_names() -> list[str]:
 
 def rewards() -> dict[str, Callable[..., float]]:
     """Every reward: `module.function` of `rewards/` -> public function that returns a number."""
-    found = {}
+    functions = {}
     for name in _modules("rewards"):
         module = importlib.import_module(f"rewards.{name}")
         for attribute, value in vars(module).items():
             own = inspect.isfunction(value) and value.__module__ == module.__name__ and not attribute.startswith("_")
             if own and typing.get_type_hints(value).get("return") is float:
-                found[f"{name}.{attribute}"] = value
-    return found
+                functions[f"{name}.{attribute}"] = value
+    return functions
 
 
 def robots() -> Mapping[str, Any]:
@@ -169,13 +169,13 @@ def chosen(value: str | Mapping[str, Any], path: str, noun: str, known: Mapping[
     Raises:
         UserError: no name; none of that name, with the nearest right one.
     """
-    given = {"name": value} if isinstance(value, str) else dict(value)
-    name = given.get("name")
+    options = {"name": value} if isinstance(value, str) else dict(value)
+    name = options.get("name")
     if not isinstance(name, str):
         raise UserError(f"{path}.name: is required, one of: {', '.join(known)}")
     if ":" not in name and name not in known:
         raise UserError(f"{path}.name: unknown {noun} {name!r}{suggest(name, list(known))}")
-    return Component(**{**given, "name": known.get(name, name)})
+    return Component(**{**options, "name": known.get(name, name)})
 
 
 class AsksTask(Protocol):

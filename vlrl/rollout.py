@@ -184,7 +184,7 @@ def _play(
     """Takes every episode to its end; at most `max_parallel_envs` environments are open."""
     waiting = deque(range(len(episodes)))
     opened: dict[int, Environment] = {}
-    shown: dict[int, Observation] = {}
+    observations: dict[int, Observation] = {}
     try:
         while True:
             if policy.halted:
@@ -192,14 +192,16 @@ def _play(
             started = [waiting.popleft() for _ in range(min(len(waiting), max_parallel_envs - len(opened)))]
             with timed(policy, "environment"):
                 opened.update((i, open_environment(task, episodes[i].sample)) for i in started)
-                shown.update(zip(started, stepper.map(lambda i: opened[i].reset(), started), strict=True))
+                observations.update(zip(started, stepper.map(lambda i: opened[i].reset(), started), strict=True))
             if not opened:
                 return
             active = list(opened)
             if begun is not None:
                 act = act | {"begun": [() if episodes[i].turns else begun[i] for i in active]}
             try:
-                decisions = act_within_memory(policy, [episodes[i] for i in active], [shown[i] for i in active], **act)
+                decisions = act_within_memory(
+                    policy, [episodes[i] for i in active], [observations[i] for i in active], **act
+                )
             except OverlongError as error:
                 if not error.episodes:
                     raise
@@ -211,8 +213,8 @@ def _play(
             with timed(policy, "environment"):
                 steps = stepper.map(lambda i, d: opened[i].step(d.action, d.frames), active, decisions)
             for i, decision, step in zip(active, decisions, steps, strict=True):
-                episodes[i].turns.append(Turn(shown[i], decision, step))
-                shown[i] = step.observation
+                episodes[i].turns.append(Turn(observations[i], decision, step))
+                observations[i] = step.observation
                 if step.terminated or step.truncated:
                     opened.pop(i).close()
                 if step.fault:
@@ -259,13 +261,13 @@ def _in_parts(
 ) -> list[Decision]:
     if len(episodes) <= size:
         return policy.act(episodes, observations, **options)
-    made: list[Decision] = []
+    decisions: list[Decision] = []
     for start in range(0, len(episodes), size):
         part = slice(start, start + size)
         own = {name: value[part] if name == "begun" and value else value for name, value in options.items()}
         own |= {"keep": False} if "keep" in own else {}  # a prefill is of all episodes
-        made += policy.act(episodes[part], observations[part], **own)
-    return made
+        decisions += policy.act(episodes[part], observations[part], **own)
+    return decisions
 
 
 def _end_overlong(episode: Episode) -> None:

@@ -263,8 +263,8 @@ class Runner:
         progress.evaluated(time.perf_counter() - start)
         self._log({"step": self.step, **result.row()})
         if result.episodes:
-            shown = to_show(self.learner.policy, result.episodes[: self.log.rollouts])
-            metrics.save_rollouts(self.out, self.step, shown, None, split="eval")
+            examples = to_show(self.learner.policy, result.episodes[: self.log.rollouts])
+            metrics.save_rollouts(self.out, self.step, examples, None, split="eval")
         measured = vars(result.accuracy) | {"step": self.step}
         self.results[when] = measured
         if when == "before":
@@ -323,9 +323,9 @@ class Runner:
 
     def _keep_rollouts(self, done: StepMetrics) -> None:
         kept = metrics.spread(len(done.episodes), self.log.rollouts)
-        shown = to_show(self.learner.policy, [done.episodes[i] for i in kept])
+        examples = to_show(self.learner.policy, [done.episodes[i] for i in kept])
         advantages = None if done.advantages is None else [done.advantages[i] for i in kept]
-        metrics.save_rollouts(self.out, self.step, shown, advantages)
+        metrics.save_rollouts(self.out, self.step, examples, advantages)
 
     def save(self) -> None:
         """A checkpoint of the present step."""

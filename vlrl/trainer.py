@@ -80,11 +80,11 @@ class Teacher:
         """The tokens that the policy wrote, as answers to what the teacher reads."""
         known: list[Turn] = []
         for turn in episode.turns:
-            shown = turn.observation
+            observation = turn.observation
             if hint is not None:
-                shown = replace(shown, content=(*shown.content, HINT.format(hint)))
+                observation = replace(observation, content=(*observation.content, HINT.format(hint)))
             ids = policy.ids(turn.decision)
-            own = (self.policy or policy).decide(shown, turn.decision.action, ids=ids, before=known)
+            own = (self.policy or policy).decide(observation, turn.decision.action, ids=ids, before=known)
             known.append(replace(turn, decision=own))
         return [turn.decision for turn in known]
 
@@ -149,10 +149,10 @@ class RLTrainer(Learner):
         self.sampler = registry.make("sampler", config.sampler, "sampler", len(self.samples), config.seed)
         self.sampler.check(self.samples)  # a list made for other data shows before anything is written
         self.sampler.follow(self.samples, self.advantages)  # draws by what an estimator knows of each prompt
-        given = (self.policy, self.task, config.seed)
-        self.rollout_strategy = registry.make("rollout_strategy", config.rollout_strategy, "rollout_strategy", *given)
-        self.process_rewards = registry.make_all("process_rewards", config, *given)
-        self.replay_mixing = registry.make_all("replay_mixing", config, *given)
+        inputs = (self.policy, self.task, config.seed)
+        self.rollout_strategy = registry.make("rollout_strategy", config.rollout_strategy, "rollout_strategy", *inputs)
+        self.process_rewards = registry.make_all("process_rewards", config, *inputs)
+        self.replay_mixing = registry.make_all("replay_mixing", config, *inputs)
         self.teacher = Teacher(config.policy, self.task) if registry.needs_teacher(config) else None
         self.rollout_strategy.pool = SamplePool(self.samples, self.sampler.positions)
 
@@ -165,10 +165,10 @@ class RLTrainer(Learner):
         if not config.data.train or not self.policy.writes_text:
             return super().format_imitation()
         lesson = [{"task": config.task.model_dump(), "data": data}]
-        written = yaml.safe_dump(lesson, default_flow_style=True, width=10**6, sort_keys=False).strip()
+        text = yaml.safe_dump(lesson, default_flow_style=True, width=10**6, sort_keys=False).strip()
         return (
             f"imitate gold answers: vlrl warmstart models/embedded start={config.policy.model} steps=100 images=16 "
-            f"out={config.out}_start {shlex.quote(f'lessons={written}')}, then train with "
+            f"out={config.out}_start {shlex.quote(f'lessons={text}')}, then train with "
             f"policy.model={config.out}_start out={config.out}_2"
         )
 
@@ -241,8 +241,8 @@ class RLTrainer(Learner):
 
     def _columns(self, episodes: list[Episode], i: int) -> Rollouts:
         """The episodes' columns, with all that estimators and losses read of this run."""
-        found = columns_of(self._evaluated, episodes, once=("final",))
-        return columns(episodes, step=i, anchors=self.anchors, **found)
+        columns_by_name = columns_of(self._evaluated, episodes, once=("final",))
+        return columns(episodes, step=i, anchors=self.anchors, **columns_by_name)
 
     def _evaluated(self, episodes: list[Episode]) -> dict[str, torch.Tensor | None]:
         """The columns that models are asked for."""
@@ -294,8 +294,8 @@ class RLTrainer(Learner):
             kept, epochs = self._keeps_prefill(), self.config.train.update_epochs
             row["flops"] = self.policy.effort(decisions, passes=int(self.reference), epochs=epochs, kept=kept)
             row["mfu"] = mfu(row["flops"], seconds, self.policy.work.device)
-        asked, cached = row.pop("conversation_tokens", 0), row.pop("cached_tokens", 0)
-        kept = {PREFIX_CACHE: cached / asked} if asked else {}
+        context, cached = row.pop("conversation_tokens", 0), row.pop("cached_tokens", 0)
+        kept = {PREFIX_CACHE: cached / context} if context else {}
         return kept | {name if name.endswith("_s") else f"work/{name}": v for name, v in row.items() if v is not None}
 
     def _keeps_prefill(self) -> bool:
@@ -305,10 +305,10 @@ class RLTrainer(Learner):
             train.num_minibatches == train.update_epochs == 1 and not train.micro_batch_size and not self.replay_mixing
         )
         first = not any(each.revisits() for each in self.advantages)  # it would evaluate before the update
-        here_written = self.policy.engine is None and self.task.max_parallel_envs is None
+        writes_itself = self.policy.engine is None and self.task.max_parallel_envs is None
         in_parts = self.updater.shared.in_parts  # kept passes would be made there in parts
         return (
-            bool(train.shared_prefix) and whole and first and here_written and not train.max_staleness and not in_parts
+            bool(train.shared_prefix) and whole and first and writes_itself and not train.max_staleness and not in_parts
         )
 
     def _count(self, stats: UpdateStats, rollouts: int, step: int) -> None:
@@ -339,10 +339,10 @@ class RLTrainer(Learner):
         Raises:
             StoppedError: on a signal, between two batches.
         """
-        wanted = estimator.start
-        if not wanted:
+        count = estimator.start
+        if not count:
             return
-        of_key = self._first_prompts(estimator.start_limit, wanted)
+        of_key = self._first_prompts(estimator.start_limit, count)
         order, cpu = list(of_key), run.clock.cpu_s()
         for begin in range(0, len(order), self.config.train.prompts_per_step):
             if run.is_stopping():
@@ -352,11 +352,11 @@ class RLTrainer(Learner):
                 )  # fmt: skip
             keys = order[begin : begin + self.config.train.prompts_per_step]
             # a bucket's responses are to several of its samples
-            chosen = [self.samples[of_key[key][i % len(of_key[key])]] for key in keys for i in range(wanted)]
+            chosen = [self.samples[of_key[key][i % len(of_key[key])]] for key in keys for i in range(count)]
             episodes = collect(self.policy, self.task, chosen, 1)
             outcomes = [estimator.compute_outcome(e.reward, e.score.correct) for e in episodes]
             for i, key in enumerate(keys):
-                estimator.begin(key, outcomes[i * wanted : (i + 1) * wanted])
+                estimator.begin(key, outcomes[i * count : (i + 1) * count])
             self.counts["rollouts"] += len(episodes)
             run.progress.note(f"first responses {begin + len(keys)}/{len(order)}")
         metrics.append_row(run.out / "timings.jsonl", {"step": 0, "cpu": run.clock.cpu_s() - cpu})

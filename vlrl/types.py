@@ -701,7 +701,7 @@ def meant(word: str, known: Sequence[str]) -> str:
     """'; did you mean X?' for an unknown word, '' where none is near."""
     if SYNONYMS.get(word) in known:
         return f"; did you mean {SYNONYMS[word]!r}?"
-    begun = sorted(name for name in known if word and name.startswith(f"{word}_"))
+    extensions = sorted(name for name in known if word and name.startswith(f"{word}_"))
     swapped = [name for name in known if sorted(name) == sorted(word)]
-    close = begun or swapped or difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    close = extensions or swapped or difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -169,12 +169,12 @@ class Updater:
         owned: list[list[list[int]]] = [[] for _ in range(self.shared.world.size)]
         for i, group in enumerate(groups):
             owned[self.shared.world.owner(decisions[group[0]], i)].append(group)
-        found = None
-        while found is None:
-            found = self._gradients(owned, weight, decisions, rollouts, advantage)
+        stats = None
+        while stats is None:
+            stats = self._gradients(owned, weight, decisions, rollouts, advantage)
         with timed(self.policy, "optimizer"):
-            found = MicrobatchStats(*self.shared.sum_numbers(astuple(found)))
-        if found.bad:
+            stats = MicrobatchStats(*self.shared.sum_numbers(astuple(stats)))
+        if stats.bad:
             return self._skip(rows, rollouts, totals)
         if len(rows) < len(weight):
             self._fill_gradients()
@@ -186,7 +186,7 @@ class Updater:
         with timed(self.policy, "optimizer"):
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)  # a rollout, which follows, needs the memory
-        totals.count(found, float(norm), float(rollouts.mask[rows].sum()) if rows else None)
+        totals.count(stats, float(norm), float(rollouts.mask[rows].sum()) if rows else None)
 
     def _gradients(
         self, owned: list[list[list[int]]], weight: dict[int, Tensor], decisions, rollouts, advantage
@@ -199,15 +199,15 @@ class Updater:
             UserError: there were fewer already, or there cannot be.
         """
         self.optimizer.zero_grad(set_to_none=True)
-        parts, found = self.shared.share(owned, self.micro), MicrobatchStats()
+        parts, stats = self.shared.share(owned, self.micro), MicrobatchStats()
         try:
             for part in parts:
-                if part and not found.bad:
+                if part and not stats.bad:
                     rows = [row for group in part for row in group]
-                    self._forward(rows, weight, decisions, rollouts, advantage, found)
+                    self._forward(rows, weight, decisions, rollouts, advantage, stats)
                 else:
                     self.shared.idle()
-            return found
+            return stats
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -498,7 +498,7 @@ def _eight_bit(named: Sequence[tuple[str, nn.Parameter]], kind: Kind, **options:
         raise UserError(f"train.optimizer: {kind} needs bitsandbytes: pip install 'vlrl[lowbit]'") from None
     low, full = (optim.AdamW8bit, optim.AdamW) if kind == "adamw_8bit" else (optim.PagedAdamW8bit, optim.PagedAdamW)
     parts = (low, [p for name, p in named if "embed" not in name]), (full, [p for name, p in named if "embed" in name])
-    return Together([Restorable(made(params, **options)) for made, params in parts if params])
+    return Together([Restorable(kind_of(params, **options)) for kind_of, params in parts if params])
 
 
 def _clone_tables(state: Any) -> Any:

@@ -236,10 +236,10 @@ def rl_plus(now: Evaluation, batch: Batch, *, gamma: Power = 0.5, coef: float = 
     likely = now.logprobs.masked_fill(~batch.mask, 0.0).clamp(max=0.0).exp()
     before = batch.old_logprobs.masked_fill(~batch.mask, 0.0).clamp(max=0.0).exp()
     other = 2 * likely / (before + (before + 1) / 2)
-    shown = _demonstration_mask(now, batch).bool()
-    ratio = other.where(shown, log_ratio(now, batch).exp())
+    demonstrations = _demonstration_mask(now, batch).bool()
+    ratio = other.where(demonstrations, log_ratio(now, batch).exp())
     new = (1 - likely.detach()).clamp(min=0.0) ** gamma
-    return -coef * batch.advantage * new.where(shown, 1.0) * ratio
+    return -coef * batch.advantage * new.where(demonstrations, 1.0) * ratio
 
 
 def _demonstration_mask(now: Evaluation, batch: Batch) -> Tensor:

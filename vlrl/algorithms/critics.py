@@ -104,8 +104,8 @@ class HLGauss:
         return expected(output.softmax(1), self.low, self.high)
 
     def loss(self, output: Tensor, target: Tensor, old: Tensor) -> Tensor:
-        wanted = hl_gauss(target, self.low, self.high, self.width, self.sigma)
-        return -(wanted * output.log_softmax(1)).sum(1).mean()
+        goal = hl_gauss(target, self.low, self.high, self.width, self.sigma)
+        return -(goal * output.log_softmax(1)).sum(1).mean()
 
 
 class ValueCritic:
@@ -119,8 +119,8 @@ class ValueCritic:
         self.epochs, self.head, self.scale = epochs, head, FeatureScaler(width)
         self.inner: Tensor | None = None
         if hidden:
-            drawn = torch.randn(width + 1, hidden, generator=torch.Generator().manual_seed(0))
-            self.inner = drawn.requires_grad_()  # the last row is the bias, as below
+            projection = torch.randn(width + 1, hidden, generator=torch.Generator().manual_seed(0))
+            self.inner = projection.requires_grad_()  # the last row is the bias, as below
         self.weight = torch.zeros((hidden or width) + 1, head.width, requires_grad=True)
         self.optimizer = torch.optim.AdamW([self.weight, *([] if self.inner is None else [self.inner])], lr=lr)
 
@@ -186,8 +186,8 @@ class UtteranceCritics:
 
     def __init__(self, features: int, actions: int, *, hidden: int, lr: float, tau: float):
         self.scale, self.tau = FeatureScaler(features), tau
-        drawn = torch.Generator().manual_seed(0)
-        self.inner = torch.randn(4, features + actions + 1, hidden, generator=drawn).requires_grad_()
+        projection = torch.Generator().manual_seed(0)
+        self.inner = torch.randn(4, features + actions + 1, hidden, generator=projection).requires_grad_()
         self.outer = torch.zeros(4, hidden + 1, 1, requires_grad=True)
         self.optimizer = torch.optim.Adam([self.inner, self.outer], lr=lr)
         self.slow = [self.inner.detach().clone(), self.outer.detach().clone()]
@@ -202,10 +202,10 @@ class UtteranceCritics:
         """One gradient step, and the copies one step after it. Returns the losses of Q and V before it."""
         with torch.no_grad():
             then = self._heads(turns.following, torch.zeros_like(turns.actions), *self.slow)[2:]
-            wanted_q = turns.rewards + gamma * (1 - turns.ended) * then
-            wanted_v = self._heads(turns.features, turns.actions, *self.slow)[:2]
+            target_q = turns.rewards + gamma * (1 - turns.ended) * then
+            target_v = self._heads(turns.features, turns.actions, *self.slow)[:2]
         heads = self._heads(turns.features, turns.actions, self.inner, self.outer)
-        q_loss, v_loss = (heads[:2] - wanted_q).square().mean(), (heads[2:] - wanted_v).square().mean()
+        q_loss, v_loss = (heads[:2] - target_q).square().mean(), (heads[2:] - target_v).square().mean()
         both = 2 * (q_loss + v_loss)  # the sum over both of each pair, as published
         fit_supervised(self.optimizer, [both], lambda loss: loss)
         for slow, fast in zip(self.slow, (self.inner, self.outer), strict=True):
@@ -214,10 +214,10 @@ class UtteranceCritics:
 
     def _heads(self, features: Tensor, actions: Tensor, inner: Tensor, outer: Tensor) -> Tensor:
         """[4, M]"""
-        shown, width = self.scale(features), features.shape[1]
-        of_shown = shown @ inner[:, :width] + inner[:, -1:]
+        scaled, width = self.scale(features), features.shape[1]
+        of_features = scaled @ inner[:, :width] + inner[:, -1:]
         of_action = actions @ inner[:2, width:-1]
-        units = torch.cat([of_shown[:2] + of_action, of_shown[2:]])
+        units = torch.cat([of_features[:2] + of_action, of_features[2:]])
         units = torch.nn.functional.silu(units) / units.shape[-1] ** 0.5
         return (units @ outer[:, :-1] + outer[:, -1:])[..., 0]
 

@@ -114,10 +114,10 @@ class Levels(ByDomain):
     @property
     def names(self) -> list[str]:
         """The levels from easy to hard. UserError where `order` leaves one out, or names one that is not there."""
-        found = self.domains.names
-        if self.order and set(self.order) != set(found):
-            raise UserError(f"sampler.order: the samples' levels are {', '.join(sorted(found, key=_rank))}")
-        return list(self.order) or sorted(found, key=_rank)
+        known = self.domains.names
+        if self.order and set(self.order) != set(known):
+            raise UserError(f"sampler.order: the samples' levels are {', '.join(sorted(known, key=_rank))}")
+        return list(self.order) or sorted(known, key=_rank)
 
     def shares(self) -> dict[str, float]:
         """The chance of each level to be drawn."""
@@ -175,20 +175,20 @@ class Trajectories:
 
     def draw(self, samples: Sequence[Sample], count: int) -> list[int]:
         """The next positions."""
-        drawn, self._drawn = [], {}
+        indices, self._drawn = [], {}
         for _ in range(count):
             epoch = self.order.epoch
             (position,) = self.order.draw(1)
             self._drawn.setdefault(samples[position].id, []).append((position, epoch))
-            drawn.append(position)
-        return drawn
+            indices.append(position)
+        return indices
 
     def observe(self, episodes: Sequence[Episode]) -> None:
         """Notes what came of the samples that were drawn."""
-        found: dict[str, list[float]] = {}
+        outcomes: dict[str, list[float]] = {}
         for episode in episodes:
-            found.setdefault(episode.sample.id, []).append(episode.score.correct)
-        for name, correct in found.items():
+            outcomes.setdefault(episode.sample.id, []).append(episode.score.correct)
+        for name, correct in outcomes.items():
             for position, epoch in self._drawn.get(name, ()):
                 own = self.noted.setdefault(position, [])
                 own += [None] * (epoch + 1 - len(own))
@@ -201,14 +201,14 @@ class Trajectories:
 
     def complete(self, last: int | None = None) -> dict[int, list[float]]:
         """The courses of all epochs, or the `last` ones, gaps filled by what follows; none whose end is missing."""
-        found: dict[int, list[float]] = {}
+        outcomes: dict[int, list[float]] = {}
         for position, own in sorted(self.noted.items()):
             values = filled((own + [None] * self.epochs)[: self.epochs])
             kept = values[-last:] if last else values
             ends = [value for value in kept if value is not None]
             if kept and len(ends) == len(kept):
-                found[position] = ends
-        return found
+                outcomes[position] = ends
+        return outcomes
 
     def state_dict(self) -> dict[str, Any]:
         return {"order": self.order.state_dict(), "noted": [[i, list(own)] for i, own in self.noted.items()]}
@@ -220,11 +220,11 @@ class Trajectories:
 
 def filled(values: Sequence[float | None]) -> list[float | None]:
     """Each missing value replaced by the next known one; those at the end stay missing."""
-    found, after = [], None
+    positions, after = [], None
     for value in reversed(values):
         after = value if value is not None else after
-        found.append(after)
-    return found[::-1]
+        positions.append(after)
+    return positions[::-1]
 
 
 def alignment(trajectories: Mapping[int, Sequence[float]]) -> dict[int, float]:
@@ -302,18 +302,18 @@ class Uncertainty(Sampler):
         rng = np.random.default_rng([self.seed, self.draws])
         self.draws += 1
         share = self.shares()
-        drawn: list[int] = []
-        while len(drawn) < count:
-            drawn += rng.choice(self.n, min(self.n, count - len(drawn)), replace=False, p=share).tolist()
-        return drawn
+        indices: list[int] = []
+        while len(indices) < count:
+            indices += rng.choice(self.n, min(self.n, count - len(indices)), replace=False, p=share).tolist()
+        return indices
 
     def shares(self) -> np.ndarray:
         """float64 [n]: the chance of each sample to be drawn first."""
         if self._keys is None:  # not before it is needed: making a sample may mean decoding a video
             self._keys = [self._samples[i].key for i in self.positions]
         value = np.clip([self._tracker.value(key) for key in self._keys], 0.0, 1.0)
-        seen = np.array([self._tracker.weight(key) for key in self._keys])
-        weight = np.sqrt(value * (1 - value)) / seen**self.gamma + self.eps
+        weights = np.array([self._tracker.weight(key) for key in self._keys])
+        weight = np.sqrt(value * (1 - value)) / weights**self.gamma + self.eps
         return weight / weight.sum()
 
     def state_dict(self) -> dict[str, Any]:
@@ -365,16 +365,16 @@ class Unsolved(Sampler):
 
     def draw(self, count: int) -> list[int]:
         """The next positions. After one epoch's looks, those that were passed over fill up."""
-        drawn: list[int] = []
+        indices: list[int] = []
         passed: list[int] = []
         for _ in range(self._shuffled.n):
-            if len(drawn) == count:
+            if len(indices) == count:
                 break
             (position,) = self._shuffled.draw(1)
-            (passed if self._passes(self._samples[position].id) else drawn).append(position)
+            (passed if self._passes(self._samples[position].id) else indices).append(position)
         self.metrics = {"sampler/passed": float(len(passed)), "sampler/solved": float(len(self.left))}
-        rest = itertools.cycle(passed or drawn)
-        return drawn + list(itertools.islice(rest, count - len(drawn)))
+        rest = itertools.cycle(passed or indices)
+        return indices + list(itertools.islice(rest, count - len(indices)))
 
     def _passes(self, key: str) -> bool:
         """Whether a sample is passed over this time; counts it."""
@@ -467,8 +467,8 @@ class Vade(Sampler):
         self.won, self.lost = kept * self.won + won, kept * self.lost + lost
 
     def state_dict(self) -> dict[str, Any]:
-        seen = (self.won + self.lost).nonzero()[0].tolist()
-        return {"draws": self.draws, "counts": [[i, float(self.won[i]), float(self.lost[i])] for i in seen]}
+        positions = (self.won + self.lost).nonzero()[0].tolist()
+        return {"draws": self.draws, "counts": [[i, float(self.won[i]), float(self.lost[i])] for i in positions]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.draws = state["draws"]

@@ -28,8 +28,8 @@ def rewards_of(rollouts: Rollouts, outcome: Tensor) -> tuple[Tensor, Tensor]:
     An episode's decisions stand together, in order.
     """
     last = last_of(rollouts.episode)
-    earned = 0.0 if rollouts.process_reward is None else rollouts.process_reward.to(outcome.dtype)
-    return outcome * last + earned, last
+    process_reward = 0.0 if rollouts.process_reward is None else rollouts.process_reward.to(outcome.dtype)
+    return outcome * last + process_reward, last
 
 
 def generalized(
@@ -114,11 +114,11 @@ truncated_weights = TruncatedWeights
 
 def ratios_of(rows: Sequence[Tensor | None], rollouts: Rollouts) -> Tensor:
     """Each decision's ratios [T] as rows of [B, T], 1 behind them and where there are none."""
-    made = rollouts.logprobs.new_ones(rollouts.mask.shape)
-    for row, ratio in zip(made, rows, strict=True):
+    ratios = rollouts.logprobs.new_ones(rollouts.mask.shape)
+    for row, ratio in zip(ratios, rows, strict=True):
         if ratio is not None:
             row[: len(ratio)] = ratio.to(row)
-    return made
+    return ratios
 
 
 def _ratio(decision: Any) -> Tensor | None:
@@ -221,10 +221,10 @@ class Gae(Estimator):
         values = self._values(features, roles).to(advantage.dtype)
         behind = self._behind(rollouts, [role for role, end in zip(roles, last.tolist(), strict=True) if end])
         gained = generalized(values, rewards, last, self.gamma, self.lam, behind=behind)
-        wanted = gained + values
+        goals = gained + values
         self.metrics = {
-            "gae/value": float(values.mean()), "gae/explained": explained(values, wanted),
-            "gae/critic_loss": self._learn(features, wanted.to(features.dtype), roles),
+            "gae/value": float(values.mean()), "gae/explained": explained(values, goals),
+            "gae/critic_loss": self._learn(features, goals.to(features.dtype), roles),
         }  # fmt: skip
         self.steps += 1
         return gained if self.steps > self.warmup else 0 * gained
@@ -426,17 +426,17 @@ class Egae(Estimator):
         if advantage.ndim != 1:
             raise ValueError("egae takes one value per decision: place it before what works token by token")
         mask, rewards = rollouts.mask, rewards_of(rollouts, advantage)[0]
-        written = mask if self.states is None else self.lengths[:, None] > mask.new_ones(mask.shape[1]).cumsum(0) - 1
+        tokens = mask if self.states is None else self.lengths[:, None] > mask.new_ones(mask.shape[1]).cumsum(0) - 1
         values = advantage.new_zeros(mask.shape)
         if self.states is not None:
-            values = values.masked_scatter(written, self._values(self.states).to(values.dtype))
+            values = values.masked_scatter(tokens, self._values(self.states).to(values.dtype))
         behind = values * cut_of(rollouts)
         gained = generalized(
             values[mask], at_ends(rewards, mask), ends(rollouts.episode, mask), self.gamma, self.lam,
             behind=behind[mask],
         )  # fmt: skip
         if self.states is not None:
-            self._learn(rollouts, rewards, written, values)
+            self._learn(rollouts, rewards, tokens, values)
         self.steps += 1
         gained = gained if self.steps > self.warmup else 0 * gained
         return advantage.new_zeros(mask.shape).masked_scatter(mask, gained)
@@ -449,12 +449,12 @@ class Egae(Estimator):
     def _learn(self, rollouts: Rollouts, rewards: Tensor, written: Tensor, values: Tensor) -> None:
         """Fits the critic to the returns of the tokens [B, T] of episodes that are not cut."""
         whole = (~cut_of(rollouts)).expand(written.shape)[written]
-        wanted = returns(at_ends(rewards, written), ends(rollouts.episode, written), self.gamma)[whole]
+        goals = returns(at_ends(rewards, written), ends(rollouts.episode, written), self.gamma)[whole]
         self.metrics = {"egae/value": float(values[written].mean())}
-        if len(wanted):
+        if len(goals):
             known = values[written][whole]
-            loss = self.model.learn(self.states[whole], wanted.to(self.states.dtype))
-            self.metrics |= {"egae/critic_loss": loss, "egae/explained": explained(known, wanted)}
+            loss = self.model.learn(self.states[whole], goals.to(self.states.dtype))
+            self.metrics |= {"egae/critic_loss": loss, "egae/explained": explained(known, goals)}
         self.states = None
 
     def _make(self, width: int) -> None:

@@ -49,16 +49,16 @@ class Targets:
 
     def of(self, rollouts: Rollouts) -> Tensor:
         """int64 [N], the target of each episode, before this step is taken into account."""
-        tokens, solved, wanted = lengths(rollouts), rollouts.is_correct, lengths(rollouts)
-        seen: dict[str, list[int]] = {name: [] for name in LEVELS}
+        tokens, solved, targets = lengths(rollouts), rollouts.is_correct, lengths(rollouts)
+        history: dict[str, list[int]] = {name: [] for name in LEVELS}
         sizes = []
         for chosen in members(rollouts):
             level = level_of(float(solved[chosen].double().mean()))
-            wanted[chosen] = self.now[level]
-            seen[level] += tokens[chosen].tolist()
+            targets[chosen] = self.now[level]
+            history[level] += tokens[chosen].tolist()
             sizes.append(len(chosen))
-        self._learn(seen, max(sizes))
-        return wanted
+        self._learn(history, max(sizes))
+        return targets
 
     def _learn(self, seen: dict[str, list[int]], size: int) -> None:
         self.seen.append(seen)
@@ -150,8 +150,8 @@ laser_de = LaserDE
 
 def repeats(text: str, words: int = 8, times: int = 3) -> bool:
     """Whether some `words` words in a row stand in the text `times` times or more."""
-    said = text.split()
-    runs = Counter(tuple(said[i : i + words]) for i in range(len(said) - words + 1))
+    text_words = text.split()
+    runs = Counter(tuple(text_words[i : i + words]) for i in range(len(text_words) - words + 1))
     return max(runs.values(), default=0) >= times
 
 

@@ -101,9 +101,9 @@ class Mixture(BaseTask):
 
     def __copy__(self) -> Mixture:
         """One whose tasks are told of steps apart from this one's."""
-        made = object.__new__(type(self))
-        made.__dict__ |= self.__dict__ | {"tasks": {name: copy.copy(task) for name, task in self.tasks.items()}}
-        return made
+        mixture = object.__new__(type(self))
+        mixture.__dict__ |= self.__dict__ | {"tasks": {name: copy.copy(task) for name, task in self.tasks.items()}}
+        return mixture
 
     @property
     def bad_rows(self) -> tuple[BadRow, ...]:
@@ -114,9 +114,9 @@ class Mixture(BaseTask):
         raise AttributeError("a mixture's bad rows are those of its tasks")
 
     def samples(self, split: Split) -> Mixed:
-        found = {name: task.samples(split) for name, task in self.tasks.items()}
+        samples_of = {name: task.samples(split) for name, task in self.tasks.items()}
         shares = {name: part.share if split == "train" else 1 for name, part in self.parts.items()}
-        return Mixed(found, shares, again=split == "train")
+        return Mixed(samples_of, shares, again=split == "train")
 
     def environment(self, sample: Sample) -> Environment:
         return self._of(sample).environment(sample)

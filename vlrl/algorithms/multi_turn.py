@@ -478,8 +478,10 @@ def left(rollouts: Rollouts, gamma: float) -> Tensor:
     owner = named(list(zip(episode.tolist(), roles, strict=True)), episode)
     order = owner.argsort(stable=True)  # each role's turns of an episode one behind the other, in time's order
     last = owner[order].diff(append=owner.max()[None] + 1) != 0
-    earned = 0.0 if rollouts.process_reward is None else rollouts.process_reward[order].to(rollouts.reward.dtype)
-    summed = returns(rollouts.reward[episode][order] * last + earned, last, gamma)
+    process_reward = (
+        0.0 if rollouts.process_reward is None else rollouts.process_reward[order].to(rollouts.reward.dtype)
+    )
+    summed = returns(rollouts.reward[episode][order] * last + process_reward, last, gamma)
     return summed.new_empty(len(summed)).index_copy(0, order, summed)
 
 
@@ -512,10 +514,10 @@ class Rae(Estimator):
         """-> [B], and the baselines updated."""
         roles = rollouts.roles or ("",) * len(rollouts.episode)
         total, before = [], dict(self.baselines)
-        earned: dict[tuple[int, str], float] = {}
+        sums: dict[tuple[int, str], float] = {}
         for row, value in enumerate(left(rollouts, 1.0).tolist()):
-            total.append(earned.setdefault((int(rollouts.episode[row]), roles[row]), value))  # from its first turn on
-        for (_, role), value in sorted(earned.items()):
+            total.append(sums.setdefault((int(rollouts.episode[row]), roles[row]), value))  # from its first turn on
+        for (_, role), value in sorted(sums.items()):
             self.baselines[role] = self.decay * self.baselines.get(role, 0.0) + (1 - self.decay) * value
         values = rollouts.reward.new_tensor(total)
         self.metrics = compute_role_means(rollouts, values)
@@ -556,8 +558,8 @@ def hierarchical(rollouts: Rollouts, advantage: Tensor, *, inner: tuple[str, ...
     roles = rollouts.roles or ("",) * len(rollouts.episode)
     places = zip(roles, rollouts.episode.tolist(), rollouts.group[rollouts.episode].tolist(), strict=True)
     keys = [(role, episode if role in inner else -1, group) for role, episode, group in places]
-    earned, _ = rewards_of(rollouts, 0 * rollouts.reward[rollouts.episode])
-    return group_centred(earned, named(keys, rollouts.episode))
+    process_reward, _ = rewards_of(rollouts, 0 * rollouts.reward[rollouts.episode])
+    return group_centred(process_reward, named(keys, rollouts.episode))
 
 
 # Agents that learn one after another: who learns stands still for the others (MARFT, arXiv 2504.16129).

@@ -429,11 +429,11 @@ class Scope(RewardShaping):
         answers = rollouts.answers or ("",) * len(rollouts.reward)
         sure, groups = confidence(rollouts).tolist(), [chosen.tolist() for chosen in members(rollouts)]
         sizes = {min(2**k, max(map(len, groups))) for k in range(max(map(len, groups)).bit_length() + 1)}
-        found = {size: self._labels(rollouts, answers, sure, groups, size) for size in sorted(sizes)}
-        rated = {size: _rated(answers, labels, groups) for size, labels in found.items()}
+        labels_by_size = {size: self._labels(rollouts, answers, sure, groups, size) for size in sorted(sizes)}
+        rated = {size: _rated(answers, labels, groups) for size, labels in labels_by_size.items()}
         size = chosen_size(rated, self.lam)
         self.metrics = {"scope/size": float(size), "scope/agreement": rated[size][0], "scope/labels": rated[size][1]}
-        return rollouts.reward.new_tensor(agreed(answers, found[size]))
+        return rollouts.reward.new_tensor(agreed(answers, labels_by_size[size]))
 
     def _labels(
         self, rollouts: Rollouts, answers: Sequence[str], sure: Sequence[float], groups: Sequence[list[int]], size: int
@@ -566,16 +566,16 @@ class Flipped(RewardShaping):
     def _chances(self, rollouts: Rollouts) -> list[float]:
         """A number in [0, 1) for each episode."""
         n = len(rollouts.reward)
-        said = rollouts.answers or rollouts.texts or ("",) * n
-        written = [a or t for a, t in zip(said, rollouts.texts or said, strict=True)]
-        seen: Counter[tuple[str, str]] = Counter()
-        found = []
-        for key in zip(rollouts.sample_ids, written, strict=True):
-            again = (rollouts.step, seen[key]) if self.errs == "completion" else ()
-            seen[key] += 1
+        answers = rollouts.answers or rollouts.texts or ("",) * n
+        texts = [a or t for a, t in zip(answers, rollouts.texts or answers, strict=True)]
+        counts: Counter[tuple[str, str]] = Counter()
+        chances = []
+        for key in zip(rollouts.sample_ids, texts, strict=True):
+            again = (rollouts.step, counts[key]) if self.errs == "completion" else ()
+            counts[key] += 1
             digest = blake2b(repr((self.seed, key, again)).encode(), digest_size=8).digest()
-            found.append(int.from_bytes(digest) / 2**64)
-        return found
+            chances.append(int.from_bytes(digest) / 2**64)
+        return chances
 
 
 flipped = Flipped

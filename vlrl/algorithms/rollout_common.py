@@ -148,14 +148,14 @@ def evaluated(policy: Policy, episodes: Sequence[Episode]) -> list[Episode]:
     import torch
 
     decisions = [turn.decision for episode in episodes for turn in episode.turns]
-    made: list[Decision] = []
+    evaluations: list[Decision] = []
     for start in range(0, len(decisions), BATCH):
         part = decisions[start : start + BATCH]
         with torch.no_grad():
             now = policy.evaluate(part)
         for decision, logprobs, entropy, mask in zip(part, now.logprobs, now.entropy, now.mask, strict=True):
-            made.append(replace(decision, logprobs=logprobs[mask].cpu(), entropy=entropy[mask].cpu()))
-    rows = iter(made)
+            evaluations.append(replace(decision, logprobs=logprobs[mask].cpu(), entropy=entropy[mask].cpu()))
+    rows = iter(evaluations)
     return [replace(e, turns=[replace(t, decision=next(rows)) for t in e.turns]) for e in episodes]
 
 
@@ -174,11 +174,11 @@ def redone(
     policy: Policy, task: Any, groups: Sequence[list[Episode]], asked: Mapping[int, Sample], act: Mapping[str, Any]
 ) -> list[list[Episode]]:
     """The groups with those at the places that `asked` names played again, on its samples."""
-    made, size = list(groups), len(groups[0])
+    result, size = list(groups), len(groups[0])
     again = groups_of(collect(policy, task, list(asked.values()), size, **act), size) if asked else []
     for place, group in zip(asked, again, strict=True):
-        made[place] = [replace(episode, group=place) for episode in group]
-    return made
+        result[place] = [replace(episode, group=place) for episode in group]
+    return result
 
 
 # Parts of a right answer, told in the prompt.
@@ -190,24 +190,24 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 def beginning(answer: str, share: float) -> str:
     """The first share of an answer's characters, without a word that would be cut in two unless it is the only one."""
-    begun = answer[: int(share * len(answer))]
-    return begun if begun == answer or " " not in begun else begun.rpartition(" ")[0].rstrip()
+    start = answer[: int(share * len(answer))]
+    return start if start == answer or " " not in start else start.rpartition(" ")[0].rstrip()
 
 
 def hints_hinted(policy: Any, sample: Sample, answer: str, share: float) -> Sample | None:
     """The sample with the beginning of an answer behind its prompt; None: there is none, or it is too long."""
-    begun = beginning(answer, share)
-    return append_text(policy, sample, HINT.format(begun)) if begun else None
+    prefix = beginning(answer, share)
+    return append_text(policy, sample, HINT.format(prefix)) if prefix else None
 
 
 def append_text(policy: Any, sample: Sample, text: str) -> Sample | None:
     """The sample with a line of text behind its prompt; None: the model does not take so long a prompt."""
-    asked = replace(sample, prompt=perturb_hinted(sample.prompt, text))
+    extended = replace(sample, prompt=perturb_hinted(sample.prompt, text))
     try:
-        policy.prompt(asked.prompt, asked.id)
+        policy.prompt(extended.prompt, extended.id)
     except UserError:
         return None
-    return asked
+    return extended
 
 
 def golds(policy: Any, task: Any, samples: Sequence[Sample], strategy: str) -> list[str]:

@@ -98,9 +98,9 @@ class FilterRefill(RolloutStrategy):
     def _others(self, task: Any, samples: Sequence[Sample], step: int) -> Iterator[Sample]:
         """The prompts that the step does not begin with, in an order known from the step's number."""
         every = task.samples("train") if self.pool is None else self.pool
-        asked = {sample.id for sample in samples}
+        present = {sample.id for sample in samples}
         order = np.random.default_rng([self.seed, step]).permutation(len(every)).tolist()
-        return (sample for i in order if (sample := every[i]).id not in asked)
+        return (sample for i in order if (sample := every[i]).id not in present)
 
 
 filter_refill = FilterRefill
@@ -132,8 +132,8 @@ def success_of(episode: Episode) -> WonEpisode:
     """An episode as it would be repeated."""
     actions = [turn.decision.action for turn in episode.turns]
     numbers = not isinstance(actions[0], str)
-    seen = [key_of(turn.observation) for turn in episode.turns]
-    return WonEpisode(episode.sample, seen, np.stack(actions) if numbers else actions)
+    keys = [key_of(turn.observation) for turn in episode.turns]
+    return WonEpisode(episode.sample, keys, np.stack(actions) if numbers else actions)
 
 
 def key_of(shown: Observation) -> str:
@@ -158,13 +158,15 @@ class Repeating(PolicyWrapper):
         self._begins = begins
 
     def act(self, episodes: Sequence[Episode], observations: Sequence[Observation], **options: Any) -> list[Decision]:
-        made = [self._repeated(*each) for each in zip(episodes, observations, strict=True)]
-        own = [i for i, decision in enumerate(made) if decision is None]
+        decisions = [self._repeated(*each) for each in zip(episodes, observations, strict=True)]
+        own = [i for i, decision in enumerate(decisions) if decision is None]
         if own:
-            asked, shown = [episodes[i] for i in own], [observations[i] for i in own]
-            for i, decision in zip(own, act_within_memory(self.policy, asked, shown, **options), strict=True):
-                made[i] = decision
-        return made
+            rest, rest_observations = [episodes[i] for i in own], [observations[i] for i in own]
+            for i, decision in zip(
+                own, act_within_memory(self.policy, rest, rest_observations, **options), strict=True
+            ):
+                decisions[i] = decision
+        return decisions
 
     def _repeated(self, episode: Episode, shown: Observation) -> Decision | None:
         """The decision that was taken here, all of it forced; None: the policy's turn."""
@@ -231,16 +233,16 @@ class TemporalContrast(RolloutStrategy):
     def __call__(
         self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any
     ) -> list[Episode]:
-        asked = [i for i, sample in enumerate(samples) if rollout_common.moves(sample.prompt)]
-        against = self._shuffled(policy, task, [samples[i] for i in asked], group_size, step, act)
-        of = dict(zip(asked, against, strict=True))
+        movable = [i for i, sample in enumerate(samples) if rollout_common.moves(sample.prompt)]
+        against = self._shuffled(policy, task, [samples[i] for i in movable], group_size, step, act)
+        of = dict(zip(movable, against, strict=True))
         episodes = collect(policy, task, samples, group_size, **act)  # last, so that a prefill it keeps stays
         rollout_common.check_single_prompts(episodes, "temporal_contrast")
         for i in range(len(samples)):
             self._pay(episodes[i * group_size : (i + 1) * group_size], of.get(i, []))
         ordered = [self._accuracy(e) for e in episodes if e.group in of]
         mixed = [value for values in against for value in values]
-        self.metrics = {f"{PART}/ordered": _mean(ordered), f"{PART}/shuffled": _mean(mixed)} if asked else {}
+        self.metrics = {f"{PART}/ordered": _mean(ordered), f"{PART}/shuffled": _mean(mixed)} if movable else {}
         return episodes
 
     def _shuffled(
@@ -250,21 +252,21 @@ class TemporalContrast(RolloutStrategy):
         if not samples:
             return []
         size = max(1, group_size // 2)
-        asked = [
+        prompts = [
             replace(
                 sample,
                 prompt=rollout_common.shuffled(sample.prompt, rollout_common.generator(self.seed, step, sample.id)),
             )
             for sample in samples
         ]
-        episodes = collect(policy, task, asked, size, **(act | {"keep": False}))
+        episodes = collect(policy, task, prompts, size, **(act | {"keep": False}))
         values = [self._accuracy(episode) for episode in episodes]
         return [values[start : start + size] for start in range(0, len(values), size)]
 
     def _pay(self, group: Sequence[Episode], shuffled: Sequence[float]) -> None:
         """Adds the bonus to rewards and scores."""
-        earned = self.bonus([self._accuracy(episode) for episode in group], shuffled, **self.options)
-        for episode, value in zip(group, earned, strict=True):
+        bonuses = self.bonus([self._accuracy(episode) for episode in group], shuffled, **self.options)
+        for episode, value in zip(group, bonuses, strict=True):
             episode.score = replace(episode.score, parts={**episode.score.parts, PART: value})
             episode.reward += value
 
@@ -350,8 +352,8 @@ class Window(RolloutStrategy):
         self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any
     ) -> list[Episode]:
         act.pop("keep", None)  # a prefill that is kept serves completions from their beginning
-        begun = self._open_groups(samples, group_size)
-        under_way, self.played = [*self.open, *begun], len(begun)
+        prefixes = self._open_groups(samples, group_size)
+        under_way, self.played = [*self.open, *prefixes], len(prefixes)
         decisions = self._write_window(policy, under_way, act)
         goes_on = [d.truncated and len(d.inputs.tokens) < self.last for d in decisions]
         pairs = list(zip(under_way, decisions, strict=True))
@@ -380,9 +382,9 @@ class Window(RolloutStrategy):
 
     def _write_window(self, policy: Any, under_way: Sequence[Open], act: dict[str, Any]) -> list[Decision]:
         """One more window of each."""
-        begun = [part.tokens for part in under_way] if self.open else None
-        made = complete_samples(policy, [part.sample for part in under_way], act, begun, self.tokens)
-        return [remembered(d, part.logprobs, part.entropy) for d, part in zip(made, under_way, strict=True)]
+        prefixes = [part.tokens for part in under_way] if self.open else None
+        completions = complete_samples(policy, [part.sample for part in under_way], act, prefixes, self.tokens)
+        return [remembered(d, part.logprobs, part.entropy) for d, part in zip(completions, under_way, strict=True)]
 
     def _tell(self, episodes: Sequence[Episode], goes_on: Sequence[bool], places: int) -> None:
         ended = [episode for episode, more in zip(episodes, goes_on, strict=True) if not more]
@@ -410,8 +412,8 @@ window = Window
 
 def unfinished(part: Open, decision: Decision, task: Any) -> Episode:
     """An episode that the window has cut: no reward yet."""
-    shown, nothing = part.sample.prompt, {name: 0.0 for name in task.weights if name not in (MALFORMED, BASELINE)}
-    turn = Turn(shown, decision, Step(shown, truncated=True))
+    observation, nothing = part.sample.prompt, {name: 0.0 for name in task.weights if name not in (MALFORMED, BASELINE)}
+    turn = Turn(observation, decision, Step(observation, truncated=True))
     return Episode(part.sample, part.group, [turn], Score(nothing, 0.0))
 
 

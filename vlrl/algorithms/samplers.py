@@ -30,14 +30,14 @@ def sizes(episodes: Sequence[Episode]) -> list[float]:
     groups: dict[int, list[int]] = {}
     for place, episode in enumerate(episodes):
         groups.setdefault(episode.group, []).append(place)
-    found = [0.0] * len(episodes)
+    scores = [0.0] * len(episodes)
     for places in groups.values():
         rewards = np.array([episodes[place].reward for place in places])
         if len(places) > 1 and rewards.min() < rewards.max():  # rounding of the mean must not look like a difference
             apart = np.abs(rewards - rewards.mean()) / (rewards.std(ddof=1) + EPS)
             for place, size in zip(places, apart.tolist(), strict=True):
-                found[place] = size
-    return found
+                scores[place] = size
+    return scores
 
 
 # Shuffled epochs.
@@ -60,15 +60,15 @@ class Shuffled(Sampler):
 
     def draw(self, count: int) -> list[int]:
         """The next positions. A draw may run over the end of an epoch; none repeats within an epoch."""
-        drawn: list[int] = []
-        while len(drawn) < count:
+        indices: list[int] = []
+        while len(indices) < count:
             order = self._order()
-            part = order[self.position : self.position + count - len(drawn)].tolist()
-            drawn += part
+            part = order[self.position : self.position + count - len(indices)].tolist()
+            indices += part
             self.position += len(part)
             if self.position >= self.n:
                 self.epoch, self.position = self.epoch + 1, 0
-        return drawn
+        return indices
 
     def _order(self) -> np.ndarray:
         if self._cached is None or self._cached[0] != self.epoch:
@@ -241,11 +241,11 @@ class Domains:
 
     def met[T](self, episodes: Sequence[Episode], values: Sequence[T]) -> dict[str, list[T]]:
         """A value of each of a step's episodes, by domain; without earlier ones that a strategy replays."""
-        found: dict[str, list[T]] = {}
+        values_of: dict[str, list[T]] = {}
         for episode, value in zip(episodes, values, strict=True):
             if self.tag in episode.sample.tags:
-                found.setdefault(episode.sample.tags[self.tag], []).append(value)
-        return found
+                values_of.setdefault(episode.sample.tags[self.tag], []).append(value)
+        return values_of
 
     def correct(self, episodes: Sequence[Episode]) -> dict[str, list[float]]:
         """How right a step's episodes are, by domain."""

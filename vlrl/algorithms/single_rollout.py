@@ -217,8 +217,8 @@ class SpoTracker(BetaTracker):
         """
         if not policy.can_decide:
             raise UserError("advantages: spo_tracker scores earlier actions again, which this policy cannot")
-        shown = {e.sample.id: e for e in episodes}
-        again = [(e, self.kept[i]) for i, e in shown.items() if i in self.kept]
+        newest = {e.sample.id: e for e in episodes}
+        again = [(e, self.kept[i]) for i, e in newest.items() if i in self.kept]
         self.moved = {}
         for begin in range(0, len(again), BATCH):
             part = again[begin : begin + BATCH]
@@ -261,10 +261,10 @@ def distances(policy: Any, pairs: Sequence[tuple[Episode, dict[str, Any]]]) -> l
 
     decisions = []
     for episode, then in pairs:
-        shown, action = episode.turns[0].observation, then["action"]
-        given = action if isinstance(action, str) else np.asarray(action, np.float32)
+        observation, action = episode.turns[0].observation, then["action"]
+        reference = action if isinstance(action, str) else np.asarray(action, np.float32)
         known = {} if then["ids"] is None else {"ids": then["ids"]}
-        decision = policy.decide(shown, given, key=episode.sample.id, **known)
+        decision = policy.decide(observation, reference, key=episode.sample.id, **known)
         decisions.append(replace(decision, logprobs=torch.tensor(then["logprobs"])))
     with torch.no_grad():
         now = policy.evaluate(decisions)

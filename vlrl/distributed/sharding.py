@@ -85,9 +85,9 @@ class Zero(Replicated):
                 if self.world.is_rank_zero:
                     moments = {name: value.cpu() for name, value in whole.items()}
                     optimizer.state[parameter] = {"step": self._taken[parameter].clone()} | moments
-        found = optimizer.state_dict()
+        values = optimizer.state_dict()
         optimizer.state.clear()
-        return found
+        return values
 
     def restore(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
         """Takes this process's part of what `state` gave, of any number of processes."""
@@ -221,9 +221,9 @@ class Sharded:
         if has_adapter(self.policy.model):
             held = {name: value for name, value in held.items() if "lora_" in name}
         whole = {value: gathered(value.detach(), self.world.is_rank_zero) for value in held.values()}  # tied ones once
-        found = {name: whole[value] for name, value in held.items()}
+        values = {name: whole[value] for name, value in held.items()}
         self.gather()
-        return found if self.world.is_rank_zero else None
+        return values if self.world.is_rank_zero else None
 
     def state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """The optimizer's state as one process has it; not whole where this process does not write it."""

@@ -84,14 +84,14 @@ def _value(plain: Any, tensors: dict[str, Tensor]) -> Any:
         return {_value(k, tensors): _value(v, tensors) for k, v in inner}
     if kind in ("tensor", "array"):
         return tensors[inner] if kind == "tensor" else tensors[inner].numpy()
-    (module, name), given = inner
-    return _class(module, name)(**{key: _value(each, tensors) for key, each in given.items()})
+    (module, name), value = inner
+    return _class(module, name)(**{key: _value(each, tensors) for key, each in value.items()})
 
 
 def _class(module: str, name: str) -> type:
-    found: Any = sys.modules.get(module)
+    place: Any = sys.modules.get(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    if not (isinstance(found, type) and is_dataclass(found)):
+        place = getattr(place, part, None)
+    if not (isinstance(place, type) and is_dataclass(place)):
         raise UserError(f"another process sent a {module}.{name}, which this one does not know: define it in a module")
-    return found
+    return place

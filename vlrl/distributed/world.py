@@ -49,13 +49,13 @@ def report_lost_process[T](method: Callable[..., T]) -> Callable[..., T]:
 
 def patience() -> timedelta:
     """How long processes wait for each other: what hangs is told from what takes long by this alone."""
-    given = os.environ.get(WAIT)
+    setting = os.environ.get(WAIT)
     try:
-        seconds = float(given) if given else HOURS * 3600.0
+        seconds = float(setting) if setting else HOURS * 3600.0
     except ValueError:
         seconds = 0.0
     if not 1 <= seconds <= 1e8:
-        raise UserError(f"{WAIT}: {given!r}: must be seconds, at least 1")
+        raise UserError(f"{WAIT}: {setting!r}: must be seconds, at least 1")
     return timedelta(seconds=seconds)
 
 
@@ -97,9 +97,9 @@ def gather_bytes(data: bytes, size: int, link: Any) -> list[bytes]:
     longest = max(int(length) for length in lengths)
     own = torch.zeros(longest, dtype=torch.uint8, device=there)
     own[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    found = [torch.empty_like(own) for _ in range(size)]
-    distributed.all_gather(found, own, link)
-    pairs = zip(found, lengths, strict=True)
+    buffers = [torch.empty_like(own) for _ in range(size)]
+    distributed.all_gather(buffers, own, link)
+    pairs = zip(buffers, lengths, strict=True)
     return [each[: int(length)].cpu().numpy().tobytes() for each, length in pairs]
 
 
@@ -152,9 +152,9 @@ class World:
             from torch import distributed
 
             there = device(self.link)
-            given = values if str(values.device) == there or values.is_cuda else values.to(there)
-            distributed.all_reduce(given, group=self.link)
-            values.copy_(given)
+            local = values if str(values.device) == there or values.is_cuda else values.to(there)
+            distributed.all_reduce(local, group=self.link)
+            values.copy_(local)
         return values
 
     def any(self, here: bool) -> bool:
@@ -285,12 +285,12 @@ def _without_deepspeed() -> Iterator[None]:
     """Keeps accelerate from wrapping the model in DeepSpeed, where the launcher asks for that."""
     if on_cpu():  # accelerate imports DeepSpeed where it is installed, which else warns that there is no GPU
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    asked_for = os.environ.pop("ACCELERATE_USE_DEEPSPEED", None)
+    setting = os.environ.pop("ACCELERATE_USE_DEEPSPEED", None)
     try:
         yield
     finally:
-        if asked_for:
-            os.environ["ACCELERATE_USE_DEEPSPEED"] = asked_for
+        if setting:
+            os.environ["ACCELERATE_USE_DEEPSPEED"] = setting
 
 
 # What the command line makes of a run's many processes. Imports no torch.
@@ -380,8 +380,8 @@ def pack_episode(episode: Episode, policy: Any, small: bool = False) -> dict[str
     for turn in episode.turns:
         ids = policy.ids(turn.decision)
         step = replace(turn.step, observation=_light(turn.step.observation, prompt, small))
-        shown = _light(turn.observation, prompt, small)
-        turns.append([shown, replace(turn.decision, inputs=None), ids, step, turn.process_reward])
+        observation = _light(turn.observation, prompt, small)
+        turns.append([observation, replace(turn.decision, inputs=None), ids, step, turn.process_reward])
     return {
         "turns": turns, "score": episode.score, "reward": episode.reward, "faults": episode.faults,
         "stream": episode.stream,
@@ -391,11 +391,11 @@ def pack_episode(episode: Episode, policy: Any, small: bool = False) -> dict[str
 def unpack_episode(row: dict[str, Any], sample: Sample, group: int, policy: Any, home: int) -> Episode:
     """An episode of another process, of what that has told."""
     turns: list[Turn] = []
-    for shown, decision, ids, step, earned in row["turns"]:
-        own, key = (sample.prompt, sample.id) if shown is None else (shown, None)
+    for observation, decision, ids, step, process_reward in row["turns"]:
+        own, key = (sample.prompt, sample.id) if observation is None else (observation, None)
         inputs = RemoteInputs(policy, own, decision, key, ids, [*turns])
         after = replace(step, observation=sample.prompt if step.observation is None else step.observation)
-        turns.append(Turn(own, replace(decision, inputs=inputs, owner_rank=home), after, earned))
+        turns.append(Turn(own, replace(decision, inputs=inputs, owner_rank=home), after, process_reward))
     return Episode(
         sample, group, turns, row["score"], row["reward"], row["faults"], stream=row["stream"]
     )  # fmt: skip
@@ -438,35 +438,35 @@ def gather_episodes(policy: Any, episodes: Sequence[Episode], own: range) -> lis
     if world.size == 1:
         return list(episodes)
     rows = world.gather([pack_episode(episodes[i], policy) for i in own])
-    made, place = [], 0
+    episodes_of_all, place = [], 0
     for rank, of_rank in enumerate(rows):
         for row in of_rank:
-            asked = episodes[place]
+            template = episodes[place]
             if rank == world.rank:
-                for i, turn in enumerate(asked.turns):
-                    asked.turns[i] = replace(turn, decision=replace(turn.decision, owner_rank=rank))
-                made.append(asked)
+                for i, turn in enumerate(template.turns):
+                    template.turns[i] = replace(turn, decision=replace(turn.decision, owner_rank=rank))
+                episodes_of_all.append(template)
             else:
-                made.append(unpack_episode(row, asked.sample, asked.group, policy, rank))
+                episodes_of_all.append(unpack_episode(row, template.sample, template.group, policy, rank))
             place += 1
-    return made
+    return episodes_of_all
 
 
 def to_show(policy: Any, episodes: Sequence[Episode]) -> list[Episode]:
     """The episodes with small copies of the pictures that lie in other processes."""
-    world, made = get_world(), list(episodes)
+    world, copies = get_world(), list(episodes)
     if world.size == 1:
-        return made
+        return copies
     own = {
         i: pack_episode(e, policy, small=True)
-        for i, e in enumerate(made)
+        for i, e in enumerate(copies)
         if e.turns[0].decision.owner_rank == world.rank
     }
     for rank, rows in enumerate(world.gather(own)):
         if rank != world.rank:
             for i, row in rows.items():
-                made[i] = unpack_episode(row, made[i].sample, made[i].group, policy, rank)
-    return made
+                copies[i] = unpack_episode(row, copies[i].sample, copies[i].group, policy, rank)
+    return copies
 
 
 def mine(decisions: Sequence[Decision]) -> list[Decision]:
@@ -488,9 +488,9 @@ def columns_of(
     if world.size == 1:
         return find(episodes)
     own = [i for i, episode in enumerate(episodes) if world.keeps(episode.turns[0].decision, i)]
-    found = find([episodes[i] for i in own]) if own else {}
+    rows_of = find([episodes[i] for i in own]) if own else {}
     rows: dict[str, dict[int, Tensor]] = {}
-    for places, part in world.gather([own, {name: value for name, value in found.items() if value is not None}]):
+    for places, part in world.gather([own, {name: value for name, value in rows_of.items() if value is not None}]):
         for name, value in part.items():
             counts = [1 if name in once else len(episodes[i].turns) for i in places]
             rows.setdefault(name, {}).update(zip(places, value.split(counts), strict=True))
@@ -501,11 +501,11 @@ def columns_of(
 def _stacked(rows: Mapping[int, Tensor], counts: Sequence[int]) -> Tensor:
     """Rows in the order of the episodes; zeros for episodes of which nothing was said, and behind shorter rows."""
     like, width = next(iter(rows.values())), max(value.shape[1] for value in rows.values())
-    made = like.new_zeros(sum(counts), width)
-    for i, part in enumerate(made.split(list(counts))):
+    stacked = like.new_zeros(sum(counts), width)
+    for i, part in enumerate(stacked.split(list(counts))):
         if i in rows:
             part[:, : rows[i].shape[1]] = rows[i]
-    return made
+    return stacked
 
 
 # Gradients of all processes as one: summed after a process's last micro-batch, however many it had.

@@ -65,8 +65,8 @@ def make(component: Component, policy: Any, source: str) -> Engine | None:
     Raises:
         UserError: as `check`; the engine's own.
     """
-    found, options = _target(component)
-    return None if component.name == "local" else found(policy, source, **options)
+    kind, options = _target(component)
+    return None if component.name == "local" else kind(policy, source, **options)
 
 
 def target(component: Component) -> Any:
@@ -76,9 +76,9 @@ def target(component: Component) -> Any:
 
 def _target(component: Component) -> tuple[Any, dict[str, Any]]:
     """The engine's class and its checked options."""
-    found = registry.chosen(component.model_dump(), PATH, "engine", KNOWN)
-    target = registry.find("engine", found.name, PATH)
-    options = check_options(found.options, registry.options_of(target), PATH)
+    choice = registry.chosen(component.model_dump(), PATH, "engine", KNOWN)
+    target = registry.find("engine", choice.name, PATH)
+    options = check_options(choice.options, registry.options_of(target), PATH)
     try:
         target.agree(options)
     except ValueError as error:
@@ -105,10 +105,10 @@ class LocalEngine(Engine):
         from vlrl.policies.processor import going_on
 
         sampling = self.policy.sampling(options.max_tokens, options.temperature, options.stop)
-        drawn = torch.from_numpy(np.concatenate([each.drawn for each in asked])) if options.temperature else None
+        uniform = torch.from_numpy(np.concatenate([each.drawn for each in asked])) if options.temperature else None
         prompts = [going_on(each.prompt, each.begun) for each in asked]
-        made = self.policy.write(prompts, [each.count for each in asked], sampling, drawn)
-        rows = iter(zip(made.tokens, made.logprobs, made.cut, strict=True))
+        completions = self.policy.write(prompts, [each.count for each in asked], sampling, uniform)
+        rows = iter(zip(completions.tokens, completions.logprobs, completions.cut, strict=True))
         return [[_completion(*next(rows)) for _ in range(each.count)] for each in asked]
 
 

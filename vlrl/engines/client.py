@@ -467,15 +467,15 @@ class Server(Engine):
             UserError: none answers, or one answers what cannot be used.
         """
         self.publish()
-        made, faults = [], []
+        checked, faults = [], []
         for host in self._pool.hosts:
             try:
-                made += self._write(host, asked, options).completions
+                checked += self._write(host, asked, options).completions
             except FailedError as error:
                 faults.append(f"{host.caller.url}: {error}")
-        if not made:
+        if not checked:
             raise UserError(f"policy.engine: no server answers: {'; '.join(faults)}")
-        return made
+        return checked
 
     def follow(self, policy: Any) -> None:
         self._store.follow(policy)
@@ -505,33 +505,33 @@ class Server(Engine):
             FailedError: the server is in trouble.
             UserError: it says no, or answers what cannot be used.
         """
-        wanted = self._store.newest.version
+        version = self._store.newest.version
         for _ in range(STALE):
             self._update(host)
             try:
                 answer = self._dialect.call(host.caller, asked, options, self._timeout)
             except RefusedError as error:
                 raise UserError(f"policy.engine: {host.caller.url}{error}") from None
-            written = self._read(host, answer, asked)
-            if written.version in (None, wanted):
-                if written.cached is not None:
-                    self._tally.add_prompt(len(asked.prompt.ids), written.cached)
-                return written
-            host.version = written.version
+            completions = self._read(host, answer, asked)
+            if completions.version in (None, version):
+                if completions.cached is not None:
+                    self._tally.add_prompt(len(asked.prompt.ids), completions.cached)
+                return completions
+            host.version = completions.version
             self._tally.add(stale=1)
         raise FailedError("answers by the weights of another version")
 
     def _read(self, host: Host, answer: Any, asked: GenerationRequest) -> Written:
         try:
-            written = self._dialect.read(answer, asked)
+            completions = self._dialect.read(answer, asked)
         except (KeyError, ValueError, TypeError, IndexError) as error:
             raise UserError(
                 f"policy.engine: {host.caller.url}: answers lack what training needs, the sampled tokens' ids and "
                 f"log-probabilities ({type(error).__name__}: {error}): see docs/engines.md"
             ) from None
-        if len(written.completions) != asked.count:
-            raise FailedError(f"{len(written.completions)} completions of {asked.count}")
-        return written
+        if len(completions.completions) != asked.count:
+            raise FailedError(f"{len(completions.completions)} completions of {asked.count}")
+        return completions
 
     def _update(self, host: Host) -> None:
         """Gives a server the newest weights where it has others."""

@@ -177,30 +177,37 @@ def requests_read[M: _Common](kind: type[M], body: Any, most: int, codec: Any) -
     Raises:
         RequestError: it is none of its kind, or asks for what is not done here.
     """
-    asked = validated(kind, body)
-    for name, value in (asked.__pydantic_extra__ or {}).items():
+    request = validated(kind, body)
+    for name, value in (request.__pydantic_extra__ or {}).items():
         if name in REFUSED and value is not None and value not in REFUSED[name]:
             raise RequestError(f"{name}: not supported here")
-    if not set(asked.stop_token_ids) <= set(codec.stop_ids):
+    if not set(request.stop_token_ids) <= set(codec.stop_ids):
         raise RequestError("stop_token_ids: only those that end a completion of this model anyway")
     banned = {str(i) for i in codec.banned_ids}
-    if any(name not in banned or bias > -100 for name, bias in asked.logit_bias.items()):
+    if any(name not in banned or bias > -100 for name, bias in request.logit_bias.items()):
         raise RequestError("logit_bias: only -100, of special tokens, which are never sampled anyway")
-    if 0 < asked.temperature < COLDEST:
+    if 0 < request.temperature < COLDEST:
         raise RequestError(f"temperature: 0, or at least {COLDEST}")
-    if asked.top_p not in (None, 1.0):
+    if request.top_p not in (None, 1.0):
         raise RequestError("top_p: only 1: log-probabilities are those of the full distribution")
-    chat = isinstance(asked, Chat)
-    room = (asked.max_completion_tokens or asked.max_tokens or most) if chat else asked.max_tokens
+    chat = isinstance(request, Chat)
+    room = (request.max_completion_tokens or request.max_tokens or most) if chat else request.max_tokens
     if room > most:
         raise RequestError(f"max_tokens: at most {most}")
-    stop = (asked.stop,) if isinstance(asked.stop, str) else tuple(asked.stop or ())
-    options = Options(room, asked.temperature, tuple(filter(None, stop)))
-    prompt, images = _messages(asked.messages) if chat else (asked.prompt, _pictures(asked.images))
-    logprobs = asked.logprobs is True if chat else asked.logprobs is not None
-    tools = tuple(asked.tools) if chat else ()
+    stop = (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
+    options = Options(room, request.temperature, tuple(filter(None, stop)))
+    prompt, images = _messages(request.messages) if chat else (request.prompt, _pictures(request.images))
+    logprobs = request.logprobs is True if chat else request.logprobs is not None
+    tools = tuple(request.tools) if chat else ()
     return Wish(
-        options, asked.n, _read_uniform(asked, options), tuple(images), prompt, logprobs, asked.return_token_ids, tools
+        options,
+        request.n,
+        _read_uniform(request, options),
+        tuple(images),
+        prompt,
+        logprobs,
+        request.return_token_ids,
+        tools,
     )
 
 
@@ -262,12 +269,12 @@ def _read_uniform(asked: _Common, options: Options) -> np.ndarray | None:
         seed = None if asked.seed is None else asked.seed % 2**64
         return np.random.default_rng(seed).random(shape, dtype=np.float32)
     try:
-        given = np.frombuffer(base64.b64decode(asked.uniform, validate=True), "<f4").reshape(shape)
+        numbers = np.frombuffer(base64.b64decode(asked.uniform, validate=True), "<f4").reshape(shape)
     except (binascii.Error, ValueError):
         raise RequestError(f"uniform: should be base64 of {shape[0]} x {shape[1]} float32") from None
-    if not ((given >= 0) & (given < 1)).all():
+    if not ((numbers >= 0) & (numbers < 1)).all():
         raise RequestError("uniform: numbers from 0 up to but without 1")
-    return given.astype(np.float32)
+    return numbers.astype(np.float32)
 
 
 # From a client's prompt to the policy's: token ids, text or messages, with images.
@@ -292,42 +299,42 @@ class PromptCache:
             self._kept.move_to_end(key)
             return self._kept[key]
         try:
-            made = self._preprocess(prompt, images, tools)
+            prompt_inputs = self._preprocess(prompt, images, tools)
         except UserError as error:
             raise RequestError(str(error)) from None
-        self._kept[key] = made
+        self._kept[key] = prompt_inputs
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
-        return made
+        return prompt_inputs
 
     def _preprocess(self, prompt: Any, images: Sequence[Image.Image], tools: Sequence[dict[str, Any]]) -> Prompt:
         """Messages are content; a text is the client's own rendering, in which special tokens are what they spell."""
         codec = self.codec
-        made: Mapping[str, Any] = {}
+        inputs: Mapping[str, Any] = {}
         if isinstance(prompt, str):
-            shown = [codec.see(image) for image in images] or None
-            made = codec.processor(text=[prompt], images=shown, do_resize=False, return_tensors="pt")
-            ids = made["input_ids"][0]
+            pictures = [codec.see(image) for image in images] or None
+            inputs = codec.processor(text=[prompt], images=pictures, do_resize=False, return_tensors="pt")
+            ids = inputs["input_ids"][0]
         elif isinstance(prompt[0], dict):
-            ids, made = codec.tokenize(prompt, images, tools=tools)
+            ids, inputs = codec.tokenize(prompt, images, tools=tools)
         else:
             ids = torch.tensor(prompt)
             if images:
-                shown = [codec.see(image) for image in images]
-                made = codec.processor.image_processor(shown, do_resize=False, return_tensors="pt")
+                pictures = [codec.see(image) for image in images]
+                inputs = codec.processor.image_processor(pictures, do_resize=False, return_tensors="pt")
         if len(ids) > codec.max_prompt:
             raise RequestError(f"a prompt of {len(ids)} tokens: at most {codec.max_prompt}")
         if not len(codec.tokenizer) > int(ids.max()) >= int(ids.min()) >= 0:
             raise RequestError("prompt: ids that are no tokens of this model")
-        return self._prompt(ids, made.get("pixel_values"), made.get("image_grid_thw"), images)
+        return self._prompt(ids, inputs.get("pixel_values"), inputs.get("image_grid_thw"), images)
 
     def _prompt(self, ids: Tensor, pixels: Tensor | None, grid: Tensor | None, images: Sequence[Image.Image]) -> Prompt:
         codec, settings = self.codec, self.codec.processor.image_processor
         layers = [] if grid is None else [tuple(row) for row in grid.tolist()]
         types = (ids == codec.image_id).int()
-        wanted = sum(t * h * w for t, h, w in layers) // settings.merge_size**2
-        if int(types.sum()) != wanted or bool((ids == codec.video_id).any()):
-            raise RequestError(f"prompt: {int(types.sum())} placeholders, but its images need {wanted}")
+        expected = sum(t * h * w for t, h, w in layers) // settings.merge_size**2
+        if int(types.sum()) != expected or bool((ids == codec.video_id).any()):
+            raise RequestError(f"prompt: {int(types.sum())} placeholders, but its images need {expected}")
         grids = [(t, h // settings.merge_size, w // settings.merge_size) for t, h, w in layers]
         frames = tuple(
             Frame(codec.space, image.size, (w * settings.patch_size, h * settings.patch_size))
@@ -497,23 +504,23 @@ class CompletionWriter:
         return chosen
 
     def _write(self, chosen: list[tuple[Wish, Future]]) -> None:
-        asked: list[tuple[GenerationRequest, Future]] = []
+        jobs: list[tuple[GenerationRequest, Future]] = []
         for wish, future in chosen:
             try:
                 prompt = self._prompts.of(wish.prompt, wish.images, wish.tools)
-                asked.append((GenerationRequest(Observation(()), prompt, wish.count, (), wish.drawn), future))
+                jobs.append((GenerationRequest(Observation(()), prompt, wish.count, (), wish.drawn), future))
             except Exception as error:
                 future.set_exception(error)
-        if not asked:
+        if not jobs:
             return
         options: Options = chosen[0][0].options
         try:
-            written = self._engine.generate([each for each, _ in asked], options)
+            results = self._engine.generate([each for each, _ in jobs], options)
         except Exception as error:
-            for _, future in asked:
+            for _, future in jobs:
                 future.set_exception(error)
             return
-        for (each, future), completions in zip(asked, written, strict=True):
+        for (each, future), completions in zip(jobs, results, strict=True):
             future.set_result((each.prompt, completions, self.version))
 
 
@@ -530,16 +537,16 @@ def _settle(future: Future, do: Callable[[], Any]) -> None:
 def reply(name: str, codec: Any, wish: Wish, answer: Answer, chat: bool) -> dict[str, Any]:
     """The JSON of OpenAI's reply, with token ids and the weights' version."""
     prompt, completions, version = answer
-    written = sum(len(each.tokens) for each in completions)
-    made = {
+    tokens = sum(len(each.tokens) for each in completions)
+    body = {
         "id": f"{'chatcmpl' if chat else 'cmpl'}-{secrets.token_hex(8)}",
         "object": "chat.completion" if chat else "text_completion", "created": int(time.time()), "model": name,
         "choices": [_choice(codec, wish, i, each, chat) for i, each in enumerate(completions)],
-        "usage": {"prompt_tokens": len(prompt.ids), "completion_tokens": written,
-                  "total_tokens": len(prompt.ids) + written},
+        "usage": {"prompt_tokens": len(prompt.ids), "completion_tokens": tokens,
+                  "total_tokens": len(prompt.ids) + tokens},
         "weights_version": version,
     }  # fmt: skip
-    return made | ({"prompt_token_ids": prompt.ids.tolist()} if wish.ids else {})
+    return body | ({"prompt_token_ids": prompt.ids.tolist()} if wish.ids else {})
 
 
 def _choice(codec: Any, wish: Wish, index: int, made: Completion, chat: bool) -> dict[str, Any]:
@@ -647,8 +654,8 @@ class ModelHandler(HttpHandler):
         """New weights: JSON with a path, or the file itself with its version in `X-Weights-Version`."""
         service = self.server.service
         if self.headers.get_content_type() == "application/json":
-            asked = self._json()
-            path, version = asked.get("path"), asked.get("version")
+            request = self._json()
+            path, version = request.get("path"), request.get("version")
             if not isinstance(path, str) or not isinstance(version, str) or not 0 < len(version) <= 256:
                 raise RequestError("path and version are required, both text, of a version at most 256 characters")
             count = service.writer.take(confined(service.weights, path), version)
@@ -682,8 +689,8 @@ class ModelHandler(HttpHandler):
 
     def _admitted(self) -> bool:
         token = self.server.service.token
-        kind, _, given = self.headers.get("Authorization", "").partition(" ")
-        same = token is None or hmac.compare_digest(given.strip().encode(), token.encode())
+        kind, _, credential = self.headers.get("Authorization", "").partition(" ")
+        same = token is None or hmac.compare_digest(credential.strip().encode(), token.encode())
         return same and (token is None or kind.lower() == "bearer")
 
     def _json(self) -> dict[str, Any]:

@@ -53,10 +53,10 @@ def completion(choice: dict[str, Any], logprobs: Sequence[float]) -> Completion:
 
 
 def numbers(logprobs: Sequence[float]) -> tuple[float, ...]:
-    given = tuple(map(float, logprobs))
-    if not all(map(math.isfinite, given)):
+    values = tuple(map(float, logprobs))
+    if not all(map(math.isfinite, values)):
         raise ValueError("log-probabilities that are no finite numbers")
-    return given
+    return values
 
 
 def same_prompt(theirs: Sequence[int], asked: GenerationRequest, image_id: int) -> None:
@@ -73,12 +73,12 @@ def collapse_placeholders(ids: Sequence[int], image_id: int) -> list[int]:
 
 def placeholders(ids: Sequence[int], image_id: int) -> list[dict[str, int]]:
     """Where each image stands among a prompt's tokens: offset and length of its run."""
-    found, offset = [], 0
+    spans, offset = [], 0
     for is_image, run in groupby(token == image_id for token in ids):
         length = len(list(run))
-        found += [{"offset": offset, "length": length}] if is_image else []
+        spans += [{"offset": offset, "length": length}] if is_image else []
         offset += length
-    return found
+    return spans
 
 
 def messages(asked: GenerationRequest, pictures: Sequence[str]) -> list[dict[str, Any]]:
@@ -380,8 +380,8 @@ class Vllm(Dialect):
         """The features of each image. A conversation shows its images again in every turn: each is rendered once."""
         names = [image_digest(image) for image in asked.shown.images]
         with self._lock:
-            found = {name: self._rendered[name] for name in names if name in self._rendered}
-        new = {name: image for name, image in zip(names, asked.shown.images, strict=True) if name not in found}
+            cached = {name: self._rendered[name] for name in names if name in self._rendered}
+        new = {name: image for name, image in zip(names, asked.shown.images, strict=True) if name not in cached}
         if new:
             urls = [data_url(self.codec.see(image)) for image in new.values()]
             content = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
@@ -390,13 +390,13 @@ class Vllm(Dialect):
             parts = {name: value["image"] for name, value in features.items() if value}
             if any(len(part) != len(new) for part in parts.values()) or "mm_placeholders" not in parts:
                 raise UserError(f"policy.engine: the server's {RENDER} made no features of {len(new)} images")
-            found |= {name: {key: part[i] for key, part in parts.items()} for i, name in enumerate(new)}
+            cached |= {name: {key: part[i] for key, part in parts.items()} for i, name in enumerate(new)}
         with self._lock:
             for name in dict.fromkeys(names):
-                self._rendered[name] = self._rendered.pop(name, found[name])
+                self._rendered[name] = self._rendered.pop(name, cached[name])
             while len(self._rendered) > RENDERED:
                 del self._rendered[next(iter(self._rendered))]
-        return [found[name] for name in names]
+        return [cached[name] for name in names]
 
     def publish(self, caller: Caller, weights: Published, seconds: float) -> None:
         kwargs = {"weights_path": str(weights.path)}
@@ -422,16 +422,16 @@ class Sglang(Dialect):
             "no_stop_trim": True, "logit_bias": {str(i): -100.0 for i in self.codec.banned_ids},
         }  # fmt: skip
         pictures = self.pictures(asked)
-        shown = {"image_data": pictures} if pictures else {}
+        media = {"image_data": pictures} if pictures else {}
         text = self.codec.text(asked.shown)
-        return "/generate", {"text": text, **shown, "sampling_params": sampling, "return_logprob": True}
+        return "/generate", {"text": text, **media, "sampling_params": sampling, "return_logprob": True}
 
     def read(self, answer: Any, asked: GenerationRequest) -> Written:
         rows = answer if isinstance(answer, list) else [answer]
         infos = [row["meta_info"] for row in rows]
         if any(each["prompt_tokens"] != len(asked.prompt.ids) for each in infos):
             raise UserError(OTHER_PROMPT.format(infos[0]["prompt_tokens"], len(asked.prompt.ids)))
-        made = [
+        results = [
             Completion(
                 tuple(int(token) for _, token, *_ in each["output_token_logprobs"]),
                 numbers([logprob for logprob, *_ in each["output_token_logprobs"]]),
@@ -439,7 +439,7 @@ class Sglang(Dialect):
             )
             for each in infos
         ]
-        return Written(made, str(infos[0].get("weight_version")), infos[0].get("cached_tokens"))
+        return Written(results, str(infos[0].get("weight_version")), infos[0].get("cached_tokens"))
 
     def publish(self, caller: Caller, weights: Published, seconds: float) -> None:
         body = {"model_path": str(weights.path), "weight_version": weights.version, "flush_cache": True}

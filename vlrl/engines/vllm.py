@@ -79,15 +79,15 @@ class InProcess(Engine):
             self._llm.wake_up()
         self._update()
         try:
-            made = self._llm.generate([self._prompt(each) for each in asked], [self._law(e, options) for e in asked],
+            outputs = self._llm.generate([self._prompt(each) for each in asked], [self._law(e, options) for e in asked],
                                       use_tqdm=False)  # fmt: skip
         finally:
             if self._sleep:
                 self._llm.sleep(level=1)
         self._tally.add(seconds=time.monotonic() - start)
-        for each, written in zip(asked, made, strict=True):
-            same_prompt(written.prompt_token_ids, each, self._codec.image_id)
-        return [[_completion(output) for output in written.outputs] for written in made]
+        for each, request_output in zip(asked, outputs, strict=True):
+            same_prompt(request_output.prompt_token_ids, each, self._codec.image_id)
+        return [[_completion(output) for output in request_output.outputs] for request_output in outputs]
 
     def record_gaps(self, gaps: Sequence[Tensor]) -> None:
         self._tally.gaps(gaps)
@@ -110,9 +110,9 @@ class InProcess(Engine):
         images = [self._codec.see(image) for image in asked.shown.images]
         if asked.shown.videos:
             raise UserError("policy.engine: engines take images, no videos: use engine: local")
-        shown = {"multi_modal_data": {"image": images}} if images else {}
+        media = {"multi_modal_data": {"image": images}} if images else {}
         ids = collapse_placeholders(asked.prompt.ids.tolist(), self._codec.image_id)
-        return {"prompt_token_ids": ids, **shown}
+        return {"prompt_token_ids": ids, **media}
 
     def _law(self, asked: GenerationRequest, options: Options) -> Any:
         from vllm import SamplingParams

@@ -129,8 +129,8 @@ def _tower_bytes(run: MemoryInputs) -> float:
     if not run.update.vision:
         return mergers
     layer = tower.hidden * run.width if run.update.checkpointed else tower_layer(tower, run.width, _lean(run))
-    shown = tower.values * run.width if run.update.vision == 2 else 0
-    return mergers + patches * (shown + tower.depth * layer)
+    pixels = tower.values * run.width if run.update.vision == 2 else 0
+    return mergers + patches * (pixels + tower.depth * layer)
 
 
 def _token(run: MemoryInputs, cached: bool) -> float:
@@ -158,8 +158,8 @@ def replies(run: MemoryInputs) -> float:
 def passing(run: MemoryInputs, rows: float) -> float:
     """What comes and goes with the layer that is at work, and the pixels."""
     tower, patches = run.geometry.tower, run.group.visual * run.geometry.tower.merge
-    seen = patches * tower_layer(tower, run.width, _lean(run), forgets=False)
-    return rows * (pixels(run) + max(seen, run.group.prompt * _layer(run)))
+    tower_activations = patches * tower_layer(tower, run.width, _lean(run), forgets=False)
+    return rows * (pixels(run) + max(tower_activations, run.group.prompt * _layer(run)))
 
 
 def _layer(run: MemoryInputs) -> float:
@@ -308,8 +308,8 @@ def _writing(run: MemoryInputs, prompted: int, members: int, kept: bool) -> dict
     if run.slots and not kept:
         prompted = min(prompted, max(1, run.slots // members))
     rows = prompted * (members if run.update.mode == "naive" else 1)
-    written = prompted * members * _room(group.completion)
-    cached = written * _cached(run, run.width) + rows * group.prompt * _cached(run, 0 if kept else run.width)
+    tokens = prompted * members * _room(group.completion)
+    cached = tokens * _cached(run, run.width) + rows * group.prompt * _cached(run, 0 if kept else run.width)
     return {
         "gradients": 0,
         "gathered weights": run.width * (parameters(run.geometry).all + run.adapters - run.whole) * (run.shards > 1),
@@ -371,14 +371,14 @@ def _products(run: MemoryInputs, graphs: int) -> float:
     gathered = run.width * (2 * language.block_matrices + 2 * words) if run.shards > 1 and graphs else 0
     if run.width == FULL:
         return gathered
-    seen = tower.depth * tower.block_matrices + (1 + tower.deepstack) * tower.merger_matrices
+    weights = tower.depth * tower.block_matrices + (1 + tower.deepstack) * tower.merger_matrices
     spoken = 0 if run.shards > 1 else language.layers * language.block_matrices + words
     if run.weight < FULL:  # products take weights as they are
         return gathered
     held = 0 if run.update.checkpointed else graphs
     return gathered + run.width * (
         max(held, run.update.language == 2) * spoken
-        + max(held, run.update.vision == 2) * bool(run.update.vision) * seen
+        + max(held, run.update.vision == 2) * bool(run.update.vision) * weights
     )
 
 

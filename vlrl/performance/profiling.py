@@ -272,21 +272,24 @@ def head(geometry: Geometry, tokens: float) -> Flops:
 def step(geometry: Geometry, group: Group, update: Update) -> StepFlops:
     """One group's rollout and update. The last token of a completion is scored, not forwarded."""
     copies = group.members if update.mode == "naive" else 1
-    pixels, seen = embedding(geometry, group.visual) * copies, blocks(geometry, group.visual, group.frames) * copies
+    pixels, tower_flops = (
+        embedding(geometry, group.visual) * copies,
+        blocks(geometry, group.visual, group.frames) * copies,
+    )
     merged = merger(geometry, group.visual) * copies
     prompt = layers(geometry, group.prompt, group.before) * copies
     replies = layers(geometry, max(group.completion - 1, 0), group.before + group.prompt) * group.members
     scored = head(geometry, group.completion * group.members)
     still = update.mode != "naive" and update.vision == update.projector == 0  # features are made once and kept
     again = update.epochs - 1 if update.mode == "kept" else update.epochs  # forward passes of the prompt in updates
-    image = seen.backward(update.vision) + merged.backward(update.projector)
+    image = tower_flops.backward(update.vision) + merged.backward(update.projector)
     if update.vision == 2:
         image += Flops(pixels.linear)  # pixels take no gradient, only their weights do
     redone = scored if update.chunked else Flops()
     if update.checkpointed:
-        redone += _redone(geometry, prompt + replies, seen if update.vision else Flops())
+        redone += _redone(geometry, prompt + replies, tower_flops if update.vision else Flops())
     return StepFlops(
-        tower=(pixels + seen + merged) * (1 if still else 1 + update.passes + again),
+        tower=(pixels + tower_flops + merged) * (1 if still else 1 + update.passes + again),
         prefill=prompt,
         decode=replies + scored,
         reference=(prompt + replies + scored) * update.passes,
@@ -300,8 +303,8 @@ def _redone(geometry: Geometry, text: Flops, seen: Flops) -> Flops:
     """Of checkpoints: layers anew but for their last matrix, of which the backward pass needs the input alone."""
     tower, language = geometry.tower, geometry.language
     left = 1 - language.hidden * language.intermediate / language.block_matrices
-    left_seen = 1 - tower.hidden * tower.intermediate / tower.block_matrices
-    return Flops(left * text.linear + left_seen * seen.linear, text.attention + seen.attention)
+    tower_rest = 1 - tower.hidden * tower.intermediate / tower.block_matrices
+    return Flops(left * text.linear + tower_rest * seen.linear, text.attention + seen.attention)
 
 
 # NVIDIA GPUs by name: peak, memory and bandwidth as their data sheets give them.
@@ -371,17 +374,17 @@ def find_device(name: str, tflops: float | None = None, memory: float | None = N
     """
     short, size = name.lower(), re.fullmatch(r"(\d+(?:\.\d+)?)gb", name.lower())
     if size:
-        found = Device(name, None, float(size[1]), None)
+        device = Device(name, None, float(size[1]), None)
     elif short == "cpu":
         if memory is None:
             raise UserError("--gpu cpu: give --memory, its GB, and --tflops, its peak, where seconds are wanted")
-        found = Device("cpu", None, memory, None)
+        device = Device("cpu", None, memory, None)
     else:
         known = {gpu.short: gpu for gpu in GPUS}
         if short not in known:
             raise UserError(f"--gpu: unknown {name!r}{suggest(short, list(known))}; or its memory, for example 24GB")
-        found = known[short]
-    return replace(found, tflops=tflops or found.tflops, memory=memory or found.memory)
+        device = known[short]
+    return replace(device, tflops=tflops or device.tflops, memory=memory or device.memory)
 
 
 # What a run forwards and where its seconds go, gathered between two looks.

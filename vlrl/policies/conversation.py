@@ -240,13 +240,13 @@ class Histories:
         return [self._of(prompt, graph) for prompt in prompts]
 
     def _of(self, prompt: Prompt, graph: bool) -> list[Kept]:
-        found = []
+        branches = []
         for node in prompt.lineage:
             if node not in self._kept or (graph and self._kept[node].hidden is None):
                 break
             self._kept.move_to_end(node)
-            found.append(self._kept[node])
-        return found
+            branches.append(self._kept[node])
+        return branches
 
     def with_graph(self) -> dict[Prompt, Kept]:
         """What an update may go through."""
@@ -305,7 +305,7 @@ def unknown(prompts: Sequence[Prompt], before: Sequence[Sequence[Kept]]) -> list
 
 def split_prefill(made: Prefill, row: int, known: int, graph: bool = False) -> dict[Prompt, Kept]:
     """A row of a prefill, whose first `known` prompts are not in it, by what each prompt adds."""
-    line, found = made.prompts[row].lineage, {}
+    line, rows_of = made.prompts[row].lineage, {}
     first = start = len(line[known - 1].ids) if known else 0
     for node in line[known:]:
         end = len(node.ids)
@@ -313,8 +313,8 @@ def split_prefill(made: Prefill, row: int, known: int, graph: bool = False) -> d
         hidden = made.hidden[row, start - first : end - first]
         if not graph:  # not views that hold all that was forwarded with them
             layers = [tuple(part.clone() for part in pair) for pair in layers]
-        found[node], start = Kept(layers, hidden[-1].detach().clone(), hidden if graph else None), end
-    return found
+        rows_of[node], start = Kept(layers, hidden[-1].detach().clone(), hidden if graph else None), end
+    return rows_of
 
 
 def joined_layers(rows: Sequence[Sequence[Kept]]) -> Layers:

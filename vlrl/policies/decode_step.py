@@ -132,13 +132,13 @@ class Graphs:
 
 def _agree(one: Step, other: Step, state: Sequence[Tensor], before: Sequence[Tensor]) -> bool:
     """Whether two ways to step come to the same state."""
-    found = []
+    results = []
     for step in (one, other):
         _put(state, before)
         for _ in TWICE:
             step()
-        found.append([part.clone() for part in state])
-    return all(_same(*pair) for pair in zip(*found, strict=True))
+        results.append([part.clone() for part in state])
+    return all(_same(*pair) for pair in zip(*results, strict=True))
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
@@ -274,9 +274,9 @@ class Copied:
         self.norms = head_norms(attn)
 
     def attend(self, hidden: Tensor, turn: tuple[Tensor, Tensor], cache: Any, number: int) -> Tensor:
-        made = _product(self.first(hidden), self.qkv, self.bias)
-        made = made.view(*hidden.shape[:2], -1, self.size)
-        both, value = made[:, :, : -self.values], made[:, :, -self.values :]
+        projected = _product(self.first(hidden), self.qkv, self.bias)
+        projected = projected.view(*hidden.shape[:2], -1, self.size)
+        both, value = projected[:, :, : -self.values], projected[:, :, -self.values :]
         if self.norms:
             query, key = both.split([both.shape[2] - self.values, self.values], 2)
             both = torch.cat([self.norms[0](query), self.norms[1](key)], 2)
@@ -307,8 +307,8 @@ def _fuse_linears(*parts: nn.Linear) -> tuple[Tensor, Tensor | None]:
 
 def _product(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
     rows = x.flatten(0, 1)
-    made = rows @ matrix if bias is None else torch.addmm(bias, rows, matrix)
-    return made.view(*x.shape[:2], -1)
+    result = rows @ matrix if bias is None else torch.addmm(bias, rows, matrix)
+    return result.view(*x.shape[:2], -1)
 
 
 def _attended(both: Tensor, value: Tensor, turn: tuple[Tensor, Tensor], cache: Any, number: int) -> Tensor:

@@ -68,8 +68,8 @@ class Network(nn.Module):
 
     def features(self, state: Tensor, pixels: Sequence[Tensor]) -> Tensor:
         """float32 [B, hidden]."""
-        seen = [eye(picture / 255 - 0.5) for eye, picture in zip(self.eyes, pixels, strict=True)]
-        return self.trunk(torch.cat([(state - self.mean) / self.spread, *seen], 1))
+        views = [eye(picture / 255 - 0.5) for eye, picture in zip(self.eyes, pixels, strict=True)]
+        return self.trunk(torch.cat([(state - self.mean) / self.spread, *views], 1))
 
     def forward(self, state: Tensor, pixels: Sequence[Tensor]) -> Tensor:
         logits = self.head(self.features(state, pixels))
@@ -141,7 +141,7 @@ class ControlPolicy(Policy):
         self, episodes: Sequence[Episode], observations: Sequence[Observation], greedy: bool = False, keep: bool = False
     ) -> list[Decision]:
         """One chunk, float32 [K, A], for each observation; `greedy` takes the likeliest bins."""
-        state, pixels = self._batch([self._network_inputs(shown) for shown in observations])
+        state, pixels = self._batch([self._network_inputs(observation) for observation in observations])
         self.model.eval()
         with torch.no_grad():
             law = (self.model(state, pixels) / self.temperature).log_softmax(-1)
@@ -159,11 +159,11 @@ class ControlPolicy(Policy):
     ) -> Decision:
         """A given chunk [K, A] as a decision of this policy, each number by the nearest of its values."""
         state, pixels = self._network_inputs(observation)
-        given = torch.as_tensor(np.asarray(action, np.float64))
-        if given.shape != (self.shape.chunk, len(self.shape.low)):
-            wanted = f"[{self.shape.chunk}, {len(self.shape.low)}]"
-            raise UserError(f"{key or 'a decision'}: an action of shape {list(given.shape)}; the policy gives {wanted}")
-        codes = ((given - self._low) / self._step).round().long().clamp(0, self.shape.bins - 1)
+        values = torch.as_tensor(np.asarray(action, np.float64))
+        if values.shape != (self.shape.chunk, len(self.shape.low)):
+            shape = f"[{self.shape.chunk}, {len(self.shape.low)}]"
+            raise UserError(f"{key or 'a decision'}: an action of shape {list(values.shape)}; the policy gives {shape}")
+        codes = ((values - self._low) / self._step).round().long().clamp(0, self.shape.bins - 1)
         nothing = self._levelled(torch.zeros(1, *codes.shape))[0]
         return Decision(self._action(codes), nothing, nothing, False, inputs=DiscreteInputs(state, pixels, codes))
 

@@ -46,9 +46,9 @@ class Velocity(nn.Module):
         self.body = nn.Sequential(*layers, nn.Linear(shape.hidden, size))
 
     def forward(self, state: Tensor, place: Tensor, time: Tensor) -> Tensor:
-        seen = ((state - self.mean) / self.spread).clamp(-FAR, FAR)
+        normalized = ((state - self.mean) / self.spread).clamp(-FAR, FAR)
         angles = time[:, None] * self.waves
-        return self.body(torch.cat([seen, place, angles.sin(), angles.cos()], 1))
+        return self.body(torch.cat([normalized, place, angles.sin(), angles.cos()], 1))
 
 
 def errors(field: Field, state: Tensor, chunk: Tensor, noise: Tensor, time: Tensor) -> Tensor:
@@ -153,14 +153,14 @@ class FlowPolicy(Policy):
         self, observation: Observation, action: np.ndarray, key: str | None = None, before: Sequence[Turn] = ()
     ) -> Decision:
         """A given chunk [K, A] as a decision to imitate."""
-        given = np.asarray(action, np.float32)
-        if given.shape != self.size:
-            shape = list(given.shape)
+        values = np.asarray(action, np.float32)
+        if values.shape != self.size:
+            shape = list(values.shape)
             raise UserError(f"{key or 'a decision'}: an action of shape {shape}; the policy gives {list(self.size)}")
         state = torch.from_numpy(common.states([observation], self.shape)[0])
-        unit = (given.clip(self._low, self._high) - self._low) / (self._high - self._low) * 2 - 1
+        unit = (values.clip(self._low, self._high) - self._low) / (self._high - self._low) * 2 - 1
         nothing = torch.zeros(unit.size)
-        return Decision(given, nothing, nothing, False, inputs=FlowInputs(state, torch.from_numpy(unit).flatten()))
+        return Decision(values, nothing, nothing, False, inputs=FlowInputs(state, torch.from_numpy(unit).flatten()))
 
     def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
         """What imitation maximises, [B, K*A], with gradient: minus the flow's squared errors at noise and times drawn

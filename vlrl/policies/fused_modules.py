@@ -74,10 +74,10 @@ def shared_prefix(
     size = BLOCK if masked > 2 * BLOCK else masked
     for start in range(0, masked, size):
         end = min(start + size, masked)
-        seen = keys - masked + end  # the queries are those of the last keys
+        first = keys - masked + end  # the queries are those of the last keys
         parts.append(sdpa_attention_forward(
-            module, query[:, :, causal + start : causal + end], key[:, :, :seen], value[:, :, :seen],
-            attention_mask[:, :, start:end, :seen], **options,
+            module, query[:, :, causal + start : causal + end], key[:, :, :first], value[:, :, :first],
+            attention_mask[:, :, start:end, :first], **options,
         )[0])  # fmt: skip
     return torch.cat(parts, 1), None
 
@@ -181,8 +181,8 @@ def forgotten(x: Tensor, again: Callable[[], Tensor]) -> contextlib.AbstractCont
     """
     if not x.requires_grad:
         return contextlib.nullcontext()
-    made = _Again(x, again)
-    return torch.autograd.graph.saved_tensors_hooks(made.pack, lambda kept: kept() if callable(kept) else kept)
+    result = _Again(x, again)
+    return torch.autograd.graph.saved_tensors_hooks(result.pack, lambda kept: kept() if callable(kept) else kept)
 
 
 class _Again:
@@ -202,10 +202,10 @@ class _Again:
         if self.made is None:
             with torch.no_grad():
                 self.made = self.again()
-        made, self.wanted = self.made, self.wanted - 1
+        result, self.wanted = self.made, self.wanted - 1
         if self.wanted == 0:
             self.made = None
-        return made
+        return result
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor, heads: int | None = None) -> Tensor:
@@ -269,8 +269,8 @@ def seeing(
         count = len(list(same))
         run = slice(start, start + count * length)
         split = (part[run].unflatten(0, (count, length)).transpose(1, 2) for part in (query, key, value))
-        seen = scaled_dot_product_attention(*split, scale=self.scaling)
-        parts.append(seen.transpose(1, 2).reshape(count * length, -1))
+        attended = scaled_dot_product_attention(*split, scale=self.scaling)
+        parts.append(attended.transpose(1, 2).reshape(count * length, -1))
         start = run.stop
     return self.proj(parts[0] if len(parts) == 1 else torch.cat(parts))
 
@@ -419,8 +419,8 @@ def _behind(norm: nn.Module, module: Callable, hidden: Tensor, forgets: bool) ->
         if forgets
         else nullcontext()
     ):
-        made = module(normal)
-    return made[0] if isinstance(made, tuple) else made
+        result = module(normal)
+    return result[0] if isinstance(result, tuple) else result
 
 
 def _recompute_norm(norm: nn.Module, hidden: Tensor, kind: torch.dtype) -> Tensor:

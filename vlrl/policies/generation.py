@@ -173,18 +173,18 @@ def uniforms(episodes: Sequence[Episode], count: int, generator: torch.Generator
     Args:
         generator: gives the key of episodes that have no stream; it is left alone where all have one.
     """
-    made = np.empty((len(episodes), count), np.float32)
-    for row, own in zip(made, _turn_generators(episodes, generator), strict=True):
+    numbers = np.empty((len(episodes), count), np.float32)
+    for row, own in zip(numbers, _turn_generators(episodes, generator), strict=True):
         own.random(dtype=np.float32, out=row)
-    return made
+    return numbers
 
 
 def normals(episodes: Sequence[Episode], shape: Sequence[int], generator: torch.Generator) -> np.ndarray:
     """As `uniforms`, from N(0, 1): float32 [B, *shape]."""
-    made = np.empty((len(episodes), *shape), np.float32)
-    for row, own in zip(made, _turn_generators(episodes, generator), strict=True):
+    numbers = np.empty((len(episodes), *shape), np.float32)
+    for row, own in zip(numbers, _turn_generators(episodes, generator), strict=True):
         own.standard_normal(dtype=np.float32, out=row)
-    return made
+    return numbers
 
 
 def _turn_generators(episodes: Sequence[Episode], generator: torch.Generator) -> Iterator[np.random.Generator]:
@@ -257,7 +257,7 @@ class CompletionRows:
 
     def update(self, keys: Tensor, values: Tensor, layer: int) -> tuple[PrefixCache, PrefixCache]:
         """The new keys and values [R, key heads, w, D] take their places; all that the new tokens may look at."""
-        own, seen = self.own[layer], self.room if self.fixed else self.age + 1
+        own, length = self.own[layer], self.room if self.fixed else self.age + 1
         rows = torch.arange(len(self.who), device=keys.device)
         for buffer, new in zip(own, (keys, values), strict=True):
             if self.ragged or self.fixed:
@@ -265,15 +265,15 @@ class CompletionRows:
             else:
                 buffer[:, :, :, self.age] = new
         return tuple(
-            PrefixCache(prompt, mine[:, :, :, :seen], self._hidden)
+            PrefixCache(prompt, mine[:, :, :, :length], self._hidden)
             for prompt, mine in zip(self.prompt[layer], own, strict=True)
         )
 
     def _unseen(self) -> Tensor:
         """Where rows hold padding, or nothing yet, bool [R, 1, 1, 1, P + T]."""
         of_prompt = torch.arange(self.prompt[0][0].shape[2], device=self.who.device) >= self.length[:, None]
-        seen = self.room if self.fixed else self.age + 1
-        of_own = torch.arange(seen, device=self.who.device) > self.written[:, None]
+        length = self.room if self.fixed else self.age + 1
+        of_own = torch.arange(length, device=self.who.device) > self.written[:, None]
         return torch.cat([of_prompt, of_own], 1)[:, None, None, None]
 
     def take(self, rows: Tensor, places: Tensor) -> CompletionRows:
@@ -332,9 +332,9 @@ def start_completions(prefill: Prefill, numbers: Sequence[Tensor], room: int, ch
     ]
     position = torch.tensor([int(prompt.positions.max()) + 1 for prompt in prefill.prompts], device=device)
     none, ragged = torch.zeros_like(who), len(set(lengths)) > 1
-    made = CompletionRows(who, none, torch.zeros_like(length), position, length, prompt, own, 0, ragged)
-    made.choose(prefill.last().detach()[:, None].expand(-1, who.shape[1], -1), choose)
-    return made
+    rows = CompletionRows(who, none, torch.zeros_like(length), position, length, prompt, own, 0, ragged)
+    rows.choose(prefill.last().detach()[:, None].expand(-1, who.shape[1], -1), choose)
+    return rows
 
 
 # What is drawn for completions, token by token, with its log-probabilities and entropies.
@@ -417,8 +417,8 @@ class Writer:
         lengths = self.lengths.tolist()
         fresh = [i for i, (n, read) in enumerate(zip(lengths, self._read, strict=True)) if n > read]
         for i, row in zip(fresh, self.tokens[fresh].tolist(), strict=True):
-            found = (n for n in range(self._read[i] + 1, lengths[i] + 1) if ended(row[:n]))
-            self._read[i] = next(found, lengths[i])
+            lengths_at_end = (n for n in range(self._read[i] + 1, lengths[i] + 1) if ended(row[:n]))
+            self._read[i] = next(lengths_at_end, lengths[i])
             if ended(row[: self._read[i]]):
                 self.lengths[i], self.running[i] = self._read[i], False
 
@@ -579,14 +579,17 @@ def ask(
     """
     parts = [None] * len(wanted.counts) if drawn is None else [p.numpy() for p in drawn.split(list(wanted.counts))]
     each = zip(wanted.shown, wanted.prompts, wanted.counts, wanted.begun, parts, strict=True)
-    asked = [GenerationRequest(shown, prompt, count, tuple(begun), part) for shown, prompt, count, begun, part in each]
+    requests = [
+        GenerationRequest(observation, prompt, count, tuple(prefix), part)
+        for observation, prompt, count, prefix, part in each
+    ]
     engine.publish()
-    groups = engine.generate(asked, Options(sampling.max_tokens, sampling.temperature, tuple(stop)))
-    made = [completion for group in groups for completion in group]
-    logprobs = [torch.tensor(completion.logprobs) for completion in made]
+    groups = engine.generate(requests, Options(sampling.max_tokens, sampling.temperature, tuple(stop)))
+    completions = [completion for group in groups for completion in group]
+    logprobs = [torch.tensor(completion.logprobs) for completion in completions]
     return Sampled(
-        [list(completion.tokens) for completion in made], logprobs, [-row for row in logprobs],
-        [completion.cut for completion in made], 0,
+        [list(completion.tokens) for completion in completions], logprobs, [-row for row in logprobs],
+        [completion.cut for completion in completions], 0,
     )  # fmt: skip
 
 
@@ -598,13 +601,13 @@ def scored(policy: Any, decisions: Sequence[Decision], greedy: bool) -> list[Dec
     kept = [replace(d, engine_logprobs=d.logprobs) for d in decisions]
     if not engine.rescore:
         return kept
-    made, gaps = [], []
+    results, gaps = [], []
     for decision, (logprobs, entropy) in zip(kept, policy.score(kept), strict=True):
         own = torch.ones_like(logprobs, dtype=torch.bool) if decision.forced_mask is None else ~decision.forced_mask
         gaps.append((logprobs - decision.logprobs)[own])
-        made.append(replace(decision, logprobs=logprobs.where(own, 0.0), entropy=entropy.where(own, 0.0)))
+        results.append(replace(decision, logprobs=logprobs.where(own, 0.0), entropy=entropy.where(own, 0.0)))
     engine.record_gaps(gaps)
-    return made
+    return results
 
 
 def check(policy: Any, shown: Observation, prompt: Prompt) -> None:
@@ -615,10 +618,10 @@ def check(policy: Any, shown: Observation, prompt: Prompt) -> None:
             log-probabilities are not those of the sampling distribution.
     """
     room = min(TRIED, policy.max_tokens)
-    asked = GenerationRequest(shown, prompt, 1, (), np.full((1, room), 0.5, np.float32))
-    made = policy.engine.check(asked, Options(room, policy.temperature))
-    rows = [policy.decision(prompt, each.tokens) for each in made]
-    pairs = zip(made, policy.score(rows), strict=True)
+    request = GenerationRequest(shown, prompt, 1, (), np.full((1, room), 0.5, np.float32))
+    answer = policy.engine.check(request, Options(room, policy.temperature))
+    rows = [policy.decision(prompt, each.tokens) for each in answer]
+    pairs = zip(answer, policy.score(rows), strict=True)
     gap = max(float((logprobs - torch.tensor(each.logprobs)).abs().mean()) for each, (logprobs, _) in pairs)
     if gap > FAR:
         raise UserError(

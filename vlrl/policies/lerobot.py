@@ -47,8 +47,8 @@ class LeRobotInputs:
     def select_observations(self, episode: Episode, shown: Observation) -> list[Observation]:
         """The last `past` observations; before an episode's first there was always the same."""
         turns = episode.turns[max(0, len(episode.turns) - self.past + 1) :]
-        seen = [*(turn.observation for turn in turns), shown]
-        return [seen[0]] * (self.past - len(seen)) + seen
+        history = [*(turn.observation for turn in turns), shown]
+        return [history[0]] * (self.past - len(history)) + history
 
     def batch(self, seen: Sequence[Sequence[Observation]]) -> dict[str, Any]:
         """As lerobot's data loader gives it: values [B, ...], or [B, past, ...] where that is above 1.
@@ -56,22 +56,24 @@ class LeRobotInputs:
         Raises:
             UserError: the robot shows something else than the policy was made for.
         """
-        for shown in (each for past in seen for each in past):
-            self._check(shown)
+        for observation in (each for past in seen for each in past):
+            self._check(observation)
         batch: dict[str, Any] = {"task": [past[-1].text for past in seen]}
         for key in self.states:
-            batch[key] = self._stacked([[torch.tensor(shown.state) for shown in past] for past in seen])
+            batch[key] = self._stacked([[torch.tensor(observation.state) for observation in past] for past in seen])
         for number, key in enumerate(self.cameras):
-            batch[key] = self._stacked([[_pixels(shown.images[number]) for shown in past] for past in seen])
+            batch[key] = self._stacked([[_pixels(observation.images[number]) for observation in past] for past in seen])
         return batch
 
     def _check(self, shown: Observation) -> None:
         size, sizes = 0 if shown.state is None else len(shown.state), [image.size for image in shown.images]
-        wanted = list(self.cameras.values())
-        fits = len(sizes) == len(wanted) and all(want in (None, size) for want, size in zip(wanted, sizes, strict=True))
+        expected = list(self.cameras.values())
+        fits = len(sizes) == len(expected) and all(
+            want in (None, size) for want, size in zip(expected, sizes, strict=True)
+        )
         if not fits or any(size != each for each in self.states.values()):
             raise UserError(
-                f"policy.model: made for {_describe_inputs(list(self.states.values()), wanted)}, but the robot shows "
+                f"policy.model: made for {_describe_inputs(list(self.states.values()), expected)}, but the robot shows "
                 f"{_describe_inputs([size], sizes)}"
             )
 
@@ -160,11 +162,11 @@ def check_files(source: str) -> None:
 
 def _check_transformers(kind: str) -> None:
     """lerobot 0.6.1 goes with transformers before 5.6: with a newer one its SmolVLA fails at the first observation."""
-    wanted = [each for each in map(Requirement, _requires("lerobot")) if each.name == "transformers"]
+    requirements = [each for each in map(Requirement, _requires("lerobot")) if each.name == "transformers"]
     here = metadata.version("transformers")
-    if wanted and here not in wanted[0].specifier:
+    if requirements and here not in requirements[0].specifier:
         raise UserError(
-            f"policy.model: lerobot's {kind!r} needs transformers{wanted[0].specifier}, and this is {here}: "
+            f"policy.model: lerobot's {kind!r} needs transformers{requirements[0].specifier}, and this is {here}: "
             "evaluate it in an environment of its own"
         )
 
@@ -231,11 +233,11 @@ class LerobotPolicy(Policy):
             UserError: the robot shows something else than the policy was made for.
         """
         plans = [_rest(episode) for episode in episodes]
-        asked = [i for i, plan in enumerate(plans) if not len(plan)]
-        if asked:
-            seen = [self.inputs.select_observations(episodes[i], observations[i]) for i in asked]
-            seed = self._seed + len(episodes[asked[0]].turns) if greedy else int(self._draws.integers(2**32))
-            for i, plan in zip(asked, self._plan(seen, seed), strict=True):
+        rows = [i for i, plan in enumerate(plans) if not len(plan)]
+        if rows:
+            histories = [self.inputs.select_observations(episodes[i], observations[i]) for i in rows]
+            seed = self._seed + len(episodes[rows[0]].turns) if greedy else int(self._draws.integers(2**32))
+            for i, plan in zip(rows, self._plan(histories, seed), strict=True):
                 plans[i] = plan
         size = 1 if self.inputs.past > 1 else self._steps
         return [_decision(plan[:size], plan[size:]) for plan in plans]
@@ -338,15 +340,16 @@ def chunks(
         UserError: the policy cannot, or the robot shows something else than it was made for.
         ValueError: noise of another shape.
     """
-    wanted = (len(observations), *noise_size(policy))
-    if noise.shape != wanted:
-        raise ValueError(f"noise of shape {list(noise.shape)}; wanted is {list(wanted)}")
-    seen = [
-        policy.inputs.select_observations(episode, shown) for episode, shown in zip(episodes, observations, strict=True)
+    shape = (len(observations), *noise_size(policy))
+    if noise.shape != shape:
+        raise ValueError(f"noise of shape {list(noise.shape)}; wanted is {list(shape)}")
+    histories = [
+        policy.inputs.select_observations(episode, observation)
+        for episode, observation in zip(episodes, observations, strict=True)
     ]
     device = next(policy.model.parameters()).device
     policy.model.reset()
     policy.model.eval()
-    given = torch.as_tensor(noise, dtype=torch.float32, device=device)
-    chunk = policy.model.predict_action_chunk(policy._before(policy.inputs.batch(seen)), noise=given)
+    start = torch.as_tensor(noise, dtype=torch.float32, device=device)
+    chunk = policy.model.predict_action_chunk(policy._before(policy.inputs.batch(histories)), noise=start)
     return policy._after(chunk[:, : policy._steps]).float().cpu().numpy()

@@ -62,9 +62,9 @@ def load(
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     about = described(source)
     if about.get("model_type") in (discrete.FAMILY, residual.FAMILY):
-        given = {"temperature": section.temperature, "level": section.logprob_level, "seed": seed, "device": device}
+        options = {"temperature": section.temperature, "level": section.logprob_level, "seed": seed, "device": device}
         small = discrete.load_control if about["model_type"] == discrete.FAMILY else residual.load_residual
-        return small(Path(source), **given)
+        return small(Path(source), **options)
     if about.get("model_type") == residual.CORRECTED_FAMILY:
         base = load_base(str(Path(source) / residual.BASE), device, "policy.model")
         return residual.load_corrected(Path(source), base, seed=seed, device=device)
@@ -388,12 +388,12 @@ def _lora_targets(model: nn.Module, targets: str | list[str]) -> str | list[str]
             return re.fullmatch(targets, name) is not None
         return any(name == target or name.endswith(f".{target}") for target in targets)
 
-    found = {name: module for name, module in model.named_modules() if name and matches(name)}
+    modules = {name: module for name, module in model.named_modules() if name and matches(name)}
     inner = {
         name: [f"{name}.{child}" for child, layer in module.named_children() if isinstance(layer, nn.Linear)]
-        for name, module in found.items()
+        for name, module in modules.items()
     }
-    return [layer for name in found for layer in (inner[name] or [name])] if any(inner.values()) else targets
+    return [layer for name in modules for layer in (inner[name] or [name])] if any(inner.values()) else targets
 
 
 def _narrow(model: nn.Module, all_weights: bool = False) -> None:

@@ -111,11 +111,11 @@ def pack_replies(
     source, target = [], []
     for r, (prompt, completions) in enumerate(rows):
         first_position, start = int(prompt.positions.max()) + 1, 0
-        offset, seen = shape[0] * width + r * longest, mask[0 if alike else r]
-        seen[:, : len(prompt.ids)] = True
+        offset, visible = shape[0] * width + r * longest, mask[0 if alike else r]
+        visible[:, : len(prompt.ids)] = True
         for completion in completions:
             stop = longest if alike else start + len(completion) - 1
-            seen[start:stop, width + start : width + stop] = torch.ones(stop - start, stop - start).tril().bool()
+            visible[start:stop, width + start : width + stop] = torch.ones(stop - start, stop - start).tril().bool()
             stop = start + len(completion) - 1
             ids[r, start:stop] = torch.as_tensor(completion[:-1])
             positions[:, r, start:stop] = first_position + torch.arange(stop - start)
@@ -173,10 +173,10 @@ def media(prompts: Sequence[Prompt]) -> tuple[Tensor | None, Tensor | None]:
 
 def added_media(prompts: Sequence[Prompt]) -> tuple[Tensor | None, Tensor | None]:
     """As `media`, of the media alone that the prompts add to those before."""
-    shown = [p for p in prompts if p.pixels is not None]
-    if not shown:
+    pictured = [p for p in prompts if p.pixels is not None]
+    if not pictured:
         return None, None
-    return torch.cat([p.pixels for p in shown]), torch.cat([p.grid for p in shown])
+    return torch.cat([p.pixels for p in pictured]), torch.cat([p.grid for p in pictured])
 
 
 # The forward pass of a Hugging Face vision-language model in parts: the tower, the embeddings, the layers.
@@ -218,8 +218,10 @@ def joined(parts: Sequence[MediaFeatures]) -> MediaFeatures | None:
 
 def see(base: nn.Module, pixels: Tensor, grid: Tensor) -> MediaFeatures:
     """The tower. pixels: [patches, values]; grid: [media, 3]."""
-    made = base.model.get_image_features(pixels, grid)
-    return MediaFeatures(torch.cat(made.pooler_output), tuple(map(torch.cat, made.get("deepstack_features", ()))))
+    features = base.model.get_image_features(pixels, grid)
+    return MediaFeatures(
+        torch.cat(features.pooler_output), tuple(map(torch.cat, features.get("deepstack_features", ())))
+    )
 
 
 class RecordingCache:
@@ -376,24 +378,24 @@ class Prompts:
         if content in self._used:
             return self._used[content]
         try:
-            made = self._used[content] = self._preprocess(observation)
+            prompt = self._used[content] = self._preprocess(observation)
         except UserError as error:
             raise UserError(f"sample {key}: {error}") from None
         if content in self._met:
-            self._keep(content, made)
+            self._keep(content, prompt)
         self._met[content] = None
         while len(self._met) > MET:
             self._met.popitem(last=False)
-        return made
+        return prompt
 
     def after(self, before: Prompt, written: Sequence[int], observation: Observation) -> Prompt:
         """A conversation's next prompt, one for all that wrote and were shown the same while one of them lives."""
         name = (id(before), tuple(written), digest(observation))  # the next prompt holds the one before
-        made = self._after.get(name)
-        if made is None:
+        prompt = self._after.get(name)
+        if prompt is None:
             self.work.add(processor_calls=1)
-            made = self._after[name] = self.codec.append(before, written, observation)
-        return made
+            prompt = self._after[name] = self.codec.append(before, written, observation)
+        return prompt
 
     def _keep(self, content: bytes, made: Prompt) -> None:
         self._kept[content] = made
@@ -424,15 +426,15 @@ class TowerFeatures:
 
     def of_added(self, prompts: Sequence[Prompt]) -> MediaFeatures | None:
         """As `of`, of the media alone that the prompts add to those before."""
-        shown = [prompt for prompt in prompts if prompt.pixels is not None]
-        if not shown or any(p.requires_grad for p in self.base.model.visual.parameters()):
+        pictured = [prompt for prompt in prompts if prompt.pixels is not None]
+        if not pictured or any(p.requires_grad for p in self.base.model.visual.parameters()):
             return None
-        new = [prompt for prompt in dict.fromkeys(shown) if prompt not in self._kept]
-        made = dict(zip(new, self._encode_media(new), strict=True)) if new else {}
-        found = joined([made[prompt] if prompt in made else self._kept[prompt] for prompt in shown])
-        for prompt, seen in made.items():
-            self._keep(prompt, seen)
-        return found
+        new = [prompt for prompt in dict.fromkeys(pictured) if prompt not in self._kept]
+        encoded = dict(zip(new, self._encode_media(new), strict=True)) if new else {}
+        features = joined([encoded[prompt] if prompt in encoded else self._kept[prompt] for prompt in pictured])
+        for prompt, value in encoded.items():
+            self._keep(prompt, value)
+        return features
 
     def forget(self) -> None:
         """Other weights see otherwise."""

@@ -92,8 +92,8 @@ def _pattern_of(spellings: Sequence[str]) -> re.Pattern[str]:
     """The first character of each spelling, also of one that the next text might complete."""
     rests: dict[str, set[str]] = {}
     for spelling in spellings:
-        complete, begun = spelling[1:], (rf"{re.escape(spelling[1:end])}\Z" for end in range(1, len(spelling)))
-        rests.setdefault(spelling[0], set()).update((re.escape(complete), *begun))
+        complete, beginnings = spelling[1:], (rf"{re.escape(spelling[1:end])}\Z" for end in range(1, len(spelling)))
+        rests.setdefault(spelling[0], set()).update((re.escape(complete), *beginnings))
     return re.compile("|".join(rf"{re.escape(first)}(?={'|'.join(sorted(rest))})" for first, rest in rests.items()))
 
 
@@ -131,15 +131,15 @@ def positions_of(types: Tensor, grids: Sequence[tuple[int, int, int]], ticks: Se
         int64 [3, P]
     """
     places = [
-        torch.stack(torch.meshgrid(torch.tensor(given), torch.arange(h), torch.arange(w), indexing="ij")).flatten(1)
-        for (_, h, w), given in zip(grids, ticks, strict=True)
+        torch.stack(torch.meshgrid(torch.tensor(tick), torch.arange(h), torch.arange(w), indexing="ij")).flatten(1)
+        for (_, h, w), tick in zip(grids, ticks, strict=True)
     ]
-    shown = torch.cat(places, 1) if places else torch.empty((3, 0), dtype=torch.int64)
+    positions = torch.cat(places, 1) if places else torch.empty((3, 0), dtype=torch.int64)
     parts, start = [], 0
     for kind, run in groupby(types.tolist()):
         length = len(list(run))
         if kind:
-            part, shown = shown[:, :length], shown[:, length:]
+            part, positions = positions[:, :length], positions[:, length:]
         else:
             part = torch.arange(length).expand(3, -1)
         parts.append(part - part[:, :1] + start)
@@ -266,11 +266,11 @@ class ChatProcessor:
 
     def find_placeholders(self, config: Any) -> set[int]:
         """The tokens that stand for images and videos: those that are named so, and what an image adds to a prompt."""
-        image, said = {"type": "image"}, {"type": "text", "text": "?"}
-        text = self.render([{"role": "user", "content": [image, said]}])
-        shown = self.process(text, [Image.new("RGB", (64, 64))], ())["input_ids"][0].tolist()
-        bare = self.tokenizer(self.render([{"role": "user", "content": [said]}]))["input_ids"]
-        added = set(shown).difference(bare) & set(self.tokenizer.added_tokens_decoder)
+        image, text_part = {"type": "image"}, {"type": "text", "text": "?"}
+        text = self.render([{"role": "user", "content": [image, text_part]}])
+        ids = self.process(text, [Image.new("RGB", (64, 64))], ())["input_ids"][0].tolist()
+        bare = self.tokenizer(self.render([{"role": "user", "content": [text_part]}]))["input_ids"]
+        added = set(ids).difference(bare) & set(self.tokenizer.added_tokens_decoder)
         return added | token_ids(PLACEHOLDER, self.processor, config)
 
     def see(self, image: Image.Image) -> Image.Image:
@@ -284,13 +284,13 @@ class ChatProcessor:
             UserError: the prompt is longer than the model takes (it is never cut: a cut could go through an image), or
                 the processor cannot take what is shown.
         """
-        made = self._encode(observation)
-        self.check_length(made.ids)
-        return made
+        prompt = self._encode(observation)
+        self.check_length(prompt.ids)
+        return prompt
 
     def _encode(self, observation: Observation) -> Prompt:
-        ids, made = self.tokenize(to_turns(observation), observation.images, observation.videos, observation.tools)
-        return replace(self.assemble(ids, made, observation.media), is_conversation=bool(observation.messages))
+        ids, inputs = self.tokenize(to_turns(observation), observation.images, observation.videos, observation.tools)
+        return replace(self.assemble(ids, inputs, observation.media), is_conversation=bool(observation.messages))
 
     def append(self, before: Prompt, written: Sequence[int], observation: Observation) -> Prompt:
         """A conversation's next prompt: what was shown and written keeps its tokens, the new messages follow.
@@ -302,18 +302,18 @@ class ChatProcessor:
         Raises:
             UserError: as `encode`.
         """
-        made = self._append(before, written, observation)
-        self.check_length(made.ids, len(made.lineage))
-        return made
+        prompt = self._append(before, written, observation)
+        self.check_length(prompt.ids, len(prompt.lineage))
+        return prompt
 
     def _append(self, before: Prompt, written: Sequence[int], observation: Observation) -> Prompt:
         turns = to_turns(observation)
-        ids, made = self.tokenize(turns, observation.images, observation.videos, continues=True)
+        ids, inputs = self.tokenize(turns, observation.images, observation.videos, continues=True)
         if written and len(ids) and int(ids[0]) == written[-1]:  # the token that ends a reply was sampled
-            made = {name: v[:, 1:] if _is_row(name, v, len(ids)) else v for name, v in made.items()}
+            inputs = {name: v[:, 1:] if _is_row(name, v, len(ids)) else v for name, v in inputs.items()}
             ids = ids[1:]
-        made_prompt = self.assemble(ids, made, observation.media, going_on(before, written))
-        return replace(made_prompt, parent=before, is_conversation=True)
+        prompt = self.assemble(ids, inputs, observation.media, going_on(before, written))
+        return replace(prompt, parent=before, is_conversation=True)
 
     def assemble(
         self, ids: Tensor, made: Mapping[str, Any], media: Sequence[Image.Image | Video], before: Prompt | None = None
@@ -383,12 +383,12 @@ class ChatProcessor:
         """
         protected, stand_ins = self.text_encoder.protect(turns)
         text = self.render_continuation(protected) if continues else self.render(protected, tools)
-        made = self.process(text, [self.see(image) for image in images], videos, continues)
-        before = made["input_ids"][0].tolist()
+        inputs = self.process(text, [self.see(image) for image in images], videos, continues)
+        before = inputs["input_ids"][0].tolist()
         ids = self.text_encoder.restore(before, stand_ins)
         if stand_ins:
-            made = {name: _follow(value, before, ids) for name, value in made.items()}
-        return torch.tensor(ids), made
+            inputs = {name: _follow(value, before, ids) for name, value in inputs.items()}
+        return torch.tensor(ids), inputs
 
     def process(
         self, text: str, images: Sequence[Image.Image], videos: Sequence[Video], continues: bool = False
@@ -403,9 +403,9 @@ class ChatProcessor:
             raise UserError(f"{type(self.processor).__name__} takes no videos: show frames as images")
         if images:
             options["images"] = [list(images)]
-        made = dict(self.processor(text=[text], **options, **self._clips(videos)))
-        made.pop("labels", None)  # of PaliGemma's: there is nothing to learn yet
-        return {name: _as_tensor(value) for name, value in made.items()}
+        inputs = dict(self.processor(text=[text], **options, **self._clips(videos)))
+        inputs.pop("labels", None)  # of PaliGemma's: there is nothing to learn yet
+        return {name: _as_tensor(value) for name, value in inputs.items()}
 
     def text(self, observation: Observation) -> str:
         """The user turn in the chat template, for servers that take text; `check_sendable` first."""
@@ -439,14 +439,14 @@ class ChatProcessor:
     def appends(self) -> str:
         """Why a conversation must be rendered anew at each turn; '': its template only ever appends."""
         image = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Where is it?"}]}
-        shown = Observation((Image.new("RGB", (64, 64)), "Where is it?"))
+        observation = Observation((Image.new("RGB", (64, 64)), "Where is it?"))
         try:
             rewrite = self._find_rewrite(image, REPLY)
-            first, reply = self._encode(shown), self.tokens(REPLY)
-            second = self._append(first, reply, shown)
-            self._append(second, reply, shown)
-            asked = Message("user", shown.content)
-            whole = self._encode(Observation.from_messages([asked, Message("assistant", (REPLY,)), asked]))
+            first, reply = self._encode(observation), self.tokens(REPLY)
+            second = self._append(first, reply, observation)
+            self._append(second, reply, observation)
+            question = Message("user", observation.content)
+            whole = self._encode(Observation.from_messages([question, Message("assistant", (REPLY,)), question]))
         except Exception as error:  # a template or a processor may fail in any way
             return f"it takes no second turn: {first_line(error)}"
         return rewrite or _find_difference(second, whole)
@@ -479,7 +479,7 @@ class ChatProcessor:
         """The processor's arguments for videos, each frame of which is shown as an image would be."""
         if not videos:
             return {}
-        shown = [np.stack([self.see(Image.fromarray(frame)) for frame in video.frames]) for video in videos]
+        clips = [np.stack([self.see(Image.fromarray(frame)) for frame in video.frames]) for video in videos]
         # A clock of a thousand frames a second: real times, whether or not the source's frames come evenly.
         clocks = [[round(1000 * time) for time in video.times] for video in videos]
         metadata = [{"fps": 1000, "frames_indices": ms, "total_num_frames": ms[-1] + 1} for ms in clocks]
@@ -487,7 +487,7 @@ class ChatProcessor:
         cap = {"cap_pixels_per_frame": False} if hasattr(self.processor.video_processor, "cap_pixels_per_frame") else {}
         # `return_metadata`: some processors write the times into the prompt, and read them from what they return
         return {
-            "videos": shown, "video_metadata": metadata, "do_sample_frames": False, "return_metadata": True, **cap
+            "videos": clips, "video_metadata": metadata, "do_sample_frames": False, "return_metadata": True, **cap
         }  # fmt: skip
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -648,8 +648,8 @@ def _in_order(made: dict[str, Tensor], media: Sequence[Image.Image | Video]) -> 
         for kind, (pixels, grid) in MADE.items()
         if grid in made
     }
-    shown = [next(of[kind_of(medium)]) for medium in media]
-    return torch.cat([pixels for pixels, _ in shown]), torch.cat([grid for _, grid in shown])
+    parts = [next(of[kind_of(medium)]) for medium in media]
+    return torch.cat([pixels for pixels, _ in parts]), torch.cat([grid for _, grid in parts])
 
 
 CODECS: dict[str, type[QwenProcessor]] = {"qwen2_5_vl": QwenProcessor, "qwen3_vl": Qwen3VL}

@@ -81,7 +81,7 @@ class OpenLoop:
 
     def inputs(self, observations: Sequence[Observation], plans: Sequence[BaseChunk]) -> Tensor:
         """float32 [B, S + ticks A]: the state in the base's scale, and its controls."""
-        states = torch.as_tensor(np.stack([shown.state for shown in observations])).to(self.policy.device)
+        states = torch.as_tensor(np.stack([observation.state for observation in observations])).to(self.policy.device)
         controls = torch.stack([plan.controls.flatten() for plan in plans]).to(self.policy.device)
         return torch.cat([(states - self.policy.model.mean) / self.policy.model.spread, controls], 1)
 
@@ -200,8 +200,8 @@ class ResidualPolicy(Policy):
             noise = torch.from_numpy(normals(episodes, corrections.shape[1:], self.generator))
             corrections = corrections + self.std * noise.to(self.device)
         logprobs, entropy = (self._levelled(each).cpu() for each in self.scorer(inputs, corrections))
-        seen = map(ResidualInputs, inputs.cpu(), corrections.cpu(), plans)
-        return [self._decision(*parts) for parts in zip(seen, logprobs, entropy, strict=True)]
+        inputs_of = map(ResidualInputs, inputs.cpu(), corrections.cpu(), plans)
+        return [self._decision(*parts) for parts in zip(inputs_of, logprobs, entropy, strict=True)]
 
     def decide(
         self, observation: Observation, action: np.ndarray, key: str | None = None, before: Sequence[Turn] = ()
@@ -217,9 +217,9 @@ class ResidualPolicy(Policy):
             )
         plans = self.base.plans([None], [observation])
         correction = (self.base.normal(action) - plans[0].controls).mean(0) / self.size.scale
-        seen = ResidualInputs(self.base.inputs([observation], plans)[0].cpu(), correction.float(), plans[0])
+        inputs = ResidualInputs(self.base.inputs([observation], plans)[0].cpu(), correction.float(), plans[0])
         nothing = self._levelled(torch.zeros(1, shape[1]))[0]
-        return self._decision(seen, nothing, nothing)
+        return self._decision(inputs, nothing, nothing)
 
     def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
         """Log-probabilities and entropies [B, T] under the present weights, with gradient."""
@@ -274,8 +274,8 @@ class ResidualPolicy(Policy):
 
 def _last(episode: Episode) -> BaseChunk | None:
     """Where the episode's last turn stood; None where there is none of this policy's."""
-    seen = episode.turns[-1].decision.inputs if episode.turns else None
-    return seen.plan if isinstance(seen, ResidualInputs) else None
+    inputs = episode.turns[-1].decision.inputs if episode.turns else None
+    return inputs.plan if isinstance(inputs, ResidualInputs) else None
 
 
 def load_residual(folder: Path, *, temperature: float, level: Level, seed: int, device: str) -> ResidualPolicy:
@@ -318,8 +318,8 @@ def planned(base: Any, state: np.ndarray) -> Tensor:
     if isinstance(base, ControlPolicy):  # in one go: this is asked for at each update
         codes = base.model(torch.as_tensor(state, device=base.device), []).argmax(-1)
         return codes * (2 / (base.shape.bins - 1)) - 1
-    shown = [Observation((), row) for row in state]
-    chunks = np.stack([each.action for each in base.act([NOBODY] * len(shown), shown, greedy=True)])
+    observations = [Observation((), row) for row in state]
+    chunks = np.stack([each.action for each in base.act([NOBODY] * len(observations), observations, greedy=True)])
     low, high = (np.array(limit, np.float32) for limit in (base.shape.low, base.shape.high))
     return torch.from_numpy((chunks - low) / (high - low) * 2 - 1)
 

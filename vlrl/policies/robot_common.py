@@ -65,8 +65,8 @@ class Actor(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        seen = ((state - self.mean) / self.spread).clamp(-FAR, FAR)
-        mean, log_std = self.head(self.trunk(seen)).chunk(2, -1)
+        normalized = ((state - self.mean) / self.spread).clamp(-FAR, FAR)
+        mean, log_std = self.head(self.trunk(normalized)).chunk(2, -1)
         return mean, log_std.clamp(*LOG_STD)
 
     def draw(self, state: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -118,15 +118,15 @@ class ActorPolicy(Policy):
         Raises:
             UserError: the robot shows a state of another size.
         """
-        chunks = self.chunks(np.stack([self._state(shown) for shown in observations]), greedy)
+        chunks = self.chunks(np.stack([self._state(observation) for observation in observations]), greedy)
         unknown = torch.full((self.shape.chunk,), math.nan)
         return [Decision(chunk, unknown, unknown, False) for chunk in chunks]
 
     @torch.no_grad()
     def chunks(self, state: np.ndarray, greedy: bool) -> np.ndarray:
         """Chunks float32 [B, K, A] within the limits, for states float32 [B, S]."""
-        seen = torch.as_tensor(state, device=self.model.mean.device)
-        unit = self.model(seen)[0].tanh() if greedy else self.model.draw(seen, self.generator)[0]
+        states = torch.as_tensor(state, device=self.model.mean.device)
+        unit = self.model(states)[0].tanh() if greedy else self.model.draw(states, self.generator)[0]
         return physical(unit.cpu().numpy(), self._low, self._high)
 
     def draw(self, state: np.ndarray, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -185,11 +185,11 @@ LISTS = ("controls", "low", "high", "names", "units")
 
 def states(observations: Sequence[Observation], shape: ActorShape) -> np.ndarray:
     """float32 [B, S]. UserError where the robot shows a state of another size."""
-    for shown in observations:
-        size = 0 if shown.state is None else len(shown.state)
+    for observation in observations:
+        size = 0 if observation.state is None else len(observation.state)
         if size != shape.state:
             raise UserError(f"policy.model: made for a state of {shape.state} numbers, but the robot shows {size}")
-    return np.stack([np.asarray(shown.state, np.float32) for shown in observations])
+    return np.stack([np.asarray(observation.state, np.float32) for observation in observations])
 
 
 def decisions(chunks: np.ndarray) -> list[Decision]:
@@ -223,8 +223,8 @@ def chunks_read(folder: Path, family: str, more: Sequence[str], key: str) -> tup
     """
     try:
         about = load_json(folder / "config.json", finite=False)
-        if (found := about.pop("model_type")) != family:
-            raise ValueError(f"it is of the family {found!r}")
+        if (model_type := about.pop("model_type")) != family:
+            raise ValueError(f"it is of the family {model_type!r}")
         extra = {name: about.pop(name) for name in more}
         return ActorShape(**{name: tuple(about.pop(name)) for name in LISTS}, **about), extra
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

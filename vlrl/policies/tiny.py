@@ -380,16 +380,16 @@ def build_family(family: str, seed: int = 0, texts: Iterable[str] = (), **settin
     tokenizer = tokenizer_of(processor_class, PICTURES.get(family, ()), texts)
     settings = _merged(dict(OWN.get(family, {})), settings)
     model_class = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[config_class]
-    found = shrunk(_default_config(config_class), tokenizer)
+    small_config = shrunk(_default_config(config_class), tokenizer)
     if (
         family != "cohere_compass" and "mrope_section" in inspect.getsource(inspect.getmodule(model_class))
     ) or family in TURNED:
-        _turn(found.get("text_config", found))
+        _turn(small_config.get("text_config", small_config))
     if family in PICTURES:
         names = ["<image>", *PICTURES[family]]
-        found["vocabulary_map"] = dict(zip(names, tokenizer.convert_tokens_to_ids(names), strict=True))
-        found["vocabulary_map"]["<image>"] = tokenizer.image_token_id
-    config = config_class.from_dict(_merged(found, settings))
+        small_config["vocabulary_map"] = dict(zip(names, tokenizer.convert_tokens_to_ids(names), strict=True))
+        small_config["vocabulary_map"]["<image>"] = tokenizer.image_token_id
+    config = config_class.from_dict(_merged(small_config, settings))
     processor = processor_of(config_class, processor_class, tokenizer)
     _agree(config, processor)
     for name, token in TOKENS.get(family, {}).items():
@@ -422,39 +422,41 @@ def _default_config(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
 def shrunk(config: Mapping[str, Any], tokenizer: Any) -> dict[str, Any]:
     """A configuration with every size that is known by its name made tiny, and the tokenizer's ids."""
     layers = next((config[n] for n in ("num_hidden_layers", "depth", "num_layers", "encoder_layers") if n in config), 0)
-    made: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in config.items():
         if name in ("id2label", "label2id", "transformers_version", "per_layer_config"):
             continue
         if isinstance(value, Mapping):
-            made[name] = shrunk(value, tokenizer) if all(isinstance(key, str) for key in value) else value
+            values[name] = shrunk(value, tokenizer) if all(isinstance(key, str) for key in value) else value
         elif name == "image_grid_pinpoints":
-            made[name] = PINPOINTS
+            values[name] = PINPOINTS
         elif isinstance(value, list | tuple) and name in ("image_size", "patch_size"):
-            made[name] = [IMAGE if name == "image_size" else PATCH] * len(value)
+            values[name] = [IMAGE if name == "image_size" else PATCH] * len(value)
         elif name in ("vocab_size", "vocab_size_per_layer_input"):
-            made[name] = -(-len(tokenizer) // 64) * 64
+            values[name] = -(-len(tokenizer) // 64) * 64
         elif re.search(r"[a-z]_token_(id|index)$", name) and (isinstance(value, int) or value is None):
-            made[name] = _token(name, tokenizer, value)
+            values[name] = _token(name, tokenizer, value)
         elif isinstance(value, list) and layers > LAYERS and len(value) == layers:
-            made[name] = _kinds(value)
+            values[name] = _kinds(value)
         elif isinstance(value, list | tuple) and name.endswith(("indexes", "indices", "feature_layers")):
-            made[name] = [0]
+            values[name] = [0]
         else:
             size = next((size for names, size in SIZES if re.fullmatch(names, name)), None)
-            made[name] = min(value, size) if isinstance(value, int) and not isinstance(value, bool) and size else value
-    return made
+            values[name] = (
+                min(value, size) if isinstance(value, int) and not isinstance(value, bool) and size else value
+            )
+    return values
 
 
 def _agree(config: Any, processor: Any) -> None:
     """The placeholders that the configuration names are those that the processor writes for an image."""
     try:
         prompt = processor.apply_chat_template([ASKED], add_generation_prompt=True, tokenize=False)
-        shown = processor(text=[prompt], images=[[Image.new("RGB", (96, 64))]], return_tensors="pt")["input_ids"]
+        ids = processor(text=[prompt], images=[[Image.new("RGB", (96, 64))]], return_tensors="pt")["input_ids"]
     except Exception:  # what the processor cannot do shows where it is used
         return
-    written = Counter(shown[0].tolist()) - Counter(processor.tokenizer(prompt)["input_ids"])
-    special = Counter({token: n for token, n in written.items() if token in processor.tokenizer.added_tokens_decoder})
+    extra = Counter(ids[0].tolist()) - Counter(processor.tokenizer(prompt)["input_ids"])
+    special = Counter({token: n for token, n in extra.items() if token in processor.tokenizer.added_tokens_decoder})
     own = getattr(processor, "image_token_id", None)
     image = own if own in special or not special else special.most_common(1)[0][0]
     # one name may stand for both: the image's counts
@@ -545,10 +547,10 @@ def processor_of(config_class: type, processor_class: type, tokenizer: Any) -> A
         parts["feature_extractor"] = _listener(config_class, processor_class)
     for name, mapping in (("image_processor", IMAGE_PROCESSOR_MAPPING), ("video_processor", VIDEO_PROCESSOR_MAPPING)):
         if name in processor_class.get_attributes():
-            found = _mapped(mapping, config_class, processor_class)
-            if found is None:
+            mapped_name = _mapped(mapping, config_class, processor_class)
+            if mapped_name is None:
                 raise UserError(f"transformers maps {config_class.__name__} to no {name}")
-            kind = next(iter(found.values())) if isinstance(found, dict) else found
+            kind = next(iter(mapped_name.values())) if isinstance(mapped_name, dict) else mapped_name
             parts[name] = _small(kind, SHOWS.get(config_class.model_type, {}))
     known = inspect.signature(processor_class.__init__).parameters
     settings = PROCESSOR | READS.get(processor_class.__name__, {}) | READS.get(config_class.model_type, {})
@@ -589,8 +591,8 @@ def _mapped(mapping: Any, config_class: type, processor_class: type) -> Any:
 
 def _small(kind: type, own: Mapping[str, Any]) -> Any:
     """An image or video processor whose sizes are a tiny model's."""
-    made = kind()
-    size = dict(made.size or {})
+    config = kind()
+    size = dict(config.size or {})
     if "shortest_edge" in size and "longest_edge" in size:
         pixels = size["longest_edge"] > 10000
         size = {"shortest_edge": IMAGE**2, "longest_edge": 4 * IMAGE**2} if pixels else dict.fromkeys(size, IMAGE)
@@ -600,7 +602,7 @@ def _small(kind: type, own: Mapping[str, Any]) -> Any:
     settings = {"size": size, "crop_size": square, "patch_size": PATCH, "encoder_patch_size": PATCH, "tile_size": IMAGE,
                 "overlap_margins": [0, 0], "min_image_tokens": 1, "max_image_tokens": 16,
                 "max_image_size": {"longest_edge": IMAGE}, "image_grid_pinpoints": PINPOINTS}  # fmt: skip
-    known = {name: value for name, value in settings.items() if getattr(made, name, None)}
-    if isinstance(getattr(made, "max_image_size", None), int):
+    known = {name: value for name, value in settings.items() if getattr(config, name, None)}
+    if isinstance(getattr(config, "max_image_size", None), int):
         known["max_image_size"] = IMAGE
     return kind(**known | own)

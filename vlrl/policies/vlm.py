@@ -82,14 +82,14 @@ def likeliest(policy: VLM, decisions: Sequence[Decision], k: int) -> list[tuple[
     """
     base = bare(policy.model)
     banned = torch.tensor(policy.codec.banned_ids, dtype=torch.int64, device=policy.device)
-    found = []
+    ranked = []
     for start in range(0, len(decisions), LIKELIEST_ROWS):
         for states in policy.token_states(decisions[start : start + LIKELIEST_ROWS]):
             with policy.precision():
                 logits = base.lm_head(states)
             best = law(logits, policy.temperature, banned).topk(k, -1)
-            found.append((best.indices.cpu(), best.values.cpu()))
-    return found
+            ranked.append((best.indices.cpu(), best.values.cpu()))
+    return ranked
 
 
 TOKENS = 2**14  # of prompts that are forwarded at once for their features
@@ -125,8 +125,8 @@ def part_of(kept: Prefill, prompts: Sequence[Prompt]) -> Prefill | None:
     """
     number = {id(prompt): row for row, prompt in enumerate(kept.prompts)}
     rows = [number.get(id(prompt)) for prompt in prompts]
-    asked, held = (sum(len(prompt.ids) for prompt in some) for some in (prompts, kept.prompts))
-    if None in rows or asked < WORTH * held:
+    requested_tokens, held = (sum(len(prompt.ids) for prompt in some) for some in (prompts, kept.prompts))
+    if None in rows or requested_tokens < WORTH * held:
         return None
     return kept if rows == list(range(len(kept.prompts))) else kept.of(rows)
 
@@ -242,21 +242,21 @@ class VLM(Policy):
                 their log-probabilities 0.
             room: new tokens at most, where fewer than `max_tokens`.
         """
-        keep = keep and begun is None and len({bool(shown.messages) for shown in observations}) == 1
+        keep = keep and begun is None and len({bool(joined.messages) for joined in observations}) == 1
         self._kept = None  # before another graph grows beside it
         with self.work.timed("media"):
             prompts, members = self._starts(episodes, observations, begun)
         before = [begun[first] if begun else () for first, *_ in members]
         counts, sampling = [len(m) for m in members], self._sampling(greedy, room)
-        drawn = self._draw_uniform(episodes, sampling, [i for m in members for i in m])
+        draws = self._draw_uniform(episodes, sampling, [i for m in members for i in m])
         if self.engine is None:
-            texts = self.write([going_on(*each) for each in zip(prompts, before, strict=True)], counts, sampling, drawn,
+            texts = self.write([going_on(*each) for each in zip(prompts, before, strict=True)], counts, sampling, draws,
                                keep)  # fmt: skip
         else:
-            shown = [join_prompt(episodes[first].turns, observations[first]) for first, *_ in members]
+            joined = [join_prompt(episodes[first].turns, observations[first]) for first, *_ in members]
             with self.work.timed("decode"):
-                wanted = generation.GenerationBatch(shown, prompts, before, counts)
-                texts = generation.ask(self.engine, wanted, sampling, self.stop, drawn)
+                request = generation.GenerationBatch(joined, prompts, before, counts)
+                texts = generation.ask(self.engine, request, sampling, self.stop, draws)
         order = [(i, *each) for *each, m in zip(prompts, before, members, strict=True) for i in m]
         decisions = {
             i: self._make_decision(prompt, first, *text)
@@ -264,13 +264,13 @@ class VLM(Policy):
                 order, texts.tokens, texts.logprobs, texts.entropy, texts.cut, strict=True
             )
         }
-        made = [decisions[i] for i in range(len(episodes))]
+        in_order = [decisions[i] for i in range(len(episodes))]
         if self.engine is not None:
-            return generation.scored(self, made, greedy)
+            return generation.scored(self, in_order, greedy)
         if self.shared_prefix and not greedy and begun is None and "sampling" not in self._verified:
             self._verified.add("sampling")
-            self._verify(made, sampled=True)
-        return made
+            self._verify(in_order, sampled=True)
+        return in_order
 
     def _starts(
         self, episodes: Sequence[Episode], observations: Sequence[Observation], begun: Sequence[Sequence[int]] | None
@@ -375,16 +375,16 @@ class VLM(Policy):
         )
         whole = [prompt for prompt in distinct if not known[prompt]]
         added = [prompt for prompt in distinct if 0 < len(known[prompt]) < len(prompt.lineage)]
-        made = [self._prefill_whole(whole, graph)] if whole else []
-        made += [self._prefill_added(added, [known[prompt] for prompt in added], graph)] if added else []
-        for prefill in made:
+        prefills = [self._prefill_whole(whole, graph)] if whole else []
+        prefills += [self._prefill_added(added, [known[prompt] for prompt in added], graph)] if added else []
+        for prefill in prefills:
             for row, prompt in enumerate(prefill.prompts):
                 fresh = split_prefill(prefill, row, len(known[prompt]), graph)
                 for node, part in fresh.items():
                     self._histories.keep(node, part)
                 known[prompt] = [*known[prompt], *fresh.values()]
         if whole == list(prompts):
-            return made[0]
+            return prefills[0]
         last = torch.stack([known[prompt][-1].last for prompt in prompts])
         with torch.no_grad():
             return Prefill(tuple(prompts), last[:, None], joined_layers([known[prompt] for prompt in prompts]))
@@ -393,28 +393,28 @@ class VLM(Policy):
         """What follows the parts of prompts whose keys and values are known; with `graph` for the update as well."""
         self.model.train(graph)
         nodes = unknown(prompts, before)
-        seen = self._seen.of_added(nodes)
+        features = self._seen.of_added(nodes)
         with self.work.timed("prefill"), self.precision(), torch.set_grad_enabled(graph):
-            made = prefill_behind(bare(self.model), prompts, before, self.codec.pad_id, seen)
+            prefill = prefill_behind(bare(self.model), prompts, before, self.codec.pad_id, features)
         self.model.eval()
         tokens = sum(len(node.ids) - len(node.parent.ids) for node in nodes)
         patches = sum(len(node.pixels) for node in nodes if node.pixels is not None)
         self.work.add(tokens=tokens, tokens_distinct=tokens, patches_distinct=patches)
-        self._count_tower(patches, seen)
-        return made
+        self._count_tower(patches, features)
+        return prefill
 
     def _prefill_whole(self, prompts: Sequence[Prompt], keep: bool) -> Prefill:
         self.model.train(keep)  # gradient checkpointing works in this mode only; the families use no dropout
         with self.work.timed("prefill"), self.precision(), torch.set_grad_enabled(keep):
             packed = pack([(prompt, []) for prompt in prompts], self.codec.pad_id).to(self.device)
-            made = prefilled(bare(self.model), prompts, packed, self._see(self._seen, prompts))
+            prefill = prefilled(bare(self.model), prompts, packed, self._see(self._seen, prompts))
         self.model.eval()
         distinct = list(dict.fromkeys(prompts))
         self.work.add(
             tokens_distinct=sum(len(prompt.ids) for prompt in distinct),
             patches_distinct=sum(prompt.num_patches for prompt in distinct),
         )
-        return made
+        return prefill
 
     def _start(
         self, episode: Episode, observations: Sequence[Observation], members: Mapping[object, list[int]], i: int,
@@ -468,27 +468,27 @@ class VLM(Policy):
     def score(self, decisions: Sequence[Decision]) -> list[tuple[Tensor, Tensor]]:
         """Log-probabilities and entropies [T] of each decision under the present weights, on the CPU."""
         self.model.eval()
-        found = []
+        values = []
         with self.work.timed("logprob"):
             for start in range(0, len(decisions), ROWS):
-                made = self._evaluate(self._scorer, decisions[start : start + ROWS], self._seen)
-                rows = zip(made.logprobs.cpu(), made.entropy.cpu(), made.mask.cpu(), strict=True)
-                found += [(logprobs[mask], entropy[mask]) for logprobs, entropy, mask in rows]
-        return found
+                evaluation = self._evaluate(self._scorer, decisions[start : start + ROWS], self._seen)
+                rows = zip(evaluation.logprobs.cpu(), evaluation.entropy.cpu(), evaluation.mask.cpu(), strict=True)
+                values += [(logprobs[mask], entropy[mask]) for logprobs, entropy, mask in rows]
+        return values
 
     @torch.no_grad()
     def _verify(self, decisions: Sequence[Decision], sampled: bool) -> None:
         """At first use: a few log-probabilities, of scoring or of sampling just now, beside the model's own."""
         few = [decisions[0], *decisions[1:2], decisions[-1]]
         self.model.eval()
-        found = None if sampled else self._evaluate(self._scorer, few, self._seen).logprobs
+        logprobs = None if sampled else self._evaluate(self._scorer, few, self._seen).logprobs
         self.shared_prefix, self._scorer.hidden = False, plain_states
         with fused_modules.plain(bare(self.model)):
             plain = self._evaluate(self._scorer, few, self._seen)
         if sampled:
-            found = torch.zeros_like(plain.logprobs)
-            found[plain.mask] = torch.cat([decision.logprobs for decision in few]).to(found.device)
-        gap = _gap(found, plain.logprobs)
+            logprobs = torch.zeros_like(plain.logprobs)
+            logprobs[plain.mask] = torch.cat([decision.logprobs for decision in few]).to(logprobs.device)
+        gap = _gap(logprobs, plain.logprobs)
         if gap <= compute_tolerance(self.autocast or bare(self.model).lm_head.weight.dtype):
             self.shared_prefix, self._scorer.hidden = True, hidden_states
             return
@@ -527,8 +527,8 @@ class VLM(Policy):
         self.model.eval()
         with self.work.timed("logprob"), self.precision():
             packed = pack(rows, self.codec.pad_id).to(self.device)
-            seen = self._see(self._seen, [prompt for prompt, _ in rows])
-            hidden = self._scorer.hidden(bare(self.model), packed, seen).flatten(0, 1)[packed.source]
+            features_of = self._see(self._seen, [prompt for prompt, _ in rows])
+            hidden = self._scorer.hidden(bare(self.model), packed, features_of).flatten(0, 1)[packed.source]
         self.work.add(tokens=len(packed.target))
         parts = hidden.split([len(decisions[b].inputs.tokens) for b in order])
         return [parts[order.index(b)] for b in range(len(decisions))]
@@ -570,7 +570,7 @@ class VLM(Policy):
         texts = alone(texts)[0] if self.one_pass and long(texts) else texts
         prompts, pad = [prompt for prompt, _ in texts], self.codec.pad_id
         before: Prefill | Packed | None = kept and part_of(kept, prompts)
-        seen = None if before else self._see(features, prompts)
+        media = None if before else self._see(features, prompts)
         rows, behind = alone(texts) if long(texts) else (texts, range(len(texts)))
         if before is None and rows is not texts:
             before = pack([(prompt, []) for prompt in prompts], pad).to(self.device)
@@ -581,7 +581,7 @@ class VLM(Policy):
             packed = pack_replies(rows, behind, pad, shape)
         self.work.add(tokens=len(packed.target))
         with self.precision():
-            flat = scorer(packed.to(self.device), seen, before)
+            flat = scorer(packed.to(self.device), media, before)
         return spread(*flat, order, [len(d.inputs.tokens) for d in decisions])
 
     def _evaluate_tree(
@@ -590,12 +590,12 @@ class VLM(Policy):
         """Of conversations: what several have in common once, and behind it each one's own turns."""
         levels = make_levels(branches, shared=not self.one_pass)
         media = [[n for segment in level for n in segment.added if n.pixels is not None] for level in levels]
-        seen = [features.of_added(nodes) for nodes in media]
-        for nodes, found in zip(media, seen, strict=True):
-            self._count_tower(sum(len(node.pixels) for node in nodes), found)
+        features_by_level = [features.of_added(nodes) for nodes in media]
+        for nodes, features_of in zip(media, features_by_level, strict=True):
+            self._count_tower(sum(len(node.pixels) for node in nodes), features_of)
         self.work.add(tokens=sum(segment.size for level in levels for segment in level))
         with self.precision():
-            flat = scorer(pack_levels(levels, self.codec.pad_id).to(self.device), seen)
+            flat = scorer(pack_levels(levels, self.codec.pad_id).to(self.device), features_by_level)
         lengths = {reply.number: len(reply.tokens) for branch in branches for reply in branch.replies}
         return spread(*flat, order_of(levels), [lengths[i] for i in range(len(lengths))])
 
@@ -611,10 +611,10 @@ class VLM(Policy):
 
     def _see(self, features: TowerFeatures, prompts: Sequence[Prompt]) -> MediaFeatures | None:
         """What a frozen tower has made of prompts that are to be forwarded, which are counted."""
-        seen = features.of(prompts) if self.shared_prefix else None
+        media = features.of(prompts) if self.shared_prefix else None
         self.work.add(tokens=sum(len(prompt.ids) for prompt in prompts))
-        self._count_tower(sum(prompt.num_patches for prompt in prompts), seen)
-        return seen
+        self._count_tower(sum(prompt.num_patches for prompt in prompts), media)
+        return media
 
     def _count_tower(self, patches: int, seen: MediaFeatures | None) -> None:
         """The tower's call for media of so many patches, where it has not seen them before."""

@@ -111,9 +111,11 @@ class Spectrum:
     def __init__(self, model: nn.Module, seed: int):
         self.factors = {n: p for n, p in model.named_parameters() if "lora_A." in n or "lora_B." in n}
         generator = torch.Generator().manual_seed(seed)
-        found = [decomposed(factor, generator) for factor in self.factors.values()]
-        self.sides = {n: (u, v) for n, (u, _, v) in zip(self.factors, found, strict=True)}
-        self.start = torch.cat([values for _, values, _ in found]).double().numpy() if found else np.zeros(0)
+        decompositions = [decomposed(factor, generator) for factor in self.factors.values()]
+        self.sides = {n: (u, v) for n, (u, _, v) in zip(self.factors, decompositions, strict=True)}
+        self.start = (
+            torch.cat([values for _, values, _ in decompositions]).double().numpy() if decompositions else np.zeros(0)
+        )
 
     @torch.no_grad()
     def become(self, values: np.ndarray) -> None:
