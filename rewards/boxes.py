@@ -148,10 +148,10 @@ def f1(predicted: Sequence[Object], truths: Sequence[Object], thresholds: Sequen
 def matched_credits(predicted: Sequence[Object], truths: Sequence[Object], thresholds: Sequence[float]) -> list[float]:
     """What each matched pair is paid, in the matching whose sum is largest; pairs that are paid nothing left out."""
     paid: list[float] = []
-    found, right = _by_label(predicted), _by_label(truths)
+    predictions, right = _by_label(predicted), _by_label(truths)
     for label in right:
-        if label in found:
-            gain = credit(ious(found[label], right[label]), thresholds)
+        if label in predictions:
+            gain = credit(ious(predictions[label], right[label]), thresholds)
             paid += gain[assign(gain)].tolist()
     return [value for value in paid if value > 0]
 
@@ -253,8 +253,8 @@ def _of_label(label: str, predicted: Sequence[Object], truths: Sequence[Object],
     boxes, right = ([o.box for o in objects if o.label == label] for objects in (predicted, truths))
     if not boxes:
         return 0.0
-    found = _match_truths(ious(boxes[:MOST], right), thresholds)
-    return float(np.mean([_area(row, len(right)) for row in found]))
+    matches = _match_truths(ious(boxes[:MOST], right), thresholds)
+    return float(np.mean([_area(row, len(right)) for row in matches]))
 
 
 def _match_truths(overlaps: np.ndarray, thresholds: Sequence[float]) -> np.ndarray:
@@ -264,14 +264,14 @@ def _match_truths(overlaps: np.ndarray, thresholds: Sequence[float]) -> np.ndarr
     """
     least = np.minimum(thresholds, 1 - 1e-10)  # a perfect box may miss 1 by rounding
     free = np.ones((len(least), overlaps.shape[1]), dtype=bool)
-    found = np.zeros((len(least), overlaps.shape[0]), dtype=bool)
+    matches = np.zeros((len(least), overlaps.shape[0]), dtype=bool)
     for box in np.flatnonzero(overlaps.max(axis=1) >= least.min()):
         left = np.where(free, overlaps[box], -1.0)
         best = left.shape[1] - 1 - left[:, ::-1].argmax(axis=1)
         hits = np.flatnonzero(left[np.arange(len(least)), best] >= least)
-        found[hits, box] = True
+        matches[hits, box] = True
         free[hits, best[hits]] = False
-    return found
+    return matches
 
 
 def _area(found: np.ndarray, truths: int) -> float:

@@ -24,8 +24,8 @@ from rewards.text import tagged
 @total()
 def cls_rl_accuracy(completion: str, truth: str, thinking: bool = True) -> float:
     """0 or 1: the answer is the truth; neither case nor white space around counts. An empty truth is worth 0."""
-    written = parse.answer_text(completion, thinking)
-    return float(not written.reason and bool(truth.strip()) and _plain(written.value) == _plain(truth))
+    answer = parse.answer_text(completion, thinking)
+    return float(not answer.reason and bool(truth.strip()) and _plain(answer.value) == _plain(truth))
 
 
 @total()
@@ -78,8 +78,8 @@ SCHEDULE: Mapping[int, BarStage] = {
 
 def vision_r1_stage(step: int | None, schedule: Mapping[int, BarStage] = SCHEDULE) -> BarStage:
     """The bars at a training step; `STATIC` without one or before the first."""
-    begun = [first for first in schedule if step is not None and first <= step]
-    return schedule[max(begun)] if begun else STATIC
+    stages = [first for first in schedule if step is not None and first <= step]
+    return schedule[max(stages)] if stages else STATIC
 
 
 @total()
@@ -192,8 +192,8 @@ def vlm_r1_one_box(written: str, notation: Notation = "any") -> parse.Parsed:
     parsed = parse.box(value.get("bbox_2d") if isinstance(value, dict) else value)
     if parsed.reason or notation == "any":
         return parsed
-    as_found = [tuple(map(float, sides)) for sides in _BOX.findall(written)] == [parsed.value]
-    return parsed if as_found and (notation == "brackets" or isinstance(value, dict)) else _REFUSED
+    same_box = [tuple(map(float, sides)) for sides in _BOX.findall(written)] == [parsed.value]
+    return parsed if same_box and (notation == "brackets" or isinstance(value, dict)) else _REFUSED
 
 
 _REFUSED = parse.Parsed(reason="not_in_notation")

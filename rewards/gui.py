@@ -91,9 +91,9 @@ def _fits(action: Action, written: str, notation: ActionsNotation) -> bool:
     if '"' in written or "\\" in written or (notation == "line" and "\n" in written):
         return False
     points = [(int(x), int(y)) for x, y in _POINT.findall(written)]
-    found = points[0 if notation == "quoted" else -1] if points else None  # the one that the papers' patterns take
+    point = points[0 if notation == "quoted" else -1] if points else None  # the one that the papers' patterns take
     return (
-        action.position in (None, found)
+        action.position in (None, point)
         and _KIND.findall(written) == [action.kind]
         and _TEXT.findall(written) == ([] if action.text is None else [action.text])
     )
@@ -111,12 +111,12 @@ def has_argument(action: Action) -> bool:
 def says(action: Action, truth: str) -> bool:
     """Whether the action's text is the right one: the same direction, at least half of a typed text's words (F1), or
     else the same text. Brackets and case do not count."""
-    given, right = unbracketed(action.words), unbracketed(truth)
+    words, right = unbracketed(action.words), unbracketed(truth)
     if action.kind == "scroll":
-        return bool(rewards_text.direction(given, right))
+        return bool(rewards_text.direction(words, right))
     if action.kind in TYPED:
-        return rewards_text.token_f1(given, right) >= 0.5
-    return given.lower().split() == right.lower().split()
+        return rewards_text.token_f1(words, right) >= 0.5
+    return words.lower().split() == right.lower().split()
 
 
 def unbracketed(words: str) -> str:
@@ -209,8 +209,8 @@ def gui_odyssey_step(
     if kind != true_kind:
         return 0.0
     if kind in ("CLICK", "LONG_PRESS"):
-        given, right = parse.point(argument), parse.point(true_argument)
-        return 0.0 if given.reason or right.reason else gui_odyssey_click(given.value, right.value, box)
+        point, right = parse.point(argument), parse.point(true_argument)
+        return 0.0 if point.reason or right.reason else gui_odyssey_click(point.value, right.value, box)
     if kind not in ("SCROLL", "TYPE"):
         return 1.0
     if not (isinstance(argument, str) and isinstance(true_argument, str)):
@@ -258,13 +258,13 @@ def gui_r1_accuracy(
     parsed = _gui_r1_read(completion, thinking, notation)
     if parsed.reason or parsed.value.kind.lower() != action.lower():
         return 0.0
-    given = Action(action.lower(), parsed.value.point, parsed.value.text)
-    if given.kind in PLACED:
-        asked = given.kind == "click" or max(place, default=-1.0) >= 0
-        return _there(given.position, place) if asked else 1.0
-    if given.kind in COMPARED:
-        return float(says(given, text))
-    return float(text in ("", NO_TEXT) or says(given, text))
+    predicted_action = Action(action.lower(), parsed.value.point, parsed.value.text)
+    if predicted_action.kind in PLACED:
+        needs_point = predicted_action.kind == "click" or max(place, default=-1.0) >= 0
+        return _there(predicted_action.position, place) if needs_point else 1.0
+    if predicted_action.kind in COMPARED:
+        return float(says(predicted_action, text))
+    return float(text in ("", NO_TEXT) or says(predicted_action, text))
 
 
 def _there(point: tuple[float, float] | None, place: Sequence[float]) -> float:

@@ -105,10 +105,10 @@ _QUOTED = re.compile(r'\s*\{\s*"start_time"\s*:\s*"[0-9.]+"\s*,\s*"end_time"\s*:
 
 def seconds(text: str) -> parse.Parsed:
     """One time -> seconds. Reason: not_a_time."""
-    found = _TIME.fullmatch(" ".join(text.lower().split()))
-    if not found or len(text) > parse.MAX_LITERAL_CHARS:
+    match = _TIME.fullmatch(" ".join(text.lower().split()))
+    if not match or len(text) > parse.MAX_LITERAL_CHARS:
         return parse.Parsed(reason="not_a_time")
-    return parse.Parsed(float(found[1]) if found[1] else _clock(found[2]))
+    return parse.Parsed(float(match[1]) if match[1] else _clock(match[2]))
 
 
 def _clock(written: str) -> float:
@@ -125,10 +125,10 @@ def interval(text: str, notation: Notation = "any") -> parse.Parsed:
     """
     if len(text) > parse.MAX_LITERAL_CHARS:
         return parse.Parsed(reason="too_long")
-    written = text.strip()
-    if notation in ("object", "quoted") and not written.startswith("{"):
+    stripped = text.strip()
+    if notation in ("object", "quoted") and not stripped.startswith("{"):
         return _REFUSED
-    read = (_literal if written[:1] in ("{", "[", "(") else _words)(written, notation)
+    read = (_literal if stripped[:1] in ("{", "[", "(") else _words)(stripped, notation)
     if read.reason or notation != "quoted":
         return read
     return read if _QUOTED.fullmatch(text) else _REFUSED
@@ -146,9 +146,9 @@ def intervals(text: str) -> parse.Parsed:
         return parse.Parsed(reason="not_a_list")
     if len(read.value) > parse.MAX_OBJECTS:
         return parse.Parsed(reason="too_many_objects")
-    found = [parse.interval(each) for each in read.value]
-    reason = next((each.reason for each in found if each.reason), None)
-    return parse.Parsed(reason=reason) if reason else parse.Parsed(tuple(each.value for each in found))
+    spans = [parse.interval(each) for each in read.value]
+    reason = next((each.reason for each in spans if each.reason), None)
+    return parse.Parsed(reason=reason) if reason else parse.Parsed(tuple(each.value for each in spans))
 
 
 _REFUSED = parse.Parsed(reason="not_in_notation")
@@ -157,14 +157,14 @@ _REFUSED = parse.Parsed(reason="not_in_notation")
 def _words(written: str, notation: Notation) -> parse.Parsed:
     if len(written) > 1 and written[0] == written[-1] and written[0] in "'\"":
         written = written[1:-1]
-    found = _WORDS.fullmatch(" ".join(written.split()).lower())
-    if not found:
+    match = _WORDS.fullmatch(" ".join(written.split()).lower())
+    if not match:
         return parse.Parsed(reason="not_an_interval")
-    span = parse.interval([seconds(found[1]).value, seconds(found[4]).value])
+    span = parse.interval([seconds(match[1]).value, seconds(match[4]).value])
     if span.reason or notation != "words":
         return span
-    as_found = [tuple(map(float, pair)) for pair in _PAIR.findall(written)] == [span.value]
-    return span if as_found and ":" not in written else _REFUSED
+    same_span = [tuple(map(float, pair)) for pair in _PAIR.findall(written)] == [span.value]
+    return span if same_span and ":" not in written else _REFUSED
 
 
 def _literal(written: str, notation: Notation) -> parse.Parsed:
@@ -177,9 +177,9 @@ def _literal(written: str, notation: Notation) -> parse.Parsed:
         return parse.interval(read.value)
     if notation != "any" and "'" in written:
         return _REFUSED
-    given = [_number(read.value.get(key), notation) for key in ("start_time", "end_time")]
-    reason = next((each.reason for each in given if each.reason), None)
-    return parse.Parsed(reason=reason) if reason else parse.interval([each.value for each in given])
+    bounds = [_number(read.value.get(key), notation) for key in ("start_time", "end_time")]
+    reason = next((each.reason for each in bounds if each.reason), None)
+    return parse.Parsed(reason=reason) if reason else parse.interval([each.value for each in bounds])
 
 
 def _number(value: Any, notation: Notation) -> parse.Parsed:

@@ -81,14 +81,14 @@ def tokens(text: str) -> list[str]:
     """Commands, characters and ' ' for white space; comments are gone. UnreadableLatexError: hidden_text, not_latex."""
     if any(unicodedata.category(char) in _HIDDEN for char in set(text) - {"\n", "\t", "\r"}):
         raise UnreadableLatexError("hidden_text")
-    found = []
+    pieces = []
     for match in _TOKEN.finditer(text):
         part = match[0]
         if part == "\\":
             raise UnreadableLatexError("not_latex")
         if not part.startswith("%"):
-            found.append(" " if part.isspace() else part.rstrip() if len(part) > 2 else part)
-    return found
+            pieces.append(" " if part.isspace() else part.rstrip() if len(part) > 2 else part)
+    return pieces
 
 
 def source(parts: Sequence[str]) -> str:

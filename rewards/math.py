@@ -62,10 +62,10 @@ def equal_numbers(predicted: str, truth: str, absolute: float = 0.0, relative: f
     A unit may be left out but not be another one, nor be added, but for a share as per cent: 42% is 0.42. A truth that
     is a year (four bare digits, YEARS) allows no `relative` error. A truth that is no number is worth 0 to all.
     """
-    right, found = read_number(truth).value, read_number(predicted).value
-    if right is None or found is None or not all(math.isfinite(t) and t >= 0 for t in (absolute, relative)):
+    right, number = read_number(truth).value, read_number(predicted).value
+    if right is None or number is None or not all(math.isfinite(t) and t >= 0 for t in (absolute, relative)):
         return 0.0
-    value = _in_unit(found, right.unit)
+    value = _in_unit(number, right.unit)
     if value is None:
         return 0.0
     share = 0 if right.year and "," not in truth else Fraction(str(relative)) * abs(right.value)
@@ -87,31 +87,35 @@ def read_number(text: str) -> Parsed:
     """
     if len(text) > MAX_NUMBER:
         return Parsed(reason="too_long")
-    written = unwrapped(text)
+    stripped = unwrapped(text)
     for sign, plain in _SIGNS.items():
-        written = written.replace(sign, plain)
-    written = " ".join(_CASED.sub(r" \1", written).removesuffix(".").split())
-    sign, written = (written[0], written[1:]) if written[:1] in ("-", "+") and written[1:2] in "$€£¥" else ("", written)
-    currency, written = (written[0], written[1:].lstrip()) if written[:1] in ("$", "€", "£", "¥") else ("", written)
+        stripped = stripped.replace(sign, plain)
+    stripped = " ".join(_CASED.sub(r" \1", stripped).removesuffix(".").split())
+    sign, stripped = (
+        (stripped[0], stripped[1:]) if stripped[:1] in ("-", "+") and stripped[1:2] in "$€£¥" else ("", stripped)
+    )
+    currency, stripped = (
+        (stripped[0], stripped[1:].lstrip()) if stripped[:1] in ("$", "€", "£", "¥") else ("", stripped)
+    )
     for pattern, value in ((_RATIO, _ratio), (_FRAC, _ratio), (_DECIMAL, _decimal)):
-        found = pattern.match(written)
-        unit = _unit(written[found.end() :].strip()) if found else None
-        if found is None or unit is None or (currency and unit) or (sign and found[1]):
+        match = pattern.match(stripped)
+        unit = _unit(stripped[match.end() :].strip()) if match else None
+        if match is None or unit is None or (currency and unit) or (sign and match[1]):
             continue
-        if (number := value(found)) is not None:
+        if (number := value(match)) is not None:
             return Parsed(Number(-number if sign == "-" else number, currency or unit))
     return Parsed(reason="not_a_number")
 
 
 def unwrapped(text: str) -> str:
     """A text without the marks of mathematics around it: `$\\boxed{3}$` says 3."""
-    written = text.strip()
+    inner = text.strip()
     for start, end in (*_WRAPPED, *_WRAPPED):
-        inside = written[len(start) : len(written) - len(end)]
-        around = len(written) > len(start) and written.startswith(start) and written.endswith(end)
+        inside = inner[len(start) : len(inner) - len(end)]
+        around = len(inner) > len(start) and inner.startswith(start) and inner.endswith(end)
         if around and start not in inside and _paired(inside):
-            written = inside.strip()
-    return written
+            inner = inside.strip()
+    return inner
 
 
 def _paired(text: str) -> bool:
@@ -244,14 +248,14 @@ def equal_formulas(predicted: str, truth: str, same: Same | None = None) -> floa
     """
     if read_number(truth).value is not None:
         return equal_numbers(_bare(predicted), truth)
-    right, found = formula(truth), formula(predicted)
-    if right.reason or found.reason or not _alike(found.value, right.value):
+    right, expression = formula(truth), formula(predicted)
+    if right.reason or expression.reason or not _alike(expression.value, right.value):
         return 0.0
     if _parted(predicted)[1] not in ("", _parted(truth)[1]):
         return 0.0
-    if _SPACES.sub("", found.value) == _SPACES.sub("", right.value):
+    if _SPACES.sub("", expression.value) == _SPACES.sub("", right.value):
         return 1.0
-    return float(same is not None and bool(same(found.value, right.value)))
+    return float(same is not None and bool(same(expression.value, right.value)))
 
 
 def formula(text: str) -> Parsed:
@@ -262,27 +266,27 @@ def formula(text: str) -> Parsed:
     """
     if len(text) > MAX_FORMULA:
         return Parsed(reason="too_long")
-    written = _parted(text)[0]
-    words = {word.lower() for word in _WORD.findall(written)}
-    known = set(_COMMAND.findall(written)) <= _COMMANDS and words <= _FUNCTIONS
-    plain = written.isprintable() and not set("$!#&~@?;:'\"`_") & set(written)
-    bounded = written.count("^") <= MAX_POWERS and not _TOWER.search(written) and not _LARGE.search(written)
-    good = written and known and plain and bounded and _closed(written)
-    return Parsed(written) if good else Parsed(reason="not_a_formula")
+    source = _parted(text)[0]
+    words = {word.lower() for word in _WORD.findall(source)}
+    known = set(_COMMAND.findall(source)) <= _COMMANDS and words <= _FUNCTIONS
+    plain = source.isprintable() and not set("$!#&~@?;:'\"`_") & set(source)
+    bounded = source.count("^") <= MAX_POWERS and not _TOWER.search(source) and not _LARGE.search(source)
+    good = source and known and plain and bounded and _closed(source)
+    return Parsed(source) if good else Parsed(reason="not_a_formula")
 
 
 def _parted(text: str) -> tuple[str, str]:
     """A formula and its unit, '' where it has none."""
-    written = _bare(unwrapped(text).removesuffix("."))
-    unit = _MATHEMATICS_UNIT.fullmatch(written)
-    return (unit[1], unit[2].strip() + "".join(set("23") & set(unit[3] or ""))) if unit else (written, "")
+    source = _bare(unwrapped(text).removesuffix("."))
+    unit = _MATHEMATICS_UNIT.fullmatch(source)
+    return (unit[1], unit[2].strip() + "".join(set("23") & set(unit[3] or ""))) if unit else (source, "")
 
 
 def _bare(text: str) -> str:
     """Without a name before it: `x = 3` says 3."""
-    written = unwrapped(text)
-    named = _NAMED.match(written)
-    return written[named.end() :].strip() if named else written
+    source = unwrapped(text)
+    named = _NAMED.match(source)
+    return source[named.end() :].strip() if named else source
 
 
 def _alike(found: str, right: str) -> bool:

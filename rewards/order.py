@@ -22,8 +22,8 @@ def named(text: str, names: Sequence[str]) -> parse.Parsed:
         return parse.Parsed(reason="too_long")
     number = {name: i for i, name in enumerate(names, 1)}
     words = [word.strip().lower() for word in text.replace(";", ",").replace("\n", ",").split(",")]
-    found = tuple(number.get(word, 0) for word in words)
-    return parse.Parsed(found) if all(found) else parse.Parsed(reason="unknown_place")
+    order = tuple(number.get(word, 0) for word in words)
+    return parse.Parsed(order) if all(order) else parse.Parsed(reason="unknown_place")
 
 
 @total()

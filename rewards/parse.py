@@ -115,13 +115,13 @@ def tool_calls(completion: str) -> tuple[Parsed, ...]:
 
 
 def _tool_call(piece: str) -> Parsed:
-    written, closed, rest = piece.partition(CALL_END)
+    body, closed, rest = piece.partition(CALL_END)
     if not closed or CALL_END in rest:
         return Parsed(reason="unopened_call" if closed else "unclosed_call")
-    if reason := _excess(written, MAX_CHARS):
+    if reason := _excess(body, MAX_CHARS):
         return Parsed(reason=reason)
     try:
-        call = json.loads(written, parse_constant=_refuse)
+        call = json.loads(body, parse_constant=_refuse)
     except _NotFiniteError:
         return Parsed(reason="not_finite")
     except (ValueError, RecursionError):
@@ -242,9 +242,9 @@ def objects(text: str, label: str | None = None) -> Parsed:
         return Parsed(reason="not_a_list")
     if len(read.value) > MAX_OBJECTS:
         return Parsed(reason="too_many_objects")
-    found = [_object(item, label) for item in read.value]
-    reason = next((each.reason for each in found if each.reason), None)
-    return Parsed(reason=reason) if reason else Parsed(tuple(each.value for each in found))
+    items = [_object(item, label) for item in read.value]
+    reason = next((each.reason for each in items if each.reason), None)
+    return Parsed(reason=reason) if reason else Parsed(tuple(each.value for each in items))
 
 
 def _object(item: Any, label: str | None) -> Parsed:
@@ -366,9 +366,9 @@ def total(**lengths: int) -> Callable[[Callable[P, float]], Callable[P, float]]:
 
         @wraps(reward)
         def checked(*args: P.args, **kwargs: P.kwargs) -> float:
-            given = dict(zip(names, args, strict=False)) | kwargs
-            fits = all(name not in given or check(given[name]) for name, check in checks)
-            if not fits or any(name in given and len(given[name]) != n for name, n in lengths.items()):
+            arguments = dict(zip(names, args, strict=False)) | kwargs
+            fits = all(name not in arguments or check(arguments[name]) for name, check in checks)
+            if not fits or any(name in arguments and len(arguments[name]) != n for name, n in lengths.items()):
                 return float(lowest)
             value = reward(*args, **kwargs)
             return value if lowest <= value <= highest else float(lowest)

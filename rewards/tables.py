@@ -264,11 +264,11 @@ def distance(first: Sequence[int], second: Sequence[int], costs: np.ndarray) -> 
 
 def _leftmost(rows: Sequence[int]) -> np.ndarray:
     """For each node in postorder, without the root, how many nodes come before its subtree."""
-    before, found = 0, []
+    before, first_leaves = 0, []
     for leaves in rows:
-        found += [*range(before, before + leaves), before]
+        first_leaves += [*range(before, before + leaves), before]
         before += leaves + 1
-    return np.array(found, dtype=np.intp)
+    return np.array(first_leaves, dtype=np.intp)
 
 
 def _is_row(rows: Sequence[int]) -> np.ndarray:
@@ -279,22 +279,22 @@ def _is_row(rows: Sequence[int]) -> np.ndarray:
 def _subtrees(first: Sequence[int], second: Sequence[int], costs: np.ndarray) -> np.ndarray:
     """The distance of each node's subtree from each other one's, in postorder."""
     ours, theirs = _is_row(first), _is_row(second)
-    found = np.empty((len(ours), len(theirs)))
-    found[np.ix_(~ours, ~theirs)] = costs
-    found[np.ix_(~ours, theirs)] = _leaf_to_row(costs, second)
-    found[np.ix_(ours, ~theirs)] = _leaf_to_row(costs.T, first).T
-    found[np.ix_(ours, theirs)] = _rows(first, second, costs)
-    return found
+    distances = np.empty((len(ours), len(theirs)))
+    distances[np.ix_(~ours, ~theirs)] = costs
+    distances[np.ix_(~ours, theirs)] = _leaf_to_row(costs, second)
+    distances[np.ix_(ours, ~theirs)] = _leaf_to_row(costs.T, first).T
+    distances[np.ix_(ours, theirs)] = _rows(first, second, costs)
+    return distances
 
 
 def _leaf_to_row(costs: np.ndarray, rows: Sequence[int]) -> np.ndarray:
     """(leaves, rows): a leaf becomes the row or the nearest of its leaves; the rest is inserted."""
     ends = np.cumsum(rows, dtype=np.intp)
-    found = np.empty((len(costs), len(rows)))
+    distances = np.empty((len(costs), len(rows)))
     for j, (leaves, end) in enumerate(zip(rows, ends, strict=True)):
         nearest = costs[:, end - leaves : end].min(axis=1, initial=GAP)
-        found[:, j] = leaves * GAP + nearest
-    return found
+        distances[:, j] = leaves * GAP + nearest
+    return distances
 
 
 def _rows(first: Sequence[int], second: Sequence[int], costs: np.ndarray) -> np.ndarray:
@@ -304,16 +304,16 @@ def _rows(first: Sequence[int], second: Sequence[int], costs: np.ndarray) -> np.
     padded = np.full((len(costs), len(second), widest), GAP)
     padded[:, np.arange(widest) < counts[:, None]] = costs
     empty = np.tile(np.arange(widest + 1, dtype=np.float64) * GAP, (len(second), 1))
-    found, at = np.empty((len(first), len(second))), 0
+    distances, at = np.empty((len(first), len(second))), 0
     for i, leaves in enumerate(first):
         done = empty
         for renamed in padded[at : at + leaves]:
             best = done + GAP
             best[:, 1:] = np.minimum(best[:, 1:], done[:, :-1] + renamed)
             done = _with_insertions(best)
-        found[i] = done[np.arange(len(second)), counts]
+        distances[i] = done[np.arange(len(second)), counts]
         at += leaves
-    return found
+    return distances
 
 
 def _with_insertions(best: np.ndarray) -> np.ndarray:
@@ -420,9 +420,9 @@ def _row_end(body: Sequence[str], at: int) -> int:
 
 def _ruled(parts: Sequence[str], row: int, width: int, rules: list[HorizontalRule]) -> list[str]:
     """The first cell of a row without the rules above it, which are added to `rules`."""
-    parts, found = stripped(parts), 0
+    parts, count = stripped(parts), 0
     while parts and parts[0] in (*WHOLE, *PARTLY, r"\addlinespace"):
-        found += 1
+        count += 1
         name, at = parts[0], 1
         thickness, at = optional(parts, at)
         if thickness and not _LENGTH.fullmatch(thickness):
@@ -433,7 +433,7 @@ def _ruled(parts: Sequence[str], row: int, width: int, rules: list[HorizontalRul
             rule, at = _partly(parts, at, row, width, name[1:])
             rules.append(rule)
         parts = stripped(parts[at:])
-        if found > width + MAX_RULES:
+        if count > width + MAX_RULES:
             raise UnreadableLatexError("bad_rule")
     return parts
 
@@ -442,8 +442,8 @@ def _partly(parts: Sequence[str], at: int, row: int, width: int, name: str) -> t
     if name == "cmidrule":
         _, at = optional(parts, at, "(", ")")
     inside, at = argument(parts, at)
-    found = _FROM_TO.fullmatch("".join(inside).replace(" ", ""))
-    first, last = (int(found[1]), int(found[2])) if found else (0, 0)
+    match = _FROM_TO.fullmatch("".join(inside).replace(" ", ""))
+    first, last = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= first <= last <= width:
         raise UnreadableLatexError("bad_rule")
     return HorizontalRule(row, first - 1, last, name), at
@@ -451,14 +451,14 @@ def _partly(parts: Sequence[str], at: int, row: int, width: int, name: str) -> t
 
 def _pieces(row: Sequence[Sequence[str]], number: int, width: int, math: bool) -> list[CellContent]:
     """What stands in a row; columns that it does not reach hold empty pieces."""
-    found, column = [], 0
+    pieces, column = [], 0
     for parts in row:
         piece = _piece(stripped(parts), number, column, math)
         column += piece.columns
         if column > width:
             raise UnreadableLatexError("too_wide_row")
-        found.append(piece)
-    return found + [CellContent(number, place) for place in range(column, width)]
+        pieces.append(piece)
+    return pieces + [CellContent(number, place) for place in range(column, width)]
 
 
 def _piece(parts: list[str], row: int, column: int, math: bool) -> CellContent:
@@ -484,8 +484,10 @@ def _piece(parts: list[str], row: int, column: int, math: bool) -> CellContent:
     if len(text) > MAX_CELL_CHARS:
         raise UnreadableLatexError("too_long_cell")
     start = row + down + 1 if down < 0 else row
-    written = source(parts)
-    return CellContent(start, column, text, abs(down), across, align, f"${written}$" if math and written else written)
+    source_text = source(parts)
+    return CellContent(
+        start, column, text, abs(down), across, align, f"${source_text}$" if math and source_text else source_text
+    )
 
 
 def _count(parts: Sequence[str], negative: bool = False) -> int:

@@ -31,8 +31,8 @@ def token_f1(predicted: str, truth: str) -> float:
     if not words or not right:
         return 0.0
     as_sets = len(words.keys() & right.keys()) / (len(words) + len(right))
-    as_written = (words & right).total() / (words.total() + right.total())
-    return 2 * min(as_sets, as_written)
+    overlap = (words & right).total() / (words.total() + right.total())
+    return 2 * min(as_sets, overlap)
 
 
 @total()
@@ -91,9 +91,9 @@ def answer_text(completion: str) -> Parsed:
     if completion.count(OPEN) > 1 or completion.count(CLOSE) > 1:
         return Parsed(reason="many_observes")
     before, _, rest = completion.partition(OPEN)
-    seen, closed, after = rest.partition(CLOSE)
-    placed = before.strip() in ("", "<think>") and closed and seen.strip()
-    if not placed or any(tag in seen for tag in ("<think>", "</think>", "<answer>", "</answer>")):
+    content, closed, after = rest.partition(CLOSE)
+    placed = before.strip() in ("", "<think>") and closed and content.strip()
+    if not placed or any(tag in content for tag in ("<think>", "</think>", "<answer>", "</answer>")):
         return Parsed(reason="observe_misplaced")
     return parse.answer_text(before + after, thinking=True)
 
@@ -241,13 +241,13 @@ def normalised(first: Sequence[str], second: Sequence[str]) -> np.ndarray:
     groups: dict[int, list[int]] = {}
     for j, text in enumerate(theirs):
         groups.setdefault(len(text).bit_length(), []).append(j)
-    found = np.empty((len(ours), len(theirs)))
+    similarity = np.empty((len(ours), len(theirs)))
     for places in groups.values():
         codes, lengths = _codes([theirs[j] for j in places])
         for i, text in enumerate(ours):
-            found[i, places] = _edits(text, codes, lengths) / np.maximum(np.maximum(lengths, len(text)), 1)
+            similarity[i, places] = _edits(text, codes, lengths) / np.maximum(np.maximum(lengths, len(text)), 1)
     rows, columns = {text: i for i, text in enumerate(ours)}, {text: j for j, text in enumerate(theirs)}
-    return found[np.ix_([rows[text] for text in first], [columns[text] for text in second])]
+    return similarity[np.ix_([rows[text] for text in first], [columns[text] for text in second])]
 
 
 def _codes(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -335,33 +335,33 @@ def _plain(text: str) -> str:
 
 def choice(text: str) -> str | None:
     """The letter that a text chooses, as a capital; None where it chooses none or names several."""
-    written = " ".join(text[:MAX_ANSWER].upper().split())
-    lead = _ANSWERS_LEAD.match(written)
-    found = _CHOICE.fullmatch(written, lead.end() if lead else 0)
-    return found[1] if found and len(_LONE_LETTERS.findall(written)) == 1 else None
+    upper = " ".join(text[:MAX_ANSWER].upper().split())
+    lead = _ANSWERS_LEAD.match(upper)
+    match = _CHOICE.fullmatch(upper, lead.end() if lead else 0)
+    return match[1] if match and len(_LONE_LETTERS.findall(upper)) == 1 else None
 
 
 def _verdict(text: str) -> str | None:
-    written = " ".join(text[:MAX_ANSWER].upper().split())
-    lead = _ANSWERS_LEAD.match(written)
-    words = re.findall(r"\w+", written[lead.end() if lead else 0 :])
-    said = {"YES", "NO"} & set(words)
-    return words[0] if len(said) == 1 and words[0] in said else None
+    upper = " ".join(text[:MAX_ANSWER].upper().split())
+    lead = _ANSWERS_LEAD.match(upper)
+    words = re.findall(r"\w+", upper[lead.end() if lead else 0 :])
+    verdicts = {"YES", "NO"} & set(words)
+    return words[0] if len(verdicts) == 1 and words[0] in verdicts else None
 
 
 def _number(text: str) -> Fraction | None:
-    written = text.strip()
-    return Fraction(written.rstrip(".")) if _NUMBER.fullmatch(written) else None
+    stripped = text.strip()
+    return Fraction(stripped.rstrip(".")) if _NUMBER.fullmatch(stripped) else None
 
 
 def _answers_value(text: str) -> Fraction | None:
-    written = text.strip()
+    stripped = text.strip()
     for start, end in (("$", "$"), ("\\boxed{", "}")):
-        if len(written) > len(start) and written.startswith(start) and written.endswith(end):
-            written = written[len(start) : -len(end)].strip()
-    if _THOUSANDS.fullmatch(written):
-        written = written.replace(",", "")
-    above, _, below = written.partition("/")
+        if len(stripped) > len(start) and stripped.startswith(start) and stripped.endswith(end):
+            stripped = stripped[len(start) : -len(end)].strip()
+    if _THOUSANDS.fullmatch(stripped):
+        stripped = stripped.replace(",", "")
+    above, _, below = stripped.partition("/")
     whole, share = _number(above), _number(below or "1")
     return whole / share if whole is not None and share else None
 
@@ -402,8 +402,8 @@ def rouge(predicted: str, truth: str) -> float:
 
 
 def _stems(text: str) -> list[str]:
-    found = _WORD.findall(text.lower())
-    return [stem(word) if 3 < len(word) <= MAX_WORD else word for word in found[: MAX_WORDS + 1]]
+    words = _WORD.findall(text.lower())
+    return [stem(word) if 3 < len(word) <= MAX_WORD else word for word in words[: MAX_WORDS + 1]]
 
 
 def _overlap(first: Sequence[str], second: Sequence[str], size: int) -> float:
@@ -437,10 +437,10 @@ def squad_f1(predicted: str, truth: str) -> float:
 
     Source: SQuAD (1606.05250), which also takes punctuation out of words.
     """
-    found, right = _drop_article(predicted), _drop_article(truth)
-    if not found or not right:
+    tokens, right = _drop_article(predicted), _drop_article(truth)
+    if not tokens or not right:
         return 0.0
-    return 2 * (Counter(found) & Counter(right)).total() / (len(found) + len(right))
+    return 2 * (Counter(tokens) & Counter(right)).total() / (len(tokens) + len(right))
 
 
 @total()
@@ -449,15 +449,15 @@ def rouge_l(predicted: str, truth: str) -> float:
 
     Source: Lin 2004, `ROUGE: A Package for Automatic Evaluation of Summaries`.
     """
-    found, right = _drop_article(predicted), _drop_article(truth)
-    return 2 * common(found, right) / (len(found) + len(right)) if found and right else 0.0
+    tokens, right = _drop_article(predicted), _drop_article(truth)
+    return 2 * common(tokens, right) / (len(tokens) + len(right)) if tokens and right else 0.0
 
 
 @total()
 def word_accuracy(predicted: str, truth: str) -> float:
     """1 - word error rate (edits of words / words of the truth), in [0, 1]."""
-    found, right = _drop_article(predicted), _drop_article(truth)
-    return max(0.0, 1.0 - edits(found, right) / len(right)) if right else 0.0
+    tokens, right = _drop_article(predicted), _drop_article(truth)
+    return max(0.0, 1.0 - edits(tokens, right) / len(right)) if right else 0.0
 
 
 @total()
@@ -466,11 +466,11 @@ def anls(predicted: str, truth: str) -> float:
 
     Source: the average normalised Levenshtein similarity of ST-VQA and DocVQA (1905.13648), threshold 0.5.
     """
-    found, right = " ".join(_drop_article(predicted)), " ".join(_drop_article(truth))
-    longer, shorter = max(len(found), len(right)), min(len(found), len(right))
+    answer, right = " ".join(_drop_article(predicted)), " ".join(_drop_article(truth))
+    longer, shorter = max(len(answer), len(right)), min(len(answer), len(right))
     if not right or longer > MAX_EDITED or 2 * shorter < longer:  # so many edits that it is below the threshold
-        return float(found == right != "")
-    similar = 1.0 - edits(found, right) / longer
+        return float(answer == right != "")
+    similar = 1.0 - edits(answer, right) / longer
     return similar if similar >= 0.5 else 0.0
 
 
@@ -488,8 +488,8 @@ def _drop_article(text: str) -> list[str]:
 def _words(text: str) -> list[str]:
     if len(text) > MAX_TEXT:
         return []
-    written = unicodedata.normalize("NFKC", text).casefold().split()
-    words = [word.lstrip(_OPENING).rstrip(_CLOSING) for word in written]
+    tokens = unicodedata.normalize("NFKC", text).casefold().split()
+    words = [word.lstrip(_OPENING).rstrip(_CLOSING) for word in tokens]
     words = [word for word in words if word]
     return words if len(words) <= MAX_WORDS else []
 
@@ -521,12 +521,12 @@ def find_option(text: str, options: Sequence[str] = ()) -> int | None:
     """
     if len(text) > MAX_CHOICE:
         return None
-    written = " ".join(text.split())
-    lead = _CHOICES_LEAD.match(written)
-    for said in dict.fromkeys((written, written[lead.end() :] if lead else written)):
-        found = _match_option(said, options)
-        if found is not None:
-            return found
+    collapsed = " ".join(text.split())
+    lead = _CHOICES_LEAD.match(collapsed)
+    for candidate in dict.fromkeys((collapsed, collapsed[lead.end() :] if lead else collapsed)):
+        match = _match_option(candidate, options)
+        if match is not None:
+            return match
     return None
 
 
@@ -563,22 +563,22 @@ def set_f1(predicted: str, truth: str) -> float:
     A JSON list, or items between commas, semicolons, line breaks or `and`. Items are the same number (`3.0`, `3`) or
     the same text (`rewards.text.normal`). An empty truth is worth 0. Never raises; linear in the texts.
     """
-    found, right = items(predicted), items(truth)
-    if not found or not right:
+    guesses, right = items(predicted), items(truth)
+    if not guesses or not right:
         return 0.0
-    return 2 * (Counter(found) & Counter(right)).total() / (len(found) + len(right))
+    return 2 * (Counter(guesses) & Counter(right)).total() / (len(guesses) + len(right))
 
 
 def items(text: str) -> list[Item]:
     """The items that a text lists, repeats included; none where they are more than MAX_ITEMS or too long."""
-    written = text.strip()
-    if len(written) > MAX_LITERAL_CHARS:
+    stripped = text.strip()
+    if len(stripped) > MAX_LITERAL_CHARS:
         return []
-    listed = parse.literal(written).value if written.startswith("[") else None
+    listed = parse.literal(stripped).value if stripped.startswith("[") else None
     plain = isinstance(listed, list) and all(isinstance(each, str | int | float) for each in listed)
-    parts = [str(each)[:MAX_LITERAL_CHARS] for each in listed] if plain else _BETWEEN.split(_inside(written))
-    found = [item for part in parts[: MAX_ITEMS + 1] if (item := _item(part)) != ""]
-    return found if len(found) <= MAX_ITEMS else []
+    parts = [str(each)[:MAX_LITERAL_CHARS] for each in listed] if plain else _BETWEEN.split(_inside(stripped))
+    pieces = [item for part in parts[: MAX_ITEMS + 1] if (item := _item(part)) != ""]
+    return pieces if len(pieces) <= MAX_ITEMS else []
 
 
 def _inside(written: str) -> str:

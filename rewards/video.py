@@ -158,9 +158,9 @@ def _relative_error(predicted: str, truth: str) -> float | None:
 
 
 def _number(text: str) -> float | None:
-    written = text.strip()
-    usable = _NUMBER.fullmatch(written) and any(char.isdigit() for char in written.lower().partition("e")[0])
-    return float(written.replace(",", "")) if usable else None
+    stripped = text.strip()
+    usable = _NUMBER.fullmatch(stripped) and any(char.isdigit() for char in stripped.lower().partition("e")[0])
+    return float(stripped.replace(",", "")) if usable else None
 
 
 PROBLEMS = {
@@ -233,10 +233,10 @@ def videochat_r1_grounded(completion: str, thinking: bool = True, notation: Nota
         return text
     if not spans.endswith("</glue>"):
         return parse.Parsed(reason="outside_tags")
-    written = spans.removesuffix("</glue>")
-    if notation == "tuples" and not _TUPLES.fullmatch(written):
+    body = spans.removesuffix("</glue>")
+    if notation == "tuples" and not _TUPLES.fullmatch(body):
         return parse.Parsed(reason="not_in_notation")
-    read = intervals(written)
+    read = intervals(body)
     return read if read.reason else parse.Parsed((text.value, read.value))
 
 
@@ -274,9 +274,9 @@ def videochat_r1_tracks(text: str, count: int = TRACKED) -> parse.Parsed:
         return parse.Parsed(reason="not_a_track")
     if not all(isinstance(each, list) for each in read.value):
         return parse.Parsed(reason="not_a_track")
-    found = [parse.box(each) for each in read.value]
-    reason = next((each.reason for each in found if each.reason), None)
-    return parse.Parsed(reason=reason) if reason else parse.Parsed(tuple(each.value for each in found))
+    boxes = [parse.box(each) for each in read.value]
+    reason = next((each.reason for each in boxes if each.reason), None)
+    return parse.Parsed(reason=reason) if reason else parse.Parsed(tuple(each.value for each in boxes))
 
 
 @total()

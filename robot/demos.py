@@ -296,9 +296,9 @@ def record(
         if not body.has_script:
             raise UserError(f"demos: {robot} has no script: give it a method expert() -> float32 [A]")
         with unfinished(out) as folder:
-            written = writer(folder, body)
-            tally = _play(body, written, episodes, part, keep, {"ticks": ticks, "noise": noise, "seed": seed})
-            written.close()
+            demo_writer = writer(folder, body)
+            tally = _play(body, demo_writer, episodes, part, keep, {"ticks": ticks, "noise": noise, "seed": seed})
+            demo_writer.close()
             about = {"robot": robot, "options": dict(options), "part": part, "ticks": ticks, "noise": noise,
                      "seed": seed, "keep": keep, **_facts(body, tally)}  # fmt: skip
             (folder / "meta").mkdir(exist_ok=True)

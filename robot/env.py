@@ -40,10 +40,10 @@ def look(robot: Robot) -> tuple[Observation, int]:
         RobotError: the state or a camera is no good, also when asked LOOKS times.
     """
     for repeats in range(LOOKS):
-        shown = robot.get_observation()
-        problem = _problem(shown)
+        observation = robot.get_observation()
+        problem = _problem(observation)
         if problem is None:
-            return shown, repeats
+            return observation, repeats
     raise RobotError(problem)
 
 

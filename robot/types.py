@@ -408,8 +408,10 @@ def outcome_in(info: Mapping[str, float]) -> str:
 
 def fault(error: Exception) -> Ending:
     """The ending of an episode whose robot raised."""
-    said = (str(error).splitlines() or [""])[0]
-    return Ending("error", said if isinstance(error, RobotError) else f"{type(error).__name__}: {said}".rstrip(": "))
+    message = (str(error).splitlines() or [""])[0]
+    return Ending(
+        "error", message if isinstance(error, RobotError) else f"{type(error).__name__}: {message}".rstrip(": ")
+    )
 
 
 # How smooth the controls of an episode were, each number in halves of its limits' width.
@@ -429,5 +431,5 @@ def smoothness(sent: Sequence[np.ndarray], controls: ActionSpec) -> dict[str, fl
         return {}
     half = (controls.high - controls.low) / 2
     steps = np.diff(np.concatenate(sent).reshape(len(sent), -1) / half, axis=0)
-    found = {"action_rate": steps, "action_jerk": np.diff(steps, axis=0)}
-    return {name: float(np.abs(each).mean(dtype=np.float64)) for name, each in found.items() if len(each)}
+    differences = {"action_rate": steps, "action_jerk": np.diff(steps, axis=0)}
+    return {name: float(np.abs(each).mean(dtype=np.float64)) for name, each in differences.items() if len(each)}

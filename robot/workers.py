@@ -454,9 +454,9 @@ class Worker:
     def describe(self, fields: Mapping[str, Any], arrays: Arrays) -> bytes:
         """What the robot is."""
         controls = self._robot.controls
-        said = {"hz": self._robot.hz, "names": list(controls.names), "units": list(controls.units),
+        description = {"hz": self._robot.hz, "names": list(controls.names), "units": list(controls.units),
                 "state": list(self._robot.names), "script": self._robot.has_script}  # fmt: skip
-        return wire_pack(said, {"low": controls.low, "high": controls.high})
+        return wire_pack(description, {"low": controls.low, "high": controls.high})
 
     def reset(self, fields: Mapping[str, Any], arrays: Arrays) -> bytes:
         """Begins an episode at a seed or a snapshot; where it was at home last, the robot is put back: that is fast."""
@@ -512,11 +512,11 @@ def make_robot(name: str, options: Mapping[str, Any]) -> Robot:
     Raises:
         UserError: there is none, it has no such option, or it says that it cannot be made.
     """
-    found = worker_find(name)
-    known = inspect.signature(found).parameters
+    robot = worker_find(name)
+    known = inspect.signature(robot).parameters
     for option in options.keys() - known.keys():
         raise UserError(f"robot.{option}: {name} has no such option; it takes {', '.join(known)}")
-    return found(**options)
+    return robot(**options)
 
 
 def serve(pipe: Connection, memory: SharedPictures) -> None:

@@ -61,12 +61,12 @@ def read_agent_action(written: str) -> parse.Parsed:
     literal = parse.literal(written)
     if literal.reason:
         return literal
-    given = literal.value
-    if not (isinstance(given, list) and given and isinstance(given[0], str)):
+    value = literal.value
+    if not (isinstance(value, list) and value and isinstance(value[0], str)):
         return parse.Parsed(reason="no_action")
-    if given[0] not in FORMS:
+    if value[0] not in FORMS:
         return parse.Parsed(reason="unknown_action")
-    return _checked(given[0], given[1:])
+    return _checked(value[0], value[1:])
 
 
 def _checked(kind: str, arguments: list[Any]) -> parse.Parsed:
@@ -96,9 +96,9 @@ def write_agent_action(action: ScreenAction, frame: Frame) -> str:
 
 def _expressible(frame: Frame, point: tuple[float, float]) -> tuple[float, float]:
     """The point as the frame can write it; where rounding would leave the screen, one step back inside."""
-    written = frame.from_original(*point)
-    pixels, sides = frame.order(frame.to_original(*written)), frame.order(frame.original)
-    first, second = (v if at < side else v - frame.step for v, at, side in zip(written, pixels, sides, strict=True))
+    point_text = frame.from_original(*point)
+    pixels, sides = frame.order(frame.to_original(*point_text)), frame.order(frame.original)
+    first, second = (v if at < side else v - frame.step for v, at, side in zip(point_text, pixels, sides, strict=True))
     return first, second
 
 

@@ -57,8 +57,8 @@ def spread(split: Sequence[Sample], most: int) -> list[Sample]:
 
 
 def _gold(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
-    for sample, shown in _starts(task, samples):
-        for space in SPACES if shown.images else SPACES[:1]:
+    for sample, observation in _starts(task, samples):
+        for space in SPACES if observation.images else SPACES[:1]:
             score, completion = play(task, sample, None, space)
             if task.reward(score) < compute_maximum(task) - ROUNDING or score.correct != 1.0 or score.reason:
                 yield f"{sample.id}: {completion!r} in {space} scores {dict(score.parts)}, reason {score.reason}"
@@ -89,16 +89,16 @@ def _guess(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
 
 
 def _prompt(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
-    for sample, shown in _starts(task, samples):
-        if not shown.text.strip():
+    for sample, observation in _starts(task, samples):
+        if not observation.text.strip():
             yield f"{sample.id}: the prompt has no text"
-        if any(isinstance(part, str) and PLACEHOLDER.search(part) for part in shown.content):
-            yield f"{sample.id}: a {{placeholder}} is left in {shown.text!r}"
+        if any(isinstance(part, str) and PLACEHOLDER.search(part) for part in observation.content):
+            yield f"{sample.id}: a {{placeholder}} is left in {observation.text!r}"
 
 
 def _images(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
-    for sample, shown in _starts(task, samples):
-        for image in shown.images:
+    for sample, observation in _starts(task, samples):
+        for image in observation.images:
             if not isinstance(image, Image.Image) or image.mode != "RGB" or min(image.size) < 1:
                 yield f"{sample.id}: {image!r} is no RGB image"
             else:
@@ -107,9 +107,9 @@ def _images(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
 
 def _coordinates(task: Task, samples: Sequence[Sample]) -> Iterator[str]:
     rng = np.random.default_rng(0)
-    for sample, shown in _starts(task, samples):
+    for sample, observation in _starts(task, samples):
         for space in SPACES:
-            for frame in _frames(shown.images, space):
+            for frame in _frames(observation.images, space):
                 xy = rng.uniform(0, 1, 2) * frame.original
                 again = frame.to_original(*frame.from_original(*xy))
                 if np.any(np.abs(again - xy) > _step(frame)):
@@ -132,12 +132,12 @@ CLAIMS: dict[str, Callable[[Task, Sequence[Sample]], Iterator[str]]] = {
 
 
 def _shared(splits: Sequence[tuple[str, Sequence[Sample]]], samples: int) -> Iterator[str]:
-    seen: set[str] = set()
+    other_ids: set[str] = set()
     for split, listed in splits:
         ids = [sample.id for sample in listed[:samples]]
-        if len(set(ids)) < len(ids) or seen & set(ids):
+        if len(set(ids)) < len(ids) or other_ids & set(ids):
             yield f"{split}: an id is used twice"
-        seen |= set(ids)
+        other_ids |= set(ids)
 
 
 def compute_maximum(task: Task) -> float:
@@ -149,8 +149,8 @@ def _starts(task: Task, samples: Sequence[Sample]) -> Iterator[tuple[Sample, Obs
     """Each sample and what its episodes begin with."""
     for sample in samples:
         with closing(task.environment(sample)) as environment:
-            shown = environment.reset()
-        yield sample, shown  # when it is closed: a task may open one at a time
+            observation = environment.reset()
+        yield sample, observation  # when it is closed: a task may open one at a time
 
 
 def _frames(images: Sequence[Image.Image], space: str) -> tuple[Frame, ...]:
@@ -167,14 +167,14 @@ def play(task: Task, sample: Sample, completion: str | None, space: str) -> tupl
         refuse_instance(environment, Environment, "task: its environment", SHAPES["task"].guide)
     with closing(environment):
         gold: Callable[..., Any] = environment.gold if environment.has_script else partial(task.gold, sample)
-        shown, images = environment.reset(), []
+        observation, images = environment.reset(), []
         while not turns or not (turns[-1].step.terminated or turns[-1].step.truncated):
-            images = [*(images if shown.messages and not shown.restart else []), *shown.images]
+            images = [*(images if observation.messages and not observation.restart else []), *observation.images]
             frames = _frames(images, space)
             text: Any = completion if completion is not None else gold(frames)
             decision = Decision(text, logprobs=None, entropy=None, truncated=False, frames=frames)
-            turns.append(Turn(shown, decision, environment.step(text, frames)))
-            shown = turns[-1].step.observation
+            turns.append(Turn(observation, decision, environment.step(text, frames)))
+            observation = turns[-1].step.observation
     return task.score(Episode(sample, 0, turns)), text
 
 
@@ -206,16 +206,16 @@ def compute_payoffs(task: Any, samples: int = 64) -> dict[str, Payoff]:
     chosen = spread(task.samples("train"), samples if task.max_parallel_envs is None else FEW)
     chosen = [chosen[i] for i in np.random.default_rng(0).permutation(len(chosen))]  # neighbours may be of one class
     golds = [play(task, sample, None, SPACES[0])[1] for sample in chosen]
-    found = {"gold": [_measure(task, chosen, [None] * len(chosen))]}
+    payoffs = {"gold": [_measure(task, chosen, [None] * len(chosen))]}
     if len(chosen) > 1:
-        found["another's gold"] = [_measure(task, chosen, golds[1:] + golds[:1])]
-    said = (gold for gold in golds[:GOLDS] if isinstance(gold, str))  # no numbers of a robot
-    constants = dict.fromkeys([*said, *(form.format(text) for text in FIXED for form in FORMS)])
-    found["constant"] = [_measure(task, chosen, [text] * len(chosen)) for text in constants]
-    found["whole"] = [_measure(task, chosen, texts) for texts in _wholes(chosen)]
-    found["random"] = [_measure(task, chosen, texts) for texts in _soups(len(chosen))]
-    found["empty"] = [_measure(task, chosen, [form.format(t)] * len(chosen)) for t in EMPTY for form in FORMS]
-    best = {name: max(tried, key=lambda payoff: payoff.reward) for name, tried in found.items() if tried}
+        payoffs["another's gold"] = [_measure(task, chosen, golds[1:] + golds[:1])]
+    gold_texts = (gold for gold in golds[:GOLDS] if isinstance(gold, str))  # no numbers of a robot
+    constants = dict.fromkeys([*gold_texts, *(form.format(text) for text in FIXED for form in FORMS)])
+    payoffs["constant"] = [_measure(task, chosen, [text] * len(chosen)) for text in constants]
+    payoffs["whole"] = [_measure(task, chosen, texts) for texts in _wholes(chosen)]
+    payoffs["random"] = [_measure(task, chosen, texts) for texts in _soups(len(chosen))]
+    payoffs["empty"] = [_measure(task, chosen, [form.format(t)] * len(chosen)) for t in EMPTY for form in FORMS]
+    best = {name: max(tried, key=lambda payoff: payoff.reward) for name, tried in payoffs.items() if tried}
     return {name: best[name] for name in ANSWERS if name in best}
 
 

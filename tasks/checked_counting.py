@@ -48,9 +48,9 @@ class CheckedCounting(Task):
         right = [0.0 if each.reason else exact_count(each.value, truth) for each in parsed]
         read = sum(each.reason is None for each in parsed)
         parts = {"final": right[-1], "solver": right[0], "format": read / len(parsed)}
-        said = [Annotation("prediction", "text", label=str(each.value), image=i)
+        annotations = [Annotation("prediction", "text", label=str(each.value), image=i)
                 for i, each in enumerate(parsed) if each.reason is None]  # fmt: skip
-        marks = (Annotation("truth", "text", label=str(truth)), *said)
+        marks = (Annotation("truth", "text", label=str(truth)), *annotations)
         return Score(parts, right[-1], parsed[-1].value, parsed[-1].reason, marks)
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
@@ -85,5 +85,5 @@ class Checked(Environment):
         self._turn += 1
         parsed = parse.answer(str(action), self._thinking, parse.count)
         claim = "Somebody gave no number." if parsed.reason else f"Somebody says {parsed.value}."
-        shown = Observation((*self._prompt.content, f"{claim} Check it."), role=ROLES[1])
-        return Step(shown, terminated=self._turn == 2)
+        observation = Observation((*self._prompt.content, f"{claim} Check it."), role=ROLES[1])
+        return Step(observation, terminated=self._turn == 2)

@@ -83,12 +83,12 @@ class Classification(Task):
         pictures, self.bad_rows = _pictures(data, size)
         names = sorted({picture.answer for listed in pictures.values() for picture in listed})
         base, new = halves(names)
-        shown = {"all": (names, names), "base": (base, base), "new": (base, new)}[classes]
+        splits = {"all": (names, names), "base": (base, base), "new": (base, new)}[classes]
         self._pictures = {
             split: [picture for picture in pictures[split] if picture.answer in kept]
-            for split, kept in zip(("train", "test"), shown, strict=True)
+            for split, kept in zip(("train", "test"), splits, strict=True)
         }
-        self._names = {"train": tuple(shown[0]), "test": tuple(shown[1])}
+        self._names = {"train": tuple(splits[0]), "test": tuple(splits[1])}
         self._known = {normal(name): name for name in names}
         if shots:
             self._pictures["train"] = choose_shots(self._pictures["train"], shots, seed)
@@ -145,9 +145,9 @@ def _pictures(data: Data, size: int) -> tuple[dict[Split, list[LabelledPicture]]
     if data.train is None and data.test is None:
         return {"train": _digits("train", size), "test": _digits("test", size)}, ()
     rows, bad = labelled(data)
-    asked = "What is this?"
-    found = {split: [_from_row(row, asked) for row in rows.get(split, ())] for split in get_args(Split)}
-    return found, bad
+    question = "What is this?"
+    pictures = {split: [_from_row(row, question) for row in rows.get(split, ())] for split in get_args(Split)}
+    return pictures, bad
 
 
 def _digits(split: Split, size: int) -> list[LabelledPicture]:
@@ -188,8 +188,8 @@ def choose_shots[P: Labelled](pictures: Sequence[P], k: int, seed: int = 0) -> l
         classes.setdefault(picture.answer, []).append(picture)
     if few := [f"{name} ({len(listed)})" for name, listed in sorted(classes.items()) if len(listed) < k]:
         raise UserError(f"task.shots: {k}: more than there are of {', '.join(few)}; take fewer or add images")
-    drawn = [sorted(listed, key=lambda picture: _draw(picture.id, seed))[:k] for listed in classes.values()]
-    chosen = {picture.id for listed in drawn for picture in listed}
+    shots = [sorted(listed, key=lambda picture: _draw(picture.id, seed))[:k] for listed in classes.values()]
+    chosen = {picture.id for listed in shots for picture in listed}
     return [picture for picture in pictures if picture.id in chosen]
 
 

@@ -85,11 +85,11 @@ class ToolEnvironment(Environment):
     def _answer(self, call: parse.Parsed, frames: Sequence[Frame]) -> tuple[Message, bool]:
         """The message that answers a call, and whether the call was malformed."""
         bound: BoundCall | None = None
-        seen = [
+        pictures = [
             (medium, frame) for medium, frame in zip(self._media, frames, strict=False) if isinstance(medium, Image)
         ]
         try:
-            bound = self._toolbox.bind(call, [image for image, _ in seen], [frame for _, frame in seen])
+            bound = self._toolbox.bind(call, [image for image, _ in pictures], [frame for _, frame in pictures])
             return Message("tool", bound.run(self._seconds)), False
         except ToolError as error:
             return Message("tool", (f"Error: {error}"[:MAX_ERROR],)), bound is None
@@ -212,11 +212,11 @@ class ContextEnvironment(Environment):
         self._is_summary_due = False
 
     def reset(self) -> Observation:
-        shown = self._environment.reset()
-        self._start = self._newest = self._number(shown.messages)
-        self._tools = shown.tools
+        observation = self._environment.reset()
+        self._start = self._newest = self._number(observation.messages)
+        self._tools = observation.tools
         self._show()
-        return shown
+        return observation
 
     def step(self, action: str | np.ndarray, frames: Sequence[Frame] = ()) -> Step:
         everywhere, reply = self._all_frames(frames), Message("assistant", (str(action),))
@@ -244,8 +244,8 @@ class ContextEnvironment(Environment):
         everywhere = self._all_frames(frames)
         if not self._is_summary_due:
             return self._environment.gold(everywhere)
-        asked = (part for each in self._start for part in each.message.content if isinstance(part, str))
-        return f"The task: {' '.join(asked)}"
+        texts = (part for each in self._start for part in each.message.content if isinstance(part, str))
+        return f"The task: {' '.join(texts)}"
 
     def close(self) -> None:
         self._environment.close()
@@ -266,11 +266,11 @@ class ContextEnvironment(Environment):
         newest = sum(len(entry.numbers) for entry in self._newest)
         hidden = self._context.num_hidden(len(numbers), newest)
         self._visible = tuple(numbers[hidden:])
-        shown, before = [self._view(entry) for entry in entries], self._prompt
-        self._prompt = shown
-        if before and shown[: len(before)] == before:
-            return Observation.from_messages(shown[len(before) :])
-        return Observation.from_messages(shown, self._tools, restart=bool(before))
+        views, before = [self._view(entry) for entry in entries], self._prompt
+        self._prompt = views
+        if before and views[: len(before)] == before:
+            return Observation.from_messages(views[len(before) :])
+        return Observation.from_messages(views, self._tools, restart=bool(before))
 
     def _view(self, entry: _Entry) -> Message:
         """A message as shown: a line of text for a hidden image; perhaps without thoughts."""

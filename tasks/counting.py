@@ -60,7 +60,8 @@ class Counting(Task):
         self._drawn = {"train": pool, "test": held_out}
         rows, self.bad_rows = scenes(data)
         self._questions = {
-            split: [(row, label) for row in every_row(found) for label in row.labels] for split, found in rows.items()
+            split: [(row, label) for row in every_row(split_rows) for label in row.labels]
+            for split, split_rows in rows.items()
         }
 
     def samples(self, split: Split) -> Sequence[Sample]:
@@ -68,11 +69,11 @@ class Counting(Task):
 
     def _from_seed(self, split: Split, index: int) -> Sample:
         rng = generator(self.seed, split, index)
-        label, drawn = rendering_scenes.choose_labels(
+        label, labels = rendering_scenes.choose_labels(
             rng, self._source.labels, self._objects, negatives=1 / (self._objects[1] + 1)
         )
-        image, objects = self._source.draw(rng, split, drawn, self._size, self._side)
-        count = sum(found.label == label for found in objects)
+        image, objects = self._source.draw(rng, split, labels, self._size, self._side)
+        count = sum(thing.label == label for thing in objects)
         prompt = Observation((image, self._text(label)))
         return Sample(f"counting/{split}/{index:06d}", prompt, count, tags={"count": str(count)})
 

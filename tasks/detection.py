@@ -77,13 +77,13 @@ REWARDS: Mapping[str, Reward] = {
 
 def stages(thresholds: Thresholds, schedule: Mapping[int, Thresholds] | None) -> dict[int, Thresholds]:
     """Training step -> thresholds from it on; always with step 0. UserError where they do not rise within (0, 1]."""
-    found = {0: tuple(thresholds)} | {step: tuple(values) for step, values in (schedule or {}).items()}
-    for step, values in found.items():
+    schedules = {0: tuple(thresholds)} | {step: tuple(values) for step, values in (schedule or {}).items()}
+    for step, values in schedules.items():
         key = f"schedule.{step}" if schedule and step in schedule else "thresholds"
         rising = all(a < b for a, b in pairwise(values))
         check(bool(values) and rising and min(values) > 0 and max(values) <= 1, key, values, "rising IoUs in (0, 1]")
         check(step >= 0, "schedule", step, "steps from 0")
-    return found
+    return schedules
 
 
 @lru_cache
@@ -221,9 +221,9 @@ class Detection(Task):
         image, objects = self._source.draw(rng, split, drawn, self._size, self._side)
         label = [label, *(other for other in dict.fromkeys(drawn) if other != label)][question % (len(set(drawn)) or 1)]
         name = self._names.get(label, label)
-        wanted = tuple(Object(name, found.box) for found in objects if found.label == label)
+        targets = tuple(Object(name, thing.box) for thing in objects if thing.label == label)
         prompt = Observation((image, self._text((name,))))
-        return Sample(f"detection/{split}/{index:06d}", prompt, DetectionTruth(wanted, (name,)), tags={"label": label})
+        return Sample(f"detection/{split}/{index:06d}", prompt, DetectionTruth(targets, (name,)), tags={"label": label})
 
     def _from_file(self, split: Split, index: int) -> Sample:
         row = self._rows[split][index]
@@ -257,8 +257,8 @@ class Detection(Task):
         if parsed.reason:
             parts = {"objects": 0.0, "format": formatted, "distinct": 0.0}
             return Score(parts, 0.0, reason=parsed.reason, marks=marks)
-        found = tuple(Object(item.label, located(frame, item.box)) for item in parsed.value)
-        counted, right = truth.counted(found), truth.single
+        predictions = tuple(Object(item.label, located(frame, item.box)) for item in parsed.value)
+        counted, right = truth.counted(predictions), truth.single
         boxes = as_exact(frame, [o.box for o in counted], [each.box for each in right])
         exact = [Object(o.label, box) for o, box in zip(counted, boxes, strict=True)]
         distinct = 1.0 + vlm_r1_repetition(parsed.value)
@@ -269,8 +269,8 @@ class Detection(Task):
                 "distinct": distinct,
             },
             correct=f1(counted, right, (CORRECT,)),
-            answer=found,
-            marks=(*marks, *(Annotation("prediction", "box", item.box, item.label) for item in found)),
+            answer=predictions,
+            marks=(*marks, *(Annotation("prediction", "box", item.box, item.label) for item in predictions)),
         )
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
@@ -315,11 +315,11 @@ def _counts(episodes: Sequence[Episode]) -> dict[str, float]:
     counted = [truth.counted(e.score.answer or ()) for truth, e in zip(truths, episodes, strict=True)]
     pairs = [(predicted, truth.single) for predicted, truth in zip(counted, truths, strict=True)]
     boxes, right = (sum(len(pair[i]) for pair in pairs) for i in (0, 1))
-    found = sum(len(matched_credits(predicted, single, (CORRECT,))) for predicted, single in pairs)
+    matches = sum(len(matched_credits(predicted, single, (CORRECT,))) for predicted, single in pairs)
     return {
-        "precision": found / boxes if boxes else 0.0,
-        "recall": found / right if right else 0.0,
-        "f1": 2 * found / (boxes + right) if boxes + right else 0.0,
+        "precision": matches / boxes if boxes else 0.0,
+        "recall": matches / right if right else 0.0,
+        "f1": 2 * matches / (boxes + right) if boxes + right else 0.0,
         "boxes": boxes / len(pairs),
-        "false_boxes": (boxes - found) / len(pairs),
+        "false_boxes": (boxes - matches) / len(pairs),
     }

@@ -145,8 +145,8 @@ class Dialogue(Task):
         parts = {"accuracy": grade.value, "format": 1.0}
         if grade.reason:
             return Score(parts, 0.0, reason=grade.reason, marks=marks)
-        said = Annotation("prediction", "text", label=parsed.value)
-        return Score(parts, grade.correct, answer=parsed.value, marks=(*marks, said))
+        annotation = Annotation("prediction", "text", label=parsed.value)
+        return Score(parts, grade.correct, answer=parsed.value, marks=(*marks, annotation))
 
     def truth(self, value: Any) -> DialogueTruth:
         """The truth from JSON, as `questions.read_truth`."""
@@ -155,8 +155,8 @@ class Dialogue(Task):
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
         """The last reply."""
         truth: TextTruth = sample.answer.text
-        said = LETTERS[truth.options.index(truth.answer)] if truth.answer in truth.options else truth.answer
-        return answer_markup(said, self.thinking)
+        answer = LETTERS[truth.options.index(truth.answer)] if truth.answer in truth.options else truth.answer
+        return answer_markup(answer, self.thinking)
 
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """Turns, accuracy by category, parse failures of the last reply."""

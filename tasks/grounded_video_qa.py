@@ -90,14 +90,19 @@ class GroundedVideoQa(Task):
 
     def _from_seed(self, split: Split, index: int) -> Sample:
         rng = generator(self.seed + 1, split, index)
-        asked = self._stories.ask(rng, split, index, self.kinds)
-        film = asked.video
+        question = self._stories.ask(rng, split, index, self.kinds)
+        film = question.video
         assert film is not None  # a story is always filmed
         row = Clip(
-            "", asked.text, options=asked.options, answer=asked.letter, spans=asked.spans, duration=film.duration
+            "",
+            question.text,
+            options=question.options,
+            answer=question.letter,
+            spans=question.spans,
+            duration=film.duration,
         )
         prompt = Observation((film, self._text(row)))
-        return Sample(f"grounded_video_qa/{split}/{index:06d}", prompt, row, tags=asked.tags)
+        return Sample(f"grounded_video_qa/{split}/{index:06d}", prompt, row, tags=question.tags)
 
     def _from_file(self, split: Split, index: int) -> Sample:
         row = self._rows[split][index]

@@ -158,15 +158,15 @@ class GuiAgent(Task):
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """Each page's success with its 95 % interval (Wilson), and their mean; turns of successes; shares cut off."""
         of_page = {page: [e for e in episodes if e.sample.answer.page == page] for page in dict.fromkeys(self.pages)}
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         for page, played in of_page.items():
             if played:
                 won = sum(e.score.correct for e in played)
                 low, high = wilson(won, len(played))
-                found |= {f"success/{page}": won / len(played), f"low/{page}": low, f"high/{page}": high}
+                values |= {f"success/{page}": won / len(played), f"low/{page}": low, f"high/{page}": high}
         won = [len(e.turns) for e in episodes if e.score.correct]
-        rates = [value for name, value in found.items() if name.startswith("success/")]
-        return found | {
+        rates = [value for name, value in values.items() if name.startswith("success/")]
+        return values | {
             "success_macro": sum(rates) / len(rates),
             "turns_of_successes": sum(won) / max(1, len(won)),
             "cut": sum(e.turns[-1].step.truncated for e in episodes) / len(episodes),
@@ -251,12 +251,12 @@ class BrowserEpisode(Environment):
             return Observation((screen, text), tools=self._form.toolbox.schemas)
         if not self._instruction:
             text = " ".join(filter(None, (goal, self._asks)))
-            shown = Observation.from_messages([Message("user", (screen, text))], self._form.toolbox.schemas)
+            observation = Observation.from_messages([Message("user", (screen, text))], self._form.toolbox.schemas)
         else:
             again = (screen,) if goal == self._instruction else (screen, goal)
-            shown = Observation.from_messages([Message(self._form.role, again)])
+            observation = Observation.from_messages([Message(self._form.role, again)])
         self._instruction = goal
-        return shown
+        return observation
 
     def _alive[T](self, do: Callable[[], T]) -> T:
         """What `do` returns; when the browser has died, in a new one after the same actions."""

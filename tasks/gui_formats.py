@@ -195,8 +195,8 @@ def as_exact(
     frame: Frame, boxes: Sequence[Sequence[float]], truths: Sequence[Sequence[float]]
 ) -> list[tuple[float, ...]]:
     """Boxes in pixels of the image; in place of each one the truth that the frame's models cannot write any nearer."""
-    written_alike = {tuple(corners(frame, truth)): tuple(truth) for truth in truths}
-    return [written_alike.get(tuple(corners(frame, box)), tuple(box)) for box in boxes]
+    same_corners = {tuple(corners(frame, truth)): tuple(truth) for truth in truths}
+    return [same_corners.get(tuple(corners(frame, box)), tuple(box)) for box in boxes]
 
 
 # How models of three papers write a GUI action, and what the paper pays for it. Rewards come from `rewards/`.
@@ -247,8 +247,8 @@ def _read_list(completion: str, thinking: bool, key: str, ours: Mapping[str, str
 def _write_list(answer: ParsedAnswer, thinking: bool, key: str, theirs: Mapping[str, str]) -> str:
     action = answer.action
     fields = {"action": theirs.get(action.kind, action.kind), key: action.point, "input_text": action.text}
-    given = {name: list(v) if isinstance(v, tuple) else v for name, v in fields.items() if v is not None}
-    return answer_markup(repr([given]), thinking)
+    values = {name: list(v) if isinstance(v, tuple) else v for name, v in fields.items() if v is not None}
+    return answer_markup(repr([values]), thinking)
 
 
 def _find_region(truth: GuiTruth, frame: Frame) -> tuple[float, ...]:

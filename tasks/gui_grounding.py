@@ -135,13 +135,13 @@ class GuiGrounding(Task):
         """
         splits = [accuracy for keys in SPLITS if (accuracy := accuracy_by(episodes, *keys))]
         best, x, y = best_constant_click([e.sample.answer for e in episodes], [e.frames[0].original for e in episodes])
-        found = {name: value for accuracy in splits for name, value in accuracy.items()}
+        values = {name: value for accuracy in splits for name, value in accuracy.items()}
         return {
-            **{f"by/{name}": value for name, value in found.items()},
+            **{f"by/{name}": value for name, value in values.items()},
             "micro": mean([e.score.correct for e in episodes]),
             **({"macro": mean(list(splits[0].values()))} if splits else {}),
             "best_constant": best, "best_constant_x": x, "best_constant_y": y,
-            "zero_hit": float(sum(value == 0 for value in found.values())),
+            "zero_hit": float(sum(value == 0 for value in values.values())),
             "parse_fail": parse_failures(episodes),
         }  # fmt: skip
 

@@ -79,8 +79,8 @@ def read_text(image: Image, box: Box | None = None) -> list[str]:
         box: the part to read, [x1, y1, x2, y2]; all of it if left out
     """
     part = image if box is None else crop(image, box)
-    found = _reader()(np.asarray(part)[:, :, ::-1])  # BGR
-    return [str(line) for line in found.txts or ()]
+    readings = _reader()(np.asarray(part)[:, :, ::-1])  # BGR
+    return [str(line) for line in readings.txts or ()]
 
 
 def wait(seconds: Annotated[float, Field(gt=0, le=MAX_WAIT)]) -> str:

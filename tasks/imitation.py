@@ -62,8 +62,8 @@ class Imitation(Task):
         return Rendered(len(self._decisions(split)), functools.partial(self._sample, split))
 
     def _sample(self, split: Split, index: int) -> Sample:
-        shown, plan = self._decisions(split)[index]
-        prompt = add_spoken_state(shown, self._pool.info.names, self.speech)
+        observation, plan = self._decisions(split)[index]
+        prompt = add_spoken_state(observation, self._pool.info.names, self.speech)
         return Sample(
             f"imitation/{split}/{index:06d}", prompt, write_speech(plan, self._pool.info.controls, self.speech)
         )
@@ -76,12 +76,12 @@ class Imitation(Task):
 
     def score(self, episode: Episode) -> Score:
         controls, right = self._pool.info.controls, episode.sample.answer
-        said = read_speech(episode.completion, self.chunk, controls, self.speech)
-        if said is None:
+        speech = read_speech(episode.completion, self.chunk, controls, self.speech)
+        if speech is None:
             return Score({"near": 0.0}, 0.0, None, "no_action")
         meant = read_speech(right, self.chunk, controls, self.speech)
-        off = np.abs(said - meant) / (controls.high - controls.low)
-        same = write_speech(said, controls, self.speech) == right
+        off = np.abs(speech - meant) / (controls.high - controls.low)
+        same = write_speech(speech, controls, self.speech) == right
         return Score({"near": max(0.0, 1.0 - float(off.mean()) / FAR)}, float(same), episode.completion.strip())
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:

@@ -100,8 +100,8 @@ class Jigsaw(Task):
 
     def at_step(self, step: int) -> None:
         """Training samples made from now on have this step's size; their ids say so."""
-        begun = [start for start in self._stages if start <= step]
-        self._trained = self._stages[max(begun)] if begun else self._grid
+        starts = [start for start in self._stages if start <= step]
+        self._trained = self._stages[max(starts)] if starts else self._grid
 
     def _sample(self, split: Split, index: int) -> Sample:
         rng = generator(self.seed, split, index)

@@ -174,5 +174,5 @@ def agreement(completion: str, verdict: str) -> int:
 
 
 def _verdict(text: str) -> parse.Parsed:
-    said = text.strip()
-    return parse.Parsed(said) if said in ("1", "2") else parse.Parsed(reason="not_a_verdict")
+    answer = text.strip()
+    return parse.Parsed(answer) if answer in ("1", "2") else parse.Parsed(reason="not_a_verdict")

@@ -57,11 +57,11 @@ class EquivalenceJudge:
     def _ask(self, predicted: str, truth: str) -> bool:
         """False where the worker gave up or died of it."""
         worker = self._worker or self._start()
-        asked, answered = worker.stdin, worker.stdout
-        assert asked and answered  # both are pipes
+        questions, answered = worker.stdin, worker.stdout
+        assert questions and answered  # both are pipes
         try:
-            asked.write(json.dumps([predicted, truth]) + "\n")
-            asked.flush()
+            questions.write(json.dumps([predicted, truth]) + "\n")
+            questions.flush()
             reply = answered.readline()
         except OSError:
             reply = ""
@@ -127,11 +127,11 @@ def equal(predicted: str, truth: str) -> bool:
 def _verified(predicted: str, truth: str) -> bool:
     from math_verify import LatexExtractionConfig, parse, verify
 
-    found, right = (
+    prediction, right = (
         parse(f"${text}$", [LatexExtractionConfig()], fallback_mode="no_fallback", parsing_timeout=None)
         for text in (predicted, truth)
     )
-    return bool(found and right) and bool(verify(right[0], found[0], timeout_seconds=None))
+    return bool(prediction and right) and bool(verify(right[0], prediction[0], timeout_seconds=None))
 
 
 def main() -> None:

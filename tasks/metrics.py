@@ -154,7 +154,7 @@ def annotations(cases: Sequence[Case], first: int = 1) -> tuple[dict, list[dict]
 
     Numbers must start at 1 for pycocotools: it takes a match with number 0 for none.
     """
-    names = sorted({normal(found.label) for case in cases for found in case.truths})
+    names = sorted({normal(thing.label) for case in cases for thing in case.truths})
     ids = {name: i for i, name in enumerate(names, start=1)}
     marked = [each for image, case in enumerate(cases) for each in _truths(image, case, ids)]
     truth = {
@@ -168,15 +168,15 @@ def annotations(cases: Sequence[Case], first: int = 1) -> tuple[dict, list[dict]
 def _truths(image: int, case: Case, ids: dict[str, int]) -> Iterator[dict]:
     crowd = case.crowd or (False,) * len(case.truths)
     areas = case.areas or [_width(o) * _height(o) for o in case.truths]
-    for found, many, area in zip(case.truths, crowd, areas, strict=True):
-        yield {**_box(image, found, ids), "iscrowd": int(many), "area": area}
+    for thing, many, area in zip(case.truths, crowd, areas, strict=True):
+        yield {**_box(image, thing, ids), "iscrowd": int(many), "area": area}
 
 
 def _predictions(image: int, case: Case, ids: dict[str, int]) -> Iterator[dict]:
-    asked = None if case.asked is None else {normal(label) for label in case.asked}
-    for found, score in zip(case.predicted, case.scores or (1.0,) * len(case.predicted), strict=True):
-        if normal(found.label) in ids and (asked is None or normal(found.label) in asked):
-            yield {**_box(image, found, ids), "score": score}
+    labels = None if case.asked is None else {normal(label) for label in case.asked}
+    for thing, score in zip(case.predicted, case.scores or (1.0,) * len(case.predicted), strict=True):
+        if normal(thing.label) in ids and (labels is None or normal(thing.label) in labels):
+            yield {**_box(image, thing, ids), "score": score}
 
 
 def _box(image: int, found: Object, ids: dict[str, int]) -> dict:
@@ -210,8 +210,8 @@ def _evaluated(truth: dict, predictions: list[dict], cases: Sequence[Case]) -> C
         known = COCO()
         known.dataset = truth
         known.createIndex()
-        found = known.loadRes(predictions) if predictions else _nothing(truth)
-        evaluated = COCOeval(known, found, "bbox")
+        results = known.loadRes(predictions) if predictions else _nothing(truth)
+        evaluated = COCOeval(known, results, "bbox")
         evaluated.evaluate()
         _forgive(evaluated, truth, cases)
         evaluated.accumulate()
@@ -391,7 +391,7 @@ def kept(case: Case) -> list[int]:
     source. One that is dropped for a truth stays if it is the best of another.
     """
     scores = np.asarray(case.scores or (1.0,) * len(case.predicted), dtype=np.float64)
-    overlaps = ious([found.box for found in case.predicted], [truth.box for truth in case.truths])
+    overlaps = ious([thing.box for thing in case.predicted], [truth.box for truth in case.truths])
     best: set[int] = set()
     others: set[int] = set()
     for overlap in overlaps.T:

@@ -87,12 +87,12 @@ def read_claims(text: str) -> Claims | None:
 
 
 def _object(shape: str, color: str, count: int | None) -> list[Fact]:
-    found: list[Fact] = [("shape", shape)]
+    facts: list[Fact] = [("shape", shape)]
     if color:
-        found.append(("color", color, shape))
+        facts.append(("color", color, shape))
     if color and count:
-        found.append(("count", count, color, shape))
-    return found
+        facts.append(("count", count, color, shape))
+    return facts
 
 
 def _relation(word: str, one: Look, other: Look) -> Fact:
@@ -111,14 +111,14 @@ def facts_f1(predicted: str, rights: Sequence[str]) -> float:
     Args:
         rights: sentences that each describe the same things, and together all the ways in which they lie.
     """
-    said, whole = read_claims(predicted), [claims for text in rights if (claims := read_claims(text))]
-    if said is None or not whole:
+    claims_made, whole = read_claims(predicted), [claims for text in rights if (claims := read_claims(text))]
+    if claims_made is None or not whole:
         return 0.0
     things, lie = Counter(whole[0].objects), {fact for claims in whole for fact in claims.relations}
-    found, placed = (Counter(said.objects) & things).total(), len(lie & set(said.relations))
-    precision = (found + placed) / (len(said.objects) + len(said.relations))
-    recall = (found + min(1, placed)) / (things.total() + min(1, len(lie)))
-    return 2 * precision * recall / (precision + recall) if found + placed else 0.0
+    matches, placed = (Counter(claims_made.objects) & things).total(), len(lie & set(claims_made.relations))
+    precision = (matches + placed) / (len(claims_made.objects) + len(claims_made.relations))
+    recall = (matches + min(1, placed)) / (things.total() + min(1, len(lie)))
+    return 2 * precision * recall / (precision + recall) if matches + placed else 0.0
 
 
 ASKS = "Describe the picture."
@@ -190,8 +190,8 @@ class OpenAnswer(Task):
         self._rows, self.bad_rows = read(data, questions.OPEN)
         check(not (self._rows and self.weights.get("facts")), "weights.facts", self.weights.get("facts"),
               "0 where data names files: only drawn scenes have facts (use token_f1, rouge_l or a judge)")  # fmt: skip
-        asked = (row for rows in self._rows.values() for row in checked(rows))
-        lacking = modality and next((row.id for row in asked if not row.modality), "")
+        open_rows = (row for rows in self._rows.values() for row in checked(rows))
+        lacking = modality and next((row.id for row in open_rows if not row.modality), "")
         check(not lacking, "modality", modality, f"false: row {lacking} does not tell its modality")
 
     def samples(self, split: Split) -> Sequence[Sample]:
@@ -199,9 +199,9 @@ class OpenAnswer(Task):
 
     def _from_seed(self, split: Split, index: int) -> Sample:
         rng = generator(self.seed, split, index)
-        shown = content(rng, split, self.level, self.most)
+        scene = content(rng, split, self.level, self.most)
         pattern = figures.one(rng, scenes.PATTERNS) if self.modality else "plain"
-        image, sentences = draw_described(rng, split, shown, self._size, pattern, self.photo_share)
+        image, sentences = draw_described(rng, split, scene, self._size, pattern, self.photo_share)
         truth = OpenTruth(sentences, pattern.upper() if self.modality else "", facts=True)
         question = ASKS if self.template == "short" else f"{ASKS} {VOCABULARY} {WHERE}"
         prompt = Observation((image, self._text(question, "PLAIN")))
@@ -215,19 +215,19 @@ class OpenAnswer(Task):
         return Sample(row.id, prompt, truth, row.weight, row.tags)
 
     def _text(self, question: str, example: str) -> str:
-        asked = [question, THINK if self.thinking else "", NAMES_IT.format(example=example) if self.modality else ""]
-        return " ".join(filter(None, asked))
+        lines = [question, THINK if self.thinking else "", NAMES_IT.format(example=example) if self.modality else ""]
+        return " ".join(filter(None, lines))
 
     def truth(self, value: Any) -> OpenTruth:
         """The truth in a file for `vlrl score`: a text, several, or the fields of an OpenTruth."""
         fields = dict(value) if isinstance(value, Mapping) else {"answers": value}
         try:
-            made = OpenTruth(**{**fields, "answers": questions.answers(fields.get("answers"), "answers")})
+            result = OpenTruth(**{**fields, "answers": questions.answers(fields.get("answers"), "answers")})
         except BadRowError as problem:
             raise ValueError(str(problem)) from None
-        if made.facts and facts_f1(made.answers[0], made.answers) < 1:
+        if result.facts and facts_f1(result.answers[0], result.answers) < 1:
             raise ValueError("its answers describe no drawn scene")
-        return made
+        return result
 
     def truths(self, sample: Sample) -> tuple[str, ...]:
         """The texts that are right, for rewards that compare answers themselves."""
@@ -244,26 +244,26 @@ class OpenAnswer(Task):
         marks = (Annotation("truth", "text", label=truth.answers[0]),)
         if reason:
             return Score(self._weighed(parts), 0.0, reason=reason, marks=marks)
-        said = parsed.value.strip()
+        answer = parsed.value.strip()
         parts |= {
-            "facts": facts_f1(said, truth.answers) if truth.facts else 0.0,
-            "token_f1": max(squad_f1(said, right) for right in truth.answers),
-            "rouge_l": max(rouge_l(said, right) for right in truth.answers),
+            "facts": facts_f1(answer, truth.answers) if truth.facts else 0.0,
+            "token_f1": max(squad_f1(answer, right) for right in truth.answers),
+            "rouge_l": max(rouge_l(answer, right) for right in truth.answers),
             "format": 1.0,
         }
-        right = parts["facts"] == 1 if truth.facts else any(exact_match(said, each) for each in truth.answers)
-        marks = (*marks, Annotation("prediction", "text", label=said))
-        return Score(self._weighed(parts), float(right), answer=said, marks=marks)
+        right = parts["facts"] == 1 if truth.facts else any(exact_match(answer, each) for each in truth.answers)
+        marks = (*marks, Annotation("prediction", "text", label=answer))
+        return Score(self._weighed(parts), float(right), answer=answer, marks=marks)
 
     def _weighed(self, parts: Mapping[str, float]) -> dict[str, float]:
         return {name: value for name, value in parts.items() if name == "format" or name in self.weights}
 
     def _split(self, completion: str) -> tuple[str, str]:
         """The modality that a completion begins with, and the rest; '' where none is named or asked for."""
-        found = _TAG.match(completion) if self.modality else None
-        if not found or found[1].lower() in ("think", "answer"):
+        match = _TAG.match(completion) if self.modality else None
+        if not match or match[1].lower() in ("think", "answer"):
             return "", completion
-        return found[1], completion[found.end() :]
+        return match[1], completion[match.end() :]
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
         """The completion with the highest reward."""
@@ -273,6 +273,6 @@ class OpenAnswer(Task):
 
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """`parse_fail`; of drawn scenes `unread`: answers in other words than the vocabulary's."""
-        said = [e.score.answer for e in episodes if e.score.answer is not None and e.sample.answer.facts]
-        unread = sum(read_claims(text) is None for text in said) / max(1, len(said))
+        answers = [e.score.answer for e in episodes if e.score.answer is not None and e.sample.answer.facts]
+        unread = sum(read_claims(text) is None for text in answers) / max(1, len(answers))
         return {"parse_fail": parse_failures(episodes), "unread": unread}

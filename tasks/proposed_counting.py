@@ -52,8 +52,8 @@ class ProposedCounting(Task):
     def _source(self, index: int) -> Sample:
         """A picture, and the question for how many of its label the next one is to show."""
         rng = generator(self._seed, "train", index)
-        label, drawn = scenes.choose_labels(rng, scenes.SOURCES["plain"].labels, (2, 4), 0.0)
-        image, _ = scenes.SOURCES["plain"].draw(rng, "train", drawn, self._size, (0.12, 0.2))
+        label, labels = scenes.choose_labels(rng, scenes.SOURCES["plain"].labels, (2, 4), 0.0)
+        image, _ = scenes.SOURCES["plain"].draw(rng, "train", labels, self._size, (0.12, 0.2))
         prompt = Observation((image, ASK.format(label=label, most=self.most)), role=PROPOSER)
         return Sample(f"proposed_counting/train/{index:06d}", prompt, tags={"label": label})
 
@@ -112,5 +112,5 @@ class Proposed(Environment):
             self._question = self._draw(number)
             return Step(self._question[0] if self._question else self._prompt, terminated=self._question is None)
         self._left -= 1
-        shown, truth = self._question
-        return Step(shown, float(number is not None and exact_count(number, truth)), terminated=self._left == 0)
+        observation, truth = self._question
+        return Step(observation, float(number is not None and exact_count(number, truth)), terminated=self._left == 0)

@@ -107,8 +107,8 @@ class Referring(Task):
         rng = generator(self.seed, split, scene)
         image, askable = self._scene(rng, split)
         first = int(rng.integers(len(askable)))
-        thing, found = askable[(first + question) % len(askable)]
-        phrase = self._chosen(rng, found)
+        thing, ways = askable[(first + question) % len(askable)]
+        phrase = self._chosen(rng, ways)
         kind = "place" if by_place(phrase) else "look"
         prompt = Observation((image, self._text(phrase)))
         return Sample(f"referring/{split}/{index:06d}", prompt, tuple(map(float, thing.box)), tags={"kind": kind})
@@ -124,8 +124,8 @@ class Referring(Task):
                 rng, split, looks=[((str(few[rng.integers(len(few))]),), COLORS) for _ in range(count)]
             )
             askable = [(thing, self._allowed(fitting(things, thing))) for thing in things]
-            if any(found for _, found in askable):
-                return image, [(thing, found) for thing, found in askable if found]
+            if any(ways for _, ways in askable):
+                return image, [(thing, ways) for thing, ways in askable if ways]
 
     def _allowed(self, found: Sequence[str]) -> list[str]:
         """Without those by look or by place, where the share leaves them out."""
@@ -177,10 +177,10 @@ class Referring(Task):
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """Acc@0.5 and mean IoU, accuracy by kind of phrase, what the best constant box would score, parse failures."""
         truths = [episode.sample.answer for episode in episodes]
-        found = {f"by/{name}": value for name, value in accuracy_by(episodes, "kind").items()}
+        values = {f"by/{name}": value for name, value in accuracy_by(episodes, "kind").items()}
         return {
             **metrics_referring([episode.score.answer for episode in episodes], truths),
-            **found,
+            **values,
             "best_constant": best_constant_box(truths, [e.frames[0].original for e in episodes], CORRECT),
             "parse_fail": parse_failures(episodes),
         }

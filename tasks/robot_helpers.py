@@ -78,12 +78,12 @@ def demonstrated(
 
 
 def _episode(play: PooledRobotEnv, chunk: int, spread: np.ndarray, rng: np.random.Generator) -> list[Demonstrated]:
-    pairs, shown, over = [], play.reset(), False
+    pairs, observation, over = [], play.reset(), False
     while not over:
         plan = play.plan(chunk)
-        pairs.append((shown, plan))
+        pairs.append((observation, plan))
         step = play.step(plan + (spread * rng.standard_normal(plan.shape)).astype(np.float32))
-        shown, over = step.observation, step.terminated or step.truncated
+        observation, over = step.observation, step.terminated or step.truncated
     return pairs
 
 

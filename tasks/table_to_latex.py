@@ -120,8 +120,10 @@ class TableToLatex(Task):
         parts = {"content_gain": gain, "structure": like.structure, "content": content, "format": 1.0}
         if "visual" in self._parts:
             parts["visual"] = rendering_latex.looks(parsed.value, right.table, self._render) if self._render else 0.0
-        said = latex(parsed.value)
-        return Score(parts, float(like.same), answer=said, marks=(*marks, Annotation("prediction", "text", label=said)))
+        source = latex(parsed.value)
+        return Score(
+            parts, float(like.same), answer=source, marks=(*marks, Annotation("prediction", "text", label=source))
+        )
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
         """The completion with the highest reward."""

@@ -139,7 +139,7 @@ class TemporalGrounding(Task):
         constant, _ = best_constant_interval(truths, durations)
         return {
             **grounding([episode.score.answer for episode in episodes], truths),
-            **{f"{key}/{name}": value for key, found in tagged.items() for name, value in found.items()},
+            **{f"{key}/{name}": value for key, values in tagged.items() for name, value in values.items()},
             "whole_video": score_full_video(truths, durations)["miou"],
             "best_constant": constant["miou"],
             "parse_fail": parse_failures(episodes),

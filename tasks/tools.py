@@ -140,11 +140,11 @@ class Tool:
             where = ".".join(map(str, ("arguments", *first["loc"])))
             raise ToolError(f"{where}: {first['msg']}") from None
         values = dict(model)
-        shown = min(len(images), len(frames))
+        count = min(len(images), len(frames))
         numbers = {name: values[name] for name in self._images}
         for name, number in numbers.items():
-            if not 1 <= number <= shown:
-                raise ToolError(f"arguments.{name}: there is no image {number}, but {shown}")
+            if not 1 <= number <= count:
+                raise ToolError(f"arguments.{name}: there is no image {number}, but {count}")
             values[name] = images[number - 1]
         place = next(iter(numbers.values()), len(frames))
         for name, kind in self._places.items():
@@ -266,7 +266,7 @@ def _within(seconds: float, tool: Tool, arguments: Mapping[str, Any]) -> Any:
 def _format_result(name: str, result: Any) -> Content:
     """A result as parts of a message: texts and RGB images as they are, everything else as JSON."""
     parts = result if isinstance(result, tuple | list) and any(isinstance(e, Image) for e in result) else (result,)
-    found: list[str | Image] = []
+    content: list[str | Image] = []
     size = 0
     for part in parts:
         if isinstance(part, Image):
@@ -281,5 +281,5 @@ def _format_result(name: str, result: Any) -> Content:
         size += len(part) if isinstance(part, str) else 0
         if size > MAX_BYTES:
             raise ToolFaultError(f"tool {name}: returned more than {MAX_BYTES // 1_000_000} MB")
-        found.append(part.convert("RGB") if isinstance(part, Image) else part)
-    return tuple(found)
+        content.append(part.convert("RGB") if isinstance(part, Image) else part)
+    return tuple(content)

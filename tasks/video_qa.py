@@ -110,10 +110,13 @@ class VideoQa(Task):
 
     def _from_seed(self, split: Split, index: int) -> Sample:
         rng = generator(self.seed + 1, split, index)
-        asked = self._stories.ask(rng, split, index // self.per_video, self.kinds)
-        row = OPTIONS[self.options](asked)
+        question_answer = self._stories.ask(rng, split, index // self.per_video, self.kinds)
+        row = OPTIONS[self.options](question_answer)
         return Sample(
-            f"video_qa/{split}/{index:06d}", Observation((*asked.media, self._text(row))), row, tags=asked.tags
+            f"video_qa/{split}/{index:06d}",
+            Observation((*question_answer.media, self._text(row))),
+            row,
+            tags=question_answer.tags,
         )
 
     def _from_file(self, split: Split, index: int) -> Sample:
@@ -137,9 +140,9 @@ class VideoQa(Task):
             return Score({"accuracy": 0.0, "format": 0.0}, 0.0, reason=parsed.reason, marks=marks)
         judge = JUDGES[self.judge] if row.options else PROBLEMS[row.kind]
         accuracy = judge(parsed.value, row.answer)
-        said = Annotation("prediction", "text", label=parsed.value)
+        annotation = Annotation("prediction", "text", label=parsed.value)
         answer = (choice(parsed.value) if row.options else None) or parsed.value
-        return Score({"accuracy": accuracy, "format": 1.0}, accuracy, answer=answer, marks=(*marks, said))
+        return Score({"accuracy": accuracy, "format": 1.0}, accuracy, answer=answer, marks=(*marks, annotation))
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
         """The completion with the highest reward."""
@@ -149,10 +152,10 @@ class VideoQa(Task):
         """Accuracy by what the tags say, the mean over each tag's values, the most frequent answer's accuracy."""
         truths = [episode.sample.answer.answer for episode in episodes]
         tags = {key for episode in episodes for key in episode.sample.tags}
-        found = {key: accuracy_by(episodes, key) for key in sorted(tags & set(TAGS))}
+        accuracies = {key: accuracy_by(episodes, key) for key in sorted(tags & set(TAGS))}
         return {
-            **{f"{key}/{name}": value for key, values in found.items() for name, value in values.items()},
-            **{f"mean_{key}": mean(list(values.values())) for key, values in found.items()},
+            **{f"{key}/{name}": value for key, values in accuracies.items() for name, value in values.items()},
+            **{f"mean_{key}": mean(list(values.values())) for key, values in accuracies.items()},
             "most_frequent_answer": most_frequent_letter(truths)[0],
             "parse_fail": parse_failures(episodes),
         }

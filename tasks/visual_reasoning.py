@@ -115,8 +115,8 @@ class VisualReasoning(Task):
 
     def _from_seed(self, split: Split, index: int) -> Sample:
         number, place = divmod(index, self.per_picture)
-        quiz, asked = self._picture(split, number)
-        question = asked[place % len(asked)]
+        quiz, question_answer = self._picture(split, number)
+        question = question_answer[place % len(question_answer)]
         truth = TextTruth(question.kind, question.answer, question.options, absolute=question.absolute)
         tags = {"topic": question.topic.partition("/")[0], "skill": question.topic, "kind": question.kind}
         text = self._text(question.text, truth)
@@ -127,8 +127,8 @@ class VisualReasoning(Task):
         """A picture and what is asked about it, in random order."""
         rng = generator(self.seed, split, number)
         topic = self.topics[int(rng.integers(len(self.topics)))]
-        quiz, asked = _draw_quiz(topic, rng, split, self._size, self.level)
-        return quiz, [asked[int(i)] for i in rng.permutation(len(asked))]
+        quiz, question_answer = _draw_quiz(topic, rng, split, self._size, self.level)
+        return quiz, [question_answer[int(i)] for i in rng.permutation(len(question_answer))]
 
     def _from_file(self, split: Split, index: int) -> Sample:
         row = self._rows[split][index]
@@ -137,8 +137,8 @@ class VisualReasoning(Task):
         return Sample(row.id, prompt, truth, row.weight, {**row.tags, "kind": truth.kind})
 
     def _text(self, question: str, truth: TextTruth) -> str:
-        shown = truth.options if self.options == "letters" else ()
-        pairs = list(zip(LETTERS, shown, strict=False))
+        options = truth.options if self.options == "letters" else ()
+        pairs = list(zip(LETTERS, options, strict=False))
         if self.template == "short":
             text = question + "".join(f" ({letter}) {option}" for letter, option in pairs)
         else:
@@ -164,24 +164,24 @@ class VisualReasoning(Task):
         parts = {"accuracy": grade.value, "format": formatted}
         if grade.reason:
             return Score(parts, 0.0, reason=grade.reason, marks=marks)
-        said = Annotation("prediction", "text", label=parsed.value)
-        return Score(parts, grade.correct, answer=parsed.value.strip(), marks=(*marks, said))
+        annotation = Annotation("prediction", "text", label=parsed.value)
+        return Score(parts, grade.correct, answer=parsed.value.strip(), marks=(*marks, annotation))
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
         """The completion with the highest reward."""
         truth: TextTruth = sample.answer
-        said = truth.answer
-        if truth.options and self.options == "letters" and said in truth.options:
-            said = LETTERS[truth.options.index(said)]
-        seen = "<observe>I see the image.</observe>\n" if self.observe else ""
-        return seen + answer_markup(said, self.thinking)
+        answer = truth.answer
+        if truth.options and self.options == "letters" and answer in truth.options:
+            answer = LETTERS[truth.options.index(answer)]
+        thought = "<observe>I see the image.</observe>\n" if self.observe else ""
+        return thought + answer_markup(answer, self.thinking)
 
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """Accuracy by kind, by topic and skill where they are known; the most frequent answer's; `parse_fail`."""
         truths = Counter(episode.sample.answer.answer for episode in episodes)
-        found = {key: accuracy_by(episodes, key) for key in ("kind", "topic", "skill")}
+        accuracies = {key: accuracy_by(episodes, key) for key in ("kind", "topic", "skill")}
         return {
-            **{f"{key}/{name}": value for key, values in found.items() for name, value in values.items()},
+            **{f"{key}/{name}": value for key, values in accuracies.items() for name, value in values.items()},
             "most_frequent_answer": max(truths.values(), default=0) / max(len(episodes), 1),
             "parse_fail": parse_failures(episodes),
         }
@@ -192,8 +192,8 @@ def _draw_quiz(topic: str, rng: Rng, split: Split, size: Size, level: int) -> tu
     name, _, skill = topic.partition("/")
     for _ in range(TRIES):
         quiz = DRAWN[name](rng, split, size, level)
-        if asked := [each for each in quiz.asked if not skill or each.topic == topic]:
-            return quiz, asked
+        if fitting := [each for each in quiz.asked if not skill or each.topic == topic]:
+            return quiz, fitting
     raise RuntimeError(f"no {topic} for {split} in {TRIES} tries")
 
 
@@ -202,5 +202,5 @@ def _check_topic(topic: str, size: Size, level: int) -> None:
     name, _, skill = topic.partition("/")
     if skill:
         rng = generator(0, "train", 0)
-        found = {each.topic for _ in range(SEEN) for each in DRAWN[name](rng, "train", size, level).asked}
-        check(topic in found, "topics", topic, f"at level {level}: {name}, {', '.join(sorted(found))}")
+        topics = {each.topic for _ in range(SEEN) for each in DRAWN[name](rng, "train", size, level).asked}
+        check(topic in topics, "topics", topic, f"at level {level}: {name}, {', '.join(sorted(topics))}")

@@ -190,8 +190,8 @@ class VisualSearch(Task):
         parts = {"accuracy": grade.value, "tool": float(grade.correct > 0 and calls > malformed), "format": form}
         if grade.reason:
             return Score(parts, 0.0, reason=grade.reason, marks=marks)
-        said = Annotation("prediction", "text", label=parsed.value)
-        return Score(parts, grade.correct, answer=parsed.value.strip(), marks=(*marks, said))
+        annotation = Annotation("prediction", "text", label=parsed.value)
+        return Score(parts, grade.correct, answer=parsed.value.strip(), marks=(*marks, annotation))
 
     def truth(self, value: Any) -> SearchTruth:
         """The truth from JSON, as `questions.read_truth`; where it is seen is not known."""
@@ -203,8 +203,8 @@ class VisualSearch(Task):
 
     def _answer(self, sample: Sample) -> str:
         truth: TextTruth = sample.answer.text
-        said = LETTERS[truth.options.index(truth.answer)] if truth.answer in truth.options else truth.answer
-        return answer_markup(said, self.thinking)
+        letter = LETTERS[truth.options.index(truth.answer)] if truth.answer in truth.options else truth.answer
+        return answer_markup(letter, self.thinking)
 
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """How tools are used (`tool_metrics`), accuracy with and without a call and by category, parse failures."""
@@ -235,10 +235,10 @@ def draw_search(
         photo_share=photo_share,
     )  # fmt: skip
     carried = [_mark(rng, image, thing, detail, digits if mark == "digit" else STRIPES) for thing in things]
-    asked = int(rng.integers(len(things)))
-    thing = things[asked]
+    target = int(rng.integers(len(things)))
+    thing = things[target]
     x1, y1, x2, y2 = map(float, thing.box)
-    truth = SearchTruth(TextTruth("number" if mark == "digit" else "text", carried[asked]), ((x1, y1, x2, y2),))
+    truth = SearchTruth(TextTruth("number" if mark == "digit" else "text", carried[target]), ((x1, y1, x2, y2),))
     return image, f"{thing.color} {thing.shape}", truth
 
 

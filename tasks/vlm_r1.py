@@ -113,13 +113,18 @@ class VlmR1(Task):
             return Score(parts, 0.0, reason=parsed.reason, marks=marks)
         if not listed:
             value = TEXTS[row.method](parsed.value, row.answer)
-            found, correct = parsed.value, float(value >= 1)
+            predictions, correct = parsed.value, float(value >= 1)
         else:
-            found = tuple(Object(o.label, located(episode.frames[0], o.box)) for o in parsed.value)
-            boxes = as_exact(episode.frames[0], [o.box for o in found], _boxes(row))
-            exact = [Object(o.label, box) for o, box in zip(found, boxes, strict=True)]
+            predictions = tuple(Object(o.label, located(episode.frames[0], o.box)) for o in parsed.value)
+            boxes = as_exact(episode.frames[0], [o.box for o in predictions], _boxes(row))
+            exact = [Object(o.label, box) for o, box in zip(predictions, boxes, strict=True)]
             value, correct = LISTS[row.method](exact, row.objects), f1(exact, row.objects, (CORRECT,))
-        return Score({**parts, "accuracy": value}, correct, answer=found, marks=(*marks, *_marks("prediction", found)))
+        return Score(
+            {**parts, "accuracy": value},
+            correct,
+            answer=predictions,
+            marks=(*marks, *_marks("prediction", predictions)),
+        )
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
         """The row's own answer; boxes in the frame's coordinates."""
@@ -141,10 +146,10 @@ class VlmR1(Task):
 
 
 def _boxes(row: records.LabelledScene) -> list[Sequence[float]]:
-    return [found.box for found in row.objects]
+    return [thing.box for thing in row.objects]
 
 
 def _marks(role: Any, answer: Any) -> tuple[Annotation, ...]:
     if isinstance(answer, str):
         return (Annotation(role, "text", label=answer),)
-    return tuple(Annotation(role, "box", found.box, found.label) for found in answer)
+    return tuple(Annotation(role, "box", thing.box, thing.label) for thing in answer)

@@ -249,11 +249,11 @@ class Timeline:
         Args:
             now: boottime(), for what has expired.
         """
-        begun = [layer for layer in self._layers if layer.begin <= tick]
-        if begun and begun[-1].share(tick) == 1:
-            self._layers = self._layers[len(begun) - 1 :]  # what it replaced never comes back
-            begun = begun[-1:]
-        live = [layer for layer in begun if tick < layer.end and now <= layer.plan.expires]
+        layers = [layer for layer in self._layers if layer.begin <= tick]
+        if layers and layers[-1].share(tick) == 1:
+            self._layers = self._layers[len(layers) - 1 :]  # what it replaced never comes back
+            layers = layers[-1:]
+        live = [layer for layer in layers if tick < layer.end and now <= layer.plan.expires]
         if not live:
             return None
         action = self._value(live[0], tick)

@@ -287,14 +287,14 @@ class CameraProcess:
             if "trouble" in fields:
                 self._trouble[fields["camera"]] = fields["trouble"]
             else:
-                seen = CameraPicture(arrays["picture"], self._base + fields["seq"], fields["t"], fields["changed"])
-                self._pictures[fields["camera"]] = seen
+                picture = CameraPicture(arrays["picture"], self._base + fields["seq"], fields["t"], fields["changed"])
+                self._pictures[fields["camera"]] = picture
             self._news.notify_all()
 
     def _died(self) -> None:
         with self._news:
             self._trouble = dict.fromkeys(self._cameras, "the camera process died")
-            self._base = max([self._base, *(seen.seq for seen in self._pictures.values())])
+            self._base = max([self._base, *(picture.seq for picture in self._pictures.values())])
 
 
 # Whether the cameras still see what the robot does.
@@ -332,8 +332,8 @@ class Lookout:
     def judge(self, seen: Mapping[str, CameraPicture], measured: np.ndarray, now: float) -> CameraVerdict:
         """measured: float32 [A], where each channel is."""
         self._start = now if self._start is None else self._start
-        found = [(*self._gap(name, seen.get(name), measured, now), name) for name in self._cameras]
-        gap, what, name = max(found, default=(0.0, "", ""))
+        gaps = [(*self._gap(name, seen.get(name), measured, now), name) for name in self._cameras]
+        gap, what, name = max(gaps, default=(0.0, "", ""))
         cause = f"camera {name}: {what} for {gap:.1f} s"
         return CameraVerdict(cause if gap > self._stale_s else "", cause if gap > self._stop_s else "")
 

@@ -180,10 +180,10 @@ class DashboardServer:
 
     def orders(self) -> list[str]:
         """What was asked for since the last call, of ORDERS."""
-        found = []
+        lines = []
         while not self._orders.empty():
-            found.append(self._orders.get())
-        return found
+            lines.append(self._orders.get())
+        return lines
 
     def close(self) -> None:
         self._server.shutdown()
@@ -198,9 +198,9 @@ class DashboardServer:
             return "application/json", json.dumps(self._state).encode()
         name = unquote(path.removeprefix("/camera/").removesuffix(".jpg"))
         if path.startswith("/camera/") and name in self._pictures:
-            made = io.BytesIO()
-            Image.fromarray(self._pictures[name]).save(made, "JPEG", quality=80)
-            return "image/jpeg", made.getvalue()
+            buffer = io.BytesIO()
+            Image.fromarray(self._pictures[name]).save(buffer, "JPEG", quality=80)
+            return "image/jpeg", buffer.getvalue()
         return None
 
     def _order(self, text: str) -> bool:
@@ -212,8 +212,8 @@ class DashboardServer:
 def _handler(view: DashboardServer) -> type[HttpHandler]:
     class DashboardHandler(HttpHandler):
         def handle_get(self) -> None:
-            found = view._answer(urlsplit(self.path).path, self._knows())
-            self.send(*(200, *found) if found else (404, "text/plain", b"not here\n"))
+            answer = view._answer(urlsplit(self.path).path, self._knows())
+            self.send(*(200, *answer) if answer else (404, "text/plain", b"not here\n"))
 
         def handle_post(self) -> None:
             if not (self._knows() and self.path == "/order"):

@@ -89,13 +89,13 @@ class PolicyExchange:
 
     def plans(self, tick: int, timeout: float) -> list[ActionPlan]:
         """Those of the answers that have come. Args: tick: the newest; timeout: seconds to wait for one."""
-        found = []
+        arrived = []
         for answer in self._client.answers(timeout):
             plan = self._chunks.plan(answer, tick)
             if plan is not None:
                 self._session.ledger.answer(answer)
-                found.append(plan)
-        return found
+                arrived.append(plan)
+        return arrived
 
     def ask(self, ticked: TickRecord) -> None:
         """Sends the newest observation if it is time, and the server is there."""
@@ -199,11 +199,11 @@ class StuckDetector:
         if len(self._window) < self._window.maxlen:
             return False
         requested, measured = (np.array(each) for each in zip(*self._window, strict=True))
-        wanted = np.abs(
+        distances = np.abs(
             (requested - measured).mean(axis=0)
         )  # a policy may begin each chunk anew from where the robot is
         came = np.ptp(measured, axis=0)
-        return bool(((wanted > self._far) & (came < self._share * wanted)).any())
+        return bool(((distances > self._far) & (came < self._share * distances)).any())
 
     def free(self) -> np.ndarray:
         """Where the robot was before it got stuck, float32 [A]; forgets the jam."""

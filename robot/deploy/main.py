@@ -73,17 +73,17 @@ def load_recorded(folder: Path, episode: int) -> RecordedMotion:
     try:
         info = load_json(folder / "meta" / "info.json")
         columns = [name for name in (STATE, ACTION, SCENE) if name in info["features"]]
-        found = parquet.read_table(
+        table = parquet.read_table(
             folder / "data", columns=[*columns, "frame_index"], filters=[("episode_index", "=", episode)]
         ).sort_by("frame_index")
     except (OSError, ValueError, KeyError, pyarrow.ArrowException) as error:
         raise UserError(f"{folder}: cannot be read as a LeRobotDataset v3: {str(error).splitlines()[0]}") from None
     if not {STATE, ACTION} <= set(columns):
         raise UserError(f"{folder}: has no {STATE} and {ACTION}: not a recording of a robot")
-    if not len(found):
+    if not len(table):
         raise UserError(f"--episode {episode}: {folder} has {info.get('total_episodes', 0)} episodes, from 0")
-    states, actions = (np.array(found[name].to_pylist(), np.float32) for name in (STATE, ACTION))
-    scene = int(found[SCENE][0].as_py()) if SCENE in columns else 0
+    states, actions = (np.array(table[name].to_pylist(), np.float32) for name in (STATE, ACTION))
+    scene = int(table[SCENE][0].as_py()) if SCENE in columns else 0
     names = info["features"]
     return RecordedMotion(float(info["fps"]), _names(names[STATE]), _names(names[ACTION]), states, actions, scene)
 
@@ -106,14 +106,14 @@ def replay(recorded: RecordedMotion, motion: Motion, ender: Ender) -> dict[str, 
     """
     try:
         _check(recorded, motion)
-        seen = _play(recorded, motion, ender)
+        states = _play(recorded, motion, ender)
     except BaseException:
         motion.close()
         raise
     left = motion.close()
-    stopped = seen[-1].stopped if seen else ""
+    stopped = states[-1].stopped if states else ""
     code, cause = (left.code, left.cause) if left.code else (ender.code, "interrupted") if ender.code else (0, stopped)
-    frames = _frames(recorded, motion, seen)
+    frames = _frames(recorded, motion, states)
     return {
         "frames": len(frames), "of": len(recorded.actions), "code": code, "cause": cause,
         "deviation": _deviation(recorded, motion, frames),
@@ -138,10 +138,10 @@ def _play(recorded: RecordedMotion, motion: Motion, ender: Ender) -> list[TickRe
     first = motion.begin(recorded.scene)
     start = first.tick + 2
     end = start + round(len(recorded.actions) * ratio)
-    seen, sent = [], -1
+    states, sent = [], -1
     until = boottime() + SLOW * len(recorded.actions) / recorded.hz + 10
     while motion.alive and not ender.code and boottime() < until:
-        seen += [ticked for ticked in motion.ticks() if ticked.tick >= start]
+        states += [ticked for ticked in motion.ticks() if ticked.tick >= start]
         tick = motion.latest().tick
         if tick >= end or motion.latest().stopped:
             break
@@ -152,7 +152,7 @@ def _play(recorded: RecordedMotion, motion: Motion, ender: Ender) -> list[TickRe
         motion.pet()
         time.sleep(PAUSE_S)
     motion.idle()
-    return seen
+    return states
 
 
 def _piece(recorded: RecordedMotion, frame: int, start: int, ratio: float) -> ActionPlan:
@@ -166,12 +166,12 @@ def _frames(recorded: RecordedMotion, motion: Motion, seen: list[TickRecord]) ->
     if not seen:
         return {}
     ratio, start = motion.info.hz / recorded.hz, seen[0].tick
-    found: dict[int, np.ndarray] = {}
+    frames: dict[int, np.ndarray] = {}
     for ticked in seen:
         frame = int((ticked.tick - start) / ratio + 1e-6)
         if frame < len(recorded.states):
-            found.setdefault(frame, ticked.sensed.state)
-    return found
+            frames.setdefault(frame, ticked.sensed.state)
+    return frames
 
 
 def _deviation(recorded: RecordedMotion, motion: Motion, frames: dict[int, np.ndarray]) -> dict[str, Any]:
@@ -230,7 +230,7 @@ def checklist(session: DeploySession) -> str:
 
 
 def _preflight_sizes(session: DeploySession) -> dict[str, tuple[int, ...]]:
-    return {name: seen.picture.shape for name, seen in session.latest_pictures().items()} | dict(
+    return {name: latest.picture.shape for name, latest in session.latest_pictures().items()} | dict(
         session.motion.info.images
     )
 
@@ -264,19 +264,19 @@ def served(folder: str, patience: float) -> Iterator[str]:
 
 def _address(process: subprocess.Popen[bytes], patience: float) -> str:
     """What it prints once it serves."""
-    end, said = time.monotonic() + patience, b""
+    end, output = time.monotonic() + patience, b""
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while time.monotonic() < end:
             if not selector.select(0.2):
                 continue
             data = os.read(process.stdout.fileno(), 4096)
-            said += data
-            if found := ADDRESS.search(said.decode(errors="replace")):
-                return found[0]
+            output += data
+            if match := ADDRESS.search(output.decode(errors="replace")):
+                return match[0]
             if not data:
                 break
-    lines = said.decode(errors="replace").strip().splitlines() or ["it said nothing"]
+    lines = output.decode(errors="replace").strip().splitlines() or ["it said nothing"]
     raise UserError(f"policy.dir: `vlrl serve` did not start: {lines[-1].removeprefix('vlrl: ')}")
 
 
@@ -357,8 +357,8 @@ def _opening_sizes(camera_process: CameraProcess | None, motion: Motion) -> Size
     """Of all pictures that there are: the cameras', then the body's own."""
     if camera_process:
         camera_process.wait(FIRST_S)
-    seen = {name: each.picture.shape for name, each in camera_process.latest().items()} if camera_process else {}
-    return seen | dict(motion.info.images)
+    latest = {name: each.picture.shape for name, each in camera_process.latest().items()} if camera_process else {}
+    return latest | dict(motion.info.images)
 
 
 def _scene(config: Deploy, names: Sequence[str], sizes: Sizes) -> DeployScene:
@@ -373,8 +373,8 @@ def _client(key: str, config: Deploy, url: str, motion: Motion, sizes: Sizes) ->
     """Of a policy that drives the robot: it must see and give what the robot does."""
     policy = config.policy
     state = [motion.info.names[place] for place in find_state_indices(motion.info.names, policy.state)]
-    said = wants(motion, state, select_pictures(sizes, policy.pictures)) if policy.names else None
-    return connected(key, url, policy.token_file, policy.ca, said, policy.start_s)
+    problem = wants(motion, state, select_pictures(sizes, policy.pictures)) if policy.names else None
+    return connected(key, url, policy.token_file, policy.ca, problem, policy.start_s)
 
 
 def _open_teleop_device(config: Deploy, motion: Motion) -> TeleopDevice:

@@ -163,13 +163,13 @@ def picture(kept: np.ndarray) -> np.ndarray:
 def _small(name: str, array: np.ndarray) -> np.ndarray:
     if not name.startswith("picture:"):
         return array
-    made = io.BytesIO()
+    buffer = io.BytesIO()
     image = Image.fromarray(array)
     if max(image.size) <= EXACT:
-        image.save(made, "PNG", compress_level=1)
+        image.save(buffer, "PNG", compress_level=1)
     else:
-        image.save(made, "JPEG", quality=QUALITY, subsampling=0)
-    return np.frombuffer(made.getvalue(), np.uint8)
+        image.save(buffer, "JPEG", quality=QUALITY, subsampling=0)
+    return np.frombuffer(buffer.getvalue(), np.uint8)
 
 
 # What a spool says, as frames at the data set's rate.
@@ -309,16 +309,16 @@ def _frame(take: Take, ticks: Ticks, own: int, final: bool) -> dict[str, Any]:
 
 
 def _filled(take: Take) -> Iterator[tuple[Mapping[str, Any], dict[str, np.ndarray]]]:
-    wanted = [f"picture:{name}" for name in take.header["pictures"]]
-    shown: dict[str, np.ndarray] = {}
+    names = [f"picture:{name}" for name in take.header["pictures"]]
+    pictures: dict[str, np.ndarray] = {}
     sent = None
     speeds = np.array([kind == "speed" for kind in take.header["kinds"]])
     for fields, arrays in take.ticks:
-        shown |= {name: arrays[name] for name in wanted if name in arrays}
+        pictures |= {name: arrays[name] for name in names if name in arrays}
         sent = arrays.get("sent", sent)
-        if len(shown) == len(wanted):
+        if len(pictures) == len(names):
             here = _start(arrays["measured"], speeds) if sent is None else sent
-            yield fields, {**arrays, **shown, "sent": here}
+            yield fields, {**arrays, **pictures, "sent": here}
 
 
 def _start(measured: np.ndarray, speeds: np.ndarray) -> np.ndarray:
@@ -409,7 +409,7 @@ def _extend(
     dataset, counts = None, Counter()
     for path in paths:
         take = load_frames(path)
-        if take is None or take.header["id"] in held or not (ranges := stretches(made := grid(take))):
+        if take is None or take.header["id"] in held or not (ranges := stretches(frames := grid(take))):
             continue
         if dataset is None:
             about = {"controls": units(take.header), "hz": take.header["fps"]}
@@ -417,7 +417,7 @@ def _extend(
         if features(take.header, _as_video(take.header, pictures)) != columns:
             raise UserError(f"record.out: {path.parent} holds recordings of two robots: move one elsewhere")
         for stretch in ranges:
-            _add(dataset, made, stretch)
+            _add(dataset, frames, stretch)
             counts.update(episodes=1, frames=len(stretch))
         held.append(take.header["id"])
         counts.update(lost=take.lost)
@@ -448,13 +448,13 @@ def _opened(out: Path, new: Path, header: Mapping[str, Any], pictures: str) -> t
     columns = features(header, video)
     if problem := fits(out, columns, fps):
         raise UserError(f"record.out: {problem}: name another folder")
-    made, name = _lerobot(), f"local/{out.name}"
+    dataset_class, name = _lerobot(), f"local/{out.name}"
     new.parent.mkdir(parents=True, exist_ok=True)
     if (out / "meta").is_dir():
         shutil.copytree(out, new, copy_function=_copy)
-        return made.resume(name, root=new), columns
+        return dataset_class.resume(name, root=new), columns
     robot = str(header.get("robot", ""))
-    return made.create(name, fps, columns, root=new, robot_type=robot, use_videos=video), columns
+    return dataset_class.create(name, fps, columns, root=new, robot_type=robot, use_videos=video), columns
 
 
 def _copy(source: str, target: str) -> None:
@@ -518,9 +518,9 @@ class EpisodeRecording:
         if self._take_writer is None:
             return ""
         fresh = {}
-        for name, seen in self._seen().items():
-            if self._kept.get(name) != seen.seq:
-                fresh[name], self._kept[name] = seen.picture, seen.seq
+        for name, picture in self._seen().items():
+            if self._kept.get(name) != picture.seq:
+                fresh[name], self._kept[name] = picture.picture, picture.seq
         self._take_writer.tick(ticked, fresh | dict(ticked.sensed.images))
         problem = "" if self._told else self._take_writer.problem
         self._told = bool(problem) or self._told
@@ -590,9 +590,9 @@ def finished(record: RecordSection, lease: int, ender: Ender) -> dict[str, Any]:
         return {}
     command = [sys.executable, "-m", "robot.deploy.recorder", str(out), record.pictures]
     command += [f"lease={lease}", *(["corrections"] if record.corrections else [])]
-    said, errors = _outcome(command, lease, ender)
+    outcome, errors = _outcome(command, lease, ender)
     with contextlib.suppress(ValueError, IndexError):
-        return dict(json.loads(said.splitlines()[-1]))
+        return dict(json.loads(outcome.splitlines()[-1]))
     why = (errors.strip().splitlines() or ["no reason"])[-1]
     return {"problem": f"record: the data set was not made ({why}); {spools_of(out)} keeps the recordings"}
 

@@ -33,8 +33,8 @@ def histogram(name: str, milliseconds: Sequence[float] | np.ndarray) -> str:
     counts, _ = np.histogram(values.clip(low, high), BINS, (low, high))
     bars = "".join(_bar(count, i, counts.max()) for i, count in enumerate(counts))
     half, most = np.percentile(values, (50, 95))
-    said = f"{name}: {len(values)} values, median {half:.1f} ms, 95 % below {most:.1f} ms"
-    return _drawing(said, _series(bars) + _axes(low, high, "ms", counts.max()))
+    caption = f"{name}: {len(values)} values, median {half:.1f} ms, 95 % below {most:.1f} ms"
+    return _drawing(caption, _series(bars) + _axes(low, high, "ms", counts.max()))
 
 
 def curve(name: str, values: Sequence[float] | np.ndarray, unit: str) -> str:
@@ -47,8 +47,8 @@ def curve(name: str, values: Sequence[float] | np.ndarray, unit: str) -> str:
     high = max(float(tops.max()), 1e-9)
     xs, ys = np.linspace(LEFT, WIDTH - RIGHT, len(tops)), TOP + (1 - tops.clip(0) / high) * (HEIGHT - TOP - BOTTOM)
     points = "L".join(f"{x:.1f} {y:.1f}" for x, y in zip(xs, ys, strict=True))
-    said = f"{name} over the run, at most {high:.1f} {unit}"
-    return _drawing(said, _series(f'<path class="line" d="M{points}"/>') + _axes(0, len(series), "", high))
+    caption = f"{name} over the run, at most {high:.1f} {unit}"
+    return _drawing(caption, _series(f'<path class="line" d="M{points}"/>') + _axes(0, len(series), "", high))
 
 
 def _drawing(said: str, inside: str) -> str:
@@ -138,9 +138,9 @@ def rendered(result: Mapping[str, Any], series: Mapping[str, np.ndarray]) -> str
     """The page; all values escaped. series: float64 [n], in milliseconds."""
     facts, end = result["facts"], result["exit"]
     over = f"ended with code {end['code']}: {end['cause']}" if end["code"] else "ended as it should"
-    drawn = [histogram(NAMES[name], series[name]) for name in NAMES]
-    drawn += [histogram("Jitter of the ticks", series["jitter"])]
-    drawn += [curve("Round trip", series["round_trip"], "ms"), curve("Jitter", abs(series["jitter"]), "ms")]
+    figures = [histogram(NAMES[name], series[name]) for name in NAMES]
+    figures += [histogram("Jitter of the ticks", series["jitter"])]
+    figures += [curve("Round trip", series["round_trip"], "ms"), curve("Jitter", abs(series["jitter"]), "ms")]
     title = f"{facts['policy']} on {facts['robot']}"
     return dashboard.page_head(title, "img-src data:", STYLE) + BODY.substitute(
         title=escape(title),
@@ -150,7 +150,7 @@ def rendered(result: Mapping[str, Any], series: Mapping[str, np.ndarray]) -> str
         success=_success(result["success"]),
         episodes=_episodes(result["episodes"]),
         latency=_latency(result),
-        plots="".join(drawn),
+        plots="".join(figures),
         sources=_sources(result),
         events=_events(result["events"]),
         config=escape(yaml.safe_dump(result["config"], sort_keys=False)),
@@ -169,10 +169,10 @@ def _success(found: Mapping[str, Any]) -> str:
     if not found["n"]:
         return "<p>no episode was judged</p>"
     low, high, value = (100 * found[name] for name in ("low", "high", "value"))
-    said = f"{value:.1f} % of {found['n']} episodes, 95 % interval {low:.1f} to {high:.1f} %"
+    text = f"{value:.1f} % of {found['n']} episodes, 95 % interval {low:.1f} to {high:.1f} %"
     return (
-        f'<p>{said}</p><div class="interval latest"><span>success</span><span class="track" role="img" '
-        f'aria-label="{said}"><i class="bar" style="left: {low:.2f}%; width: {high - low:.2f}%"></i>'
+        f'<p>{text}</p><div class="interval latest"><span>success</span><span class="track" role="img" '
+        f'aria-label="{text}"><i class="bar" style="left: {low:.2f}%; width: {high - low:.2f}%"></i>'
         f'<i class="dot" style="left: {value:.2f}%"></i></span><span class="said">{value:.1f} %</span></div>'
     )
 
@@ -184,12 +184,12 @@ def _episodes(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _latency(result: Mapping[str, Any]) -> str:
-    found = {NAMES[name]: each for name, each in result["latency_ms"].items()}
-    found["Ticks off their time"] = result["jitter_ms"]
+    latencies = {NAMES[name]: each for name, each in result["latency_ms"].items()}
+    latencies["Ticks off their time"] = result["jitter_ms"]
     columns = ("p50", "p95", "p99", "max")
     rows = [
         [name, each["n"], *(f"{each[c]:.1f}" for c in columns)] if each["n"] else [name, 0, *"----"]
-        for name, each in found.items()
+        for name, each in latencies.items()
     ]
     return _table(("ms", "Values", "Median", "95 %", "99 %", "Most"), rows)
 

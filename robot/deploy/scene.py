@@ -230,8 +230,8 @@ class ServedScene(Operator):
             return
         if not all(name in images for name in self._pictures):
             return
-        shown = {name: images[name] for name in self._pictures}
-        self._client.ask(PolicyRequest("", self._episode, self._task, ticked.sensed.state[self._state], shown))
+        pictures = {name: images[name] for name in self._pictures}
+        self._client.ask(PolicyRequest("", self._episode, self._task, ticked.sensed.state[self._state], pictures))
         self._open = self._asked = now
 
     def close(self) -> None:
@@ -243,8 +243,8 @@ def _find_inputs(
 ) -> tuple[list[str], list[int]]:
     """Names of the pictures that it wants, places of the numbers of the state."""
     spec = client.spec
-    for key, known, wanted in (("camera", sizes, spec.pictures), ("number of the state", names, spec.state)):
-        for each in wanted:
+    for key, known, inputs in (("camera", sizes, spec.pictures), ("number of the state", names, spec.state)):
+        for each in inputs:
             if each.name not in known:
                 there = ", ".join(known) or "none"
                 raise UserError(f"scene.url: {client.model} wants the {key} {each.name!r}; there are {there}")

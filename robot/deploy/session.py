@@ -50,8 +50,8 @@ def describe_session(session: DeploySession, ticked: TickRecord, now: float) -> 
         ("Latency, 95 %", f"{1000 * session.chunks.latency():.0f} ms"),
         ("Policy server", session.client.lost or "connected"),
     ]
-    seen = session.latest_pictures()
-    cameras = [(name, each.seq, round(now - each.t, 3)) for name, each in seen.items()]
+    pictures = session.latest_pictures()
+    cameras = [(name, each.seq, round(now - each.t, 3)) for name, each in pictures.items()]
     cameras += [(name, ticked.tick, round(now - ticked.sensed.t, 3)) for name in ticked.sensed.images]
     return {
         "title": config.task or session.motion.task or "vlrl deploy",
@@ -206,10 +206,10 @@ class Keyboard:
 
     def orders(self) -> list[str]:
         """What was asked for since the last call, of `robot.deploy.dashboard.ORDERS`."""
-        found = []
+        lines = []
         while not self._orders.empty():
-            found.append(self._orders.get())
-        return found
+            lines.append(self._orders.get())
+        return lines
 
     def _read(self) -> None:
         while not self._closed.is_set():
@@ -303,8 +303,8 @@ def summary(seconds: Sequence[float] | np.ndarray) -> dict[str, float]:
     if not len(seconds):
         return {"n": 0}
     values = np.asarray(seconds, np.float64) * 1000
-    found = {f"p{each}": float(np.percentile(values, each)) for each in PERCENTILES}
-    return {"n": len(values), **found, "max": float(values.max())}
+    percentiles = {f"p{each}": float(np.percentile(values, each)) for each in PERCENTILES}
+    return {"n": len(values), **percentiles, "max": float(values.max())}
 
 
 # A person takes the robot over from the policy and gives it back: never with a jump, never unnoticed.
@@ -436,7 +436,7 @@ class DeploySession:
 
     def images(self, ticked: TickRecord) -> dict[str, np.ndarray]:
         """The cameras' newest pictures, then the body's own of this tick."""
-        return {name: seen.picture for name, seen in self.latest_pictures().items()} | dict(ticked.sensed.images)
+        return {name: latest.picture for name, latest in self.latest_pictures().items()} | dict(ticked.sensed.images)
 
     def orders(self) -> list[str]:
         stop = ["stop"] if self.ender.stopped else []

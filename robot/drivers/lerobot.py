@@ -44,8 +44,8 @@ def make_driver(name: str, options: Mapping[str, Any]) -> RobotDriver:
     Raises:
         UserError: there is no such body, it does not take one of the options, or it cannot be made of them.
     """
-    found = _find(BODIES.get(name, name))
-    known = inspect.signature(found).parameters
+    driver = _find(BODIES.get(name, name))
+    known = inspect.signature(driver).parameters
     open_ended = any(each.kind is each.VAR_KEYWORD for each in known.values())
     named = [each.name for each in known.values() if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)]
     for option in options:
@@ -54,7 +54,7 @@ def make_driver(name: str, options: Mapping[str, Any]) -> RobotDriver:
     for each in known.values():
         if each.default is each.empty and each.name in named and each.name not in options:
             raise UserError(f"robot.{each.name}: is required for {name}")
-    return found(**options)
+    return driver(**options)
 
 
 def _find(target: str) -> Any:
@@ -88,13 +88,13 @@ def hold_ports(options: Mapping[str, Any], what: str) -> Iterator[list[int]]:
 
 def ports_of(options: Mapping[str, Any]) -> list[str]:
     """The serial ports in a robot's options: `port`, or `port` of one of its arms. Addresses of networks are none."""
-    found = []
+    ports = []
     for name, value in options.items():
         if isinstance(value, Mapping):
-            found += ports_of(value)
+            ports += ports_of(value)
         elif (name == "port" or name.endswith("_port")) and isinstance(value, str) and _is_device(value):
-            found.append(value)
-    return found
+            ports.append(value)
+    return ports
 
 
 def claim(descriptor: int, port: str) -> None:
@@ -147,13 +147,13 @@ def buses_of(device: Any) -> dict[str, Any]:
     """Every bus of a lerobot robot or teleoperator by the prefix of its motors' names: '', or left_ and right_."""
     from lerobot.motors.motors_bus import MotorsBusBase
 
-    found = {}
+    buses = {}
     for name, part in vars(device).items():
         if isinstance(part, MotorsBusBase):
-            found[""] = part
+            buses[""] = part
         elif name.endswith("_arm") and hasattr(part, "action_features"):
-            found |= {name.removesuffix("arm") + prefix: bus for prefix, bus in buses_of(part).items()}
-    return found
+            buses |= {name.removesuffix("arm") + prefix: bus for prefix, bus in buses_of(part).items()}
+    return buses
 
 
 def is_serial(bus: Any) -> bool:
@@ -246,14 +246,14 @@ def close_bus(bus: Any) -> None:
 
 def ranges(bus: Any) -> dict[str, tuple[float, float]]:
     """The limits that the servos themselves keep, in the units of positions; of those that say them."""
-    found = {}
+    limits_of = {}
     for motor in bus.motors if is_serial(bus) else ():
         limits = [bus.read(f"{end}_Position_Limit", motor, normalize=False, num_retry=1) for end in ("Min", "Max")]
         if motor in bus.calibration and limits[0] < limits[1]:
             number = bus.motors[motor].id
             ends = [bus._normalize({number: limit})[number] for limit in limits]
-            found[motor] = (float(min(ends)), float(max(ends)))
-    return found
+            limits_of[motor] = (float(min(ends)), float(max(ends)))
+    return limits_of
 
 
 def torque(bus: Any, prefix: str) -> dict[str, float]:
@@ -440,9 +440,9 @@ class LerobotBody(RobotDriver):
         for bus in self._buses.values():
             guard(bus)
         self.channels = tuple(self._channel(name) for name in self._robot.action_features)
-        shown = self._robot.observation_features
-        self.names = tuple(name for name, kind in shown.items() if not isinstance(kind, tuple))
-        self._pictures = tuple(name for name, kind in shown.items() if isinstance(kind, tuple) and kind[-1] == 3)
+        features = self._robot.observation_features
+        self.names = tuple(name for name, kind in features.items() if not isinstance(kind, tuple))
+        self._pictures = tuple(name for name, kind in features.items() if isinstance(kind, tuple) and kind[-1] == 3)
         self.at_exit = "off" if getattr(self._robot.config, "disable_torque_on_disconnect", True) else "hold"
         self.at_fault: Literal["hold", "off"] = "off"
         self._health: dict[str, float] = {}
@@ -456,8 +456,8 @@ class LerobotBody(RobotDriver):
         if not self._connected():
             raise UserError(f"robot: {self._name()} is not calibrated, or not as its servos say: run {self._how()}")
         for prefix, bus in self._buses.items():
-            found = ranges(bus)
-            self.ranges = {**self.ranges, **{f"{prefix}{motor}.pos": both for motor, both in found.items()}}
+            bus_ranges = ranges(bus)
+            self.ranges = {**self.ranges, **{f"{prefix}{motor}.pos": both for motor, both in bus_ranges.items()}}
         serial = [(bus, prefix) for prefix, bus in self._buses.items() if is_serial(bus)]
         self._questions = chain.from_iterable(zip(*starmap(readings, serial), strict=False))
         self._torque = [partial(torque, *each) for each in serial]
@@ -482,10 +482,10 @@ class LerobotBody(RobotDriver):
 
     def sense(self) -> RobotState:
         began = boottime()
-        seen = self._robot.get_observation()
-        state = np.array([seen[name] for name in self.names], np.float32)
-        measured = np.array([seen.get(each.name, 0.0) for each in self.channels], np.float32)
-        images = {name: np.asarray(seen[name], np.uint8) for name in self._pictures}
+        observation = self._robot.get_observation()
+        state = np.array([observation[name] for name in self.names], np.float32)
+        measured = np.array([observation.get(each.name, 0.0) for each in self.channels], np.float32)
+        images = {name: np.asarray(observation[name], np.uint8) for name in self._pictures}
         return RobotState(began, state, measured, images, dict(self._health))
 
     def send(self, target: np.ndarray) -> np.ndarray:
@@ -507,9 +507,9 @@ class LerobotBody(RobotDriver):
 
     def _sure(self, question: Callable[[], dict[str, float]]) -> dict[str, float]:
         """What is new is asked for again: a reply that came late may have answered an older question."""
-        said = question()
-        news = [abs(value - self._health.get(name, value)) > NEWS * abs(value) for name, value in said.items()]
-        return question() if any(news) or not said.keys() <= self._health.keys() else said
+        reply = question()
+        news = [abs(value - self._health.get(name, value)) > NEWS * abs(value) for name, value in reply.items()]
+        return question() if any(news) or not reply.keys() <= self._health.keys() else reply
 
     def rest(self, how: Literal["hold", "off"]) -> list[str]:
         if self._buses:
@@ -533,8 +533,8 @@ class LerobotBody(RobotDriver):
         """A robot behind a network: it can only be told to stand still."""
         if not self._robot.is_connected:
             return []
-        seen = self._robot.get_observation()
-        still = {each.name: 0.0 if each.kind == "speed" else float(seen[each.name]) for each in self.channels}
+        observation = self._robot.get_observation()
+        still = {each.name: 0.0 if each.kind == "speed" else float(observation[each.name]) for each in self.channels}
         self._robot.send_action(still)
         return [f"{self._type} cannot be told to let go: it holds"] if how == "off" else []
 
@@ -555,8 +555,8 @@ class LerobotBody(RobotDriver):
 
     def _how(self) -> str:
         config: Mapping[str, Any] = vars(self._robot.config)
-        given = {"type": self._type} | {name: config[name] for name in ("port", "id") if config.get(name)}
-        return "lerobot-calibrate " + " ".join(f"--robot.{name}={value}" for name, value in given.items())
+        options = {"type": self._type} | {name: config[name] for name in ("port", "id") if config.get(name)}
+        return "lerobot-calibrate " + " ".join(f"--robot.{name}={value}" for name, value in options.items())
 
 
 def _format_error(error: Exception) -> str:

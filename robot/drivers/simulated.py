@@ -184,8 +184,8 @@ def _names(feature: Mapping[str, Any], what: str) -> tuple[str, ...]:
 def _channels(names: Sequence[str], folder: Path, units: Sequence[str] | None) -> tuple[Channel, ...]:
     if units is None:
         file = folder / "meta" / "vlrl.json"
-        said = {each["name"]: each["unit"] for each in (_json(file) if file.is_file() else {}).get("controls", ())}
-        units = [said.get(name, _guess(name)) for name in names]
+        unit_of = {each["name"]: each["unit"] for each in (_json(file) if file.is_file() else {}).get("controls", ())}
+        units = [unit_of.get(name, _guess(name)) for name in names]
     if len(units) != len(names):
         raise UserError(f"robot.units: {len(units)} units for the {len(names)} actions {', '.join(names)}")
     return tuple(

@@ -32,8 +32,8 @@ def main() -> int:
 
 def _run(text: str) -> int:
     try:
-        given = parse_json(text)
-        setup = Setup(**{**given, "folder": Path(given["folder"])})
+        fields = parse_json(text)
+        setup = Setup(**{**fields, "folder": Path(fields["folder"])})
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(f"setup: {error}") from None
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the program that started this one

@@ -57,7 +57,7 @@ class Chain:
         """What the servos say to an instruction that came at a time: (servo, bytes), in the order of their answers."""
         if self.faults.standing("silent", None, self.arm) or self.faults.standing("power", None, self.arm):
             return []
-        said, written = [], {}
+        replies, targets = [], {}
         with self.lock:
             for servo, part in self._addressed(packet):
                 if self.faults.standing("dead", servo.name, self.arm):
@@ -65,11 +65,11 @@ class Chain:
                 if self.faults.strike("deaf", servo.name, self.arm):
                     continue
                 answer, names = servo.answer(part)
-                written[servo] = names
+                targets[servo] = names
                 if answer is not None and not self.faults.standing("mute", servo.name, self.arm):
-                    said.append((servo.name, encode(answer)))
-            self._note(written, t)
-        return said
+                    replies.append((servo.name, encode(answer)))
+            self._note(targets, t)
+        return replies
 
     def _addressed(self, packet: Packet) -> Iterator[tuple[Servo, Packet]]:
         by_id = {servo.id: servo for servo in self.servos}
@@ -139,9 +139,9 @@ class Bus:
         if termios.tcgetattr(self._ends[1])[5] not in self._bauds():
             return
         rest = self._rest if now - self._last_heard_s < PATIENCE else b""
-        found, self._rest = split(rest + data)
+        packets, self._rest = split(rest + data)
         self._last_heard_s = now
-        for packet in found:
+        for packet in packets:
             self._say(self.chain.answers(packet, now))
 
     def _bauds(self) -> set[int]:

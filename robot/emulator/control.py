@@ -166,10 +166,10 @@ class Talk:
             raise UserError(f"emulator: gone ({self._path}: {error.strerror or error})") from None
         if not line:
             raise UserError(f"emulator: gone ({self._path} was closed)")
-        said = json.loads(line)
-        if "error" in said:
-            raise UserError(said["error"])
-        return said["ok"]
+        reply = json.loads(line)
+        if "error" in reply:
+            raise UserError(reply["error"])
+        return reply["ok"]
 
     def _exchange(self, line: bytes) -> bytes:
         if self._stream is None:
@@ -251,10 +251,10 @@ class Emulator:
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             line = self._process.stdout.readline() if selector.select(CLIENT_PATIENCE) else b""
-        said = json.loads(line) if line.startswith(b"{") else {"error": "the emulator did not start"}
-        if "error" in said:
-            raise UserError(said["error"])
-        return said
+        reply = json.loads(line) if line.startswith(b"{") else {"error": "the emulator did not start"}
+        if "error" in reply:
+            raise UserError(reply["error"])
+        return reply
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -335,8 +335,8 @@ def main(options: argparse.Namespace) -> int:
         raise UserError(f"--fps {options.fps}: must be more than 0 and at most 240")
     if options.seed < 0:
         raise UserError(f"--seed {options.seed}: must be at least 0")
-    with tempfile.TemporaryDirectory(prefix="so101-") as made:
-        folder = options.link or Path(made)
+    with tempfile.TemporaryDirectory(prefix="so101-") as scratch:
+        folder = options.link or Path(scratch)
         _empty(folder)
         machine = Machine(Setup(folder, cameras, ports, options.fps, options.job, options.seed,
                                 not options.uncalibrated))  # fmt: skip

@@ -81,25 +81,25 @@ def parse(options: Mapping[str, Any]) -> Fault:
     Raises:
         UserError: an unknown kind or option, or a value out of range.
     """
-    given = dict(options)
-    name = given.pop("kind", None)
+    fields = dict(options)
+    name = fields.pop("kind", None)
     if name not in KINDS:
         raise UserError(f"fault: unknown kind {name!r}: must be one of {', '.join(KINDS)}")
     kind = KINDS[name]
     known = (*COMMON[kind.plane], *filter(None, (kind.unit,)))
-    if unknown := [key for key in given if key not in known]:
+    if unknown := [key for key in fields if key not in known]:
         raise UserError(f"fault {name}: unknown option {unknown[0]!r}: must be of {', '.join(known)}")
-    _within(name, given, "count", 1, 10**6)
-    _within(name, given, "probability", 0, 1)
-    _within(name, given, "seconds", 0, 10**6)
-    _within(name, given, kind.unit, 0, 10**6)
+    _within(name, fields, "count", 1, 10**6)
+    _within(name, fields, "probability", 0, 1)
+    _within(name, fields, "seconds", 0, 10**6)
+    _within(name, fields, kind.unit, 0, 10**6)
     for key, values in (("servo", JOINTS), ("arm", ARMS)):
-        if given.get(key) is not None and given[key] not in values:
-            raise UserError(f"fault {name}: {key} {given[key]!r}: must be one of {', '.join(values)}")
-    until = time.monotonic() + given.pop("seconds") if given.get("seconds") is not None else float("inf")
-    given.pop("seconds", None)
-    amount = given.pop(kind.unit, kind.amount)
-    kept = {key: value for key, value in given.items() if value is not None}
+        if fields.get(key) is not None and fields[key] not in values:
+            raise UserError(f"fault {name}: {key} {fields[key]!r}: must be one of {', '.join(values)}")
+    until = time.monotonic() + fields.pop("seconds") if fields.get("seconds") is not None else float("inf")
+    fields.pop("seconds", None)
+    amount = fields.pop(kind.unit, kind.amount)
+    kept = {key: value for key, value in fields.items() if value is not None}
     return Fault(name, until=until, amount=float(amount or 0), **kept)
 
 
@@ -144,8 +144,8 @@ class Faults:
             return None
         now = time.monotonic()
         with self._lock:
-            found = [f for f in self._standing.values() if f.kind == kind and f.fits(servo, arm, now)]
-        return found[-1] if found else None
+            faults = [f for f in self._standing.values() if f.kind == kind and f.fits(servo, arm, now)]
+        return faults[-1] if faults else None
 
     def strike(self, kind: str, servo: str, arm: str) -> Fault | None:
         """As `standing`, for one packet: by its probability, and counted."""

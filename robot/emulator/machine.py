@@ -97,17 +97,19 @@ def serve(shared: Any, pipe: Connection, sizes: dict[str, tuple[int, int]], hz: 
         pipe.send(str(error))
         return
     pipe.send({name: eye.port for name, eye in camera_process.items()})
-    due, troubles, asked = time.monotonic(), {}, time.monotonic()
+    due, troubles, last_request = time.monotonic(), {}, time.monotonic()
     while True:
         try:
             while pipe.poll(max(due - time.monotonic(), 0)):
-                said = pipe.recv()
-                if said is None:
+                message = pipe.recv()
+                if message is None:
                     now = time.monotonic()
-                    pipe.send({name: eye.count() / max(now - asked, 1e-9) for name, eye in camera_process.items()})
-                    asked = now
+                    pipe.send(
+                        {name: eye.count() / max(now - last_request, 1e-9) for name, eye in camera_process.items()}
+                    )
+                    last_request = now
                 else:
-                    troubles = said
+                    troubles = message
         except (EOFError, OSError):
             return
         for name, eye in camera_process.items():
@@ -140,8 +142,8 @@ class _Eye:
             return
         if "freeze" not in troubles or not self._last:
             self._data.qpos[:], self._data.mocap_pos[0] = state[:6], state[6:]
-            seen = Image.new("RGB", self._size) if "black" in troubles else self._camera.take(self._data)
-            self._last = jpeg(self._grain.on(seen))
+            picture = Image.new("RGB", self._size) if "black" in troubles else self._camera.take(self._data)
+            self._last = jpeg(self._grain.on(picture))
         message = {"timestamps": {self._name: time.time()}, "images": {self._name: self._last}}
         self._socket.send_string(json.dumps(message))
         self._sent += 1
@@ -273,13 +275,13 @@ class Cameras:
 
     def _first(self) -> dict[str, int]:
         try:
-            said = self._pipe.recv() if self._pipe.poll(PATIENCE) else "no picture in time"
+            reply = self._pipe.recv() if self._pipe.poll(PATIENCE) else "no picture in time"
         except EOFError:
-            said = "their process died"
-        if isinstance(said, str):
+            reply = "their process died"
+        if isinstance(reply, str):
             self.close()
-            raise UserError(f"cameras: {said}")
-        return said
+            raise UserError(f"cameras: {reply}")
+        return reply
 
     def show(self, qpos: np.ndarray, disc: np.ndarray) -> None:
         """What is to be seen from now on: joint angles [6] in radians, the disc's place [3] in metres."""
@@ -412,9 +414,9 @@ class Machine:
         else:
             fault = self.faults.add(fault)
         self.chains[fault.arm].suffer()
-        said = {key: value for key, value in asdict(fault).items() if value not in (None, math.inf)}
-        self.record.event("fault", **said)
-        return said
+        fields = {key: value for key, value in asdict(fault).items() if value not in (None, math.inf)}
+        self.record.event("fault", **fields)
+        return fields
 
     def _reset(self, fault: Fault) -> None:
         chain = self.chains[fault.arm]

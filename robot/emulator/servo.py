@@ -49,16 +49,16 @@ def check(body: bytes) -> int:
 
 def split(data: bytes) -> tuple[list[Packet], bytes]:
     """All whole packets of a stream, and its end that may yet become one. Noise and bad checks are passed over."""
-    found = []
+    packets = []
     while (start := data.find(HEAD)) >= 0:
         data = data[start:].lstrip(b"\xff") if data[start:].startswith(b"\xff\xff\xff") else data[start + 2 :]
         if len(data) < 2 or len(data) < data[1] + 2 <= LONGEST + 2:
-            return found, HEAD + data
+            return packets, HEAD + data
         size = data[1] + 2
         if 4 <= size <= LONGEST + 2 and data[size - 1] == check(data[: size - 1]):
-            found.append(Packet(data[0], data[2], data[3 : size - 1]))
+            packets.append(Packet(data[0], data[2], data[3 : size - 1]))
             data = data[size:]
-    return found, data[-1:] if data.endswith(b"\xff") else b""
+    return packets, data[-1:] if data.endswith(b"\xff") else b""
 
 
 def sync_writes(params: bytes) -> tuple[int, Iterator[tuple[int, bytes]]]:
@@ -263,8 +263,8 @@ class Registers:
                 self._memory[where] = byte
                 if keep:
                     self._kept[where] = byte
-        written = range(address, address + len(data))
-        return {name for name, register in TABLE.items() if register.address in written}
+        addresses = range(address, address + len(data))
+        return {name for name, register in TABLE.items() if register.address in addresses}
 
     def restart(self) -> None:
         """Power came back: what is kept as it was kept, the rest as at the factory."""
@@ -303,12 +303,12 @@ class Protection:
         if self._loaded_for > get("Protection_Time") / 100:
             self._overloaded, self._way = True, load
         now = self.error(trouble)
-        begun, self._said = now & ~self._said, now
+        rising, self._said = now & ~self._said, now
         put("Present_Temperature", round(self.temperature))
         put("Status", now)
         if now & OVERHEAT & get("Unloading_Condition"):
             put("Torque_Enable", 0)
-        return [word for bit, word in ((OVERHEAT, "overheated"), (OVERLOAD, "overloaded")) if begun & bit]
+        return [word for bit, word in ((OVERHEAT, "overheated"), (OVERLOAD, "overloaded")) if rising & bit]
 
     def error(self, trouble: Trouble) -> int:
         """The error byte of the servo's answers."""
@@ -423,15 +423,15 @@ class Servo:
     def write(self, address: int, data: bytes) -> set[str]:
         """A write from the bus -> the registers written."""
         was = self.registers.get("Torque_Enable")
-        written = self.registers.write(address, data)
-        self.protection.on_write(written)
-        if "Goal_Position" in written:
+        addresses = self.registers.write(address, data)
+        self.protection.on_write(addresses)
+        if "Goal_Position" in addresses:
             self._asked = True
-        if "Torque_Enable" in written and not self.registers.get("Torque_Enable"):
+        if "Torque_Enable" in addresses and not self.registers.get("Torque_Enable"):
             self._asked = False
         if self.registers.get("Torque_Enable") and not was:
             self._hold()
-        return written
+        return addresses
 
     def _hold(self) -> None:
         """Torque came on: it holds where it is, unless it has been told where to go since torque went off."""
@@ -462,20 +462,20 @@ class Servo:
 
     def answer(self, packet: Packet) -> tuple[Packet | None, set[str]]:
         """What it says to an instruction for it, and the registers that this wrote. Malformed ones it passes over."""
-        params, written, said, error = packet.params, set(), b"", self.error()
+        params, changes, data, error = packet.params, set(), b"", self.error()
         if packet.code == READ and len(params) == 2:
-            said = self.registers.read(*params)
+            data = self.registers.read(*params)
         elif packet.code == WRITE and len(params) >= 2:
-            written = self.write(params[0], params[1:])
+            changes = self.write(params[0], params[1:])
         elif packet.code == REG_WRITE and len(params) >= 2:
             self._pending = params
         elif packet.code == ACTION:
-            written = self.write(self._pending[0], self._pending[1:]) if self._pending else set()
+            changes = self.write(self._pending[0], self._pending[1:]) if self._pending else set()
             self._pending = b""
         elif packet.code != PING:
             return None, set()
         mute = packet.id == BROADCAST and packet.code != PING
-        return (None if mute else Packet(self.id, error, said)), written
+        return (None if mute else Packet(self.id, error, data)), changes
 
 
 # lerobot's calibration file of an emulated arm.

@@ -119,8 +119,8 @@ def _row(channel: Channel, safety: Safety) -> list[float]:
 
 def _read_section(limits: ChannelLimits) -> dict[str, float]:
     """What a section says itself; null: no limit."""
-    said = {name: value for name, value in limits if name in FIELDS and name in limits.model_fields_set}
-    return {name: math.inf if value is None else float(value) for name, value in said.items()}
+    values = {name: value for name, value in limits if name in FIELDS and name in limits.model_fields_set}
+    return {name: math.inf if value is None else float(value) for name, value in values.items()}
 
 
 # What a stage is given, what it gives back, and the arithmetic of braking.

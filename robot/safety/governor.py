@@ -44,8 +44,8 @@ class Governor:
 
     def __init__(self, channels: Sequence[Channel], safety: Safety, hz: float):
         self.bounds, self.stopped, self.counts = bounds(channels, safety, hz), "", Counter[tuple[str, str]]()
-        made = [(stage.name, stage.make(safety, channels)) for stage in STAGES]
-        self._stages = [(name, look, safety.reaction(name)) for name, look in made if look is not None]
+        checks = [(stage.name, stage.make(safety, channels)) for stage in STAGES]
+        self._stages = [(name, look, safety.reaction(name)) for name, look in checks if look is not None]
         self._stop_s, self._history = safety.stale.stop_s, History(self.bounds, safety.sensor.lag_s)
         self._sent, self._health, self._idle = Sent(self.bounds), dict[str, float](), True
         self._forget()
@@ -132,12 +132,12 @@ class Governor:
         for name, look, reaction in self._stages:
             if name == "stale" and self._idle and tick.requested is None:
                 continue
-            found = look(tick, None if held else target)
-            if found is None:
+            verdict = look(tick, None if held else target)
+            if verdict is None:
                 continue
-            events.append(self._event(name, reaction, found.cause))
+            events.append(self._event(name, reaction, verdict.cause))
             held |= reaction in ("hold", "stop")
-            target = found.within if reaction == "clip" else target
+            target = verdict.within if reaction == "clip" else target
         return events, None if held else target
 
     def _stop_after(self, events: list[SafetyEvent], now: float) -> None:

@@ -52,13 +52,13 @@ class Kinematics:
         return max([*self._outside_box(), *self._below_floor(), *self._too_near()], default=(-math.inf, ""))
 
     def _outside_box(self) -> list[tuple[float, str]]:
-        found, limits = [], self._limits
+        problems, limits = [], self._limits
         for name, site in zip(limits.sites, self._sites, strict=True):
             spot = self.data.site_xpos[site]
             for axis, low, high, value in zip("xyz", limits.low, limits.high, spot.tolist(), strict=True):
-                found.append((low + limits.margin - value, f"{name} at {axis} {value:.3f} m, limit {low:g}"))
-                found.append((value - high + limits.margin, f"{name} at {axis} {value:.3f} m, limit {high:g}"))
-        return found
+                problems.append((low + limits.margin - value, f"{name} at {axis} {value:.3f} m, limit {low:g}"))
+                problems.append((value - high + limits.margin, f"{name} at {axis} {value:.3f} m, limit {high:g}"))
+        return problems
 
     def _below_floor(self) -> list[tuple[float, str]]:
         """The lowest part that moves, each taken as the box around it."""
@@ -73,11 +73,11 @@ class Kinematics:
 
     def _too_near(self) -> list[tuple[float, str]]:
         """Distances above gap + 0.1 m count as that: to know more would cost time."""
-        found, gap, mujoco = [], self._limits.gap, load_mujoco()
+        problems, gap, mujoco = [], self._limits.gap, load_mujoco()
         for (first, second), pairs in zip(self._limits.apart, self._pairs, strict=True):
             near = min(mujoco.mj_geomDistance(self.model, self.data, a, b, gap + 0.1, None) for a, b in pairs)
-            found.append((gap - near, f"{first} {near:.3f} m from {second}, limit {gap:g}"))
-        return found
+            problems.append((gap - near, f"{first} {near:.3f} m from {second}, limit {gap:g}"))
+        return problems
 
 
 def _model(name: str) -> Any:

@@ -426,8 +426,8 @@ class Link:
                 episode, self._episode = self._episode, None
                 taken = None if dialect.in_turn and self._unanswered else self._pending
                 self._pending = self._pending if taken is None else None
-            if episode is not None and (said := dialect.reset(episode)):
-                await connection.send(said)
+            if episode is not None and (message := dialect.reset(episode)):
+                await connection.send(message)
             if taken:
                 await self._observe(connection, dialect, *taken)
 
@@ -435,25 +435,25 @@ class Link:
         self, connection: ClientConnection, dialect: PolicyDialect, seq: int, at: float, request: PolicyRequest
     ) -> None:
         try:
-            said = dialect.observe(seq, at, request)
+            message = dialect.observe(seq, at, request)
         except (TypeError, ValueError) as error:  # not what an observation is made of
             self._owner.failed(f"observation {seq} cannot be sent: {error}")
             return
         self._unanswered = True
         self._owner.went(seq, at, request.episode)
-        await connection.send(said)
+        await connection.send(message)
 
     async def _read(self, connection: ClientConnection, dialect: PolicyDialect) -> str:
         async for data in connection:
             self._last_heard_s = time.monotonic()
-            said = dialect.read(data)
-            if isinstance(said, Pong):
-                self._owner.stats.pings.append(self._last_heard_s - said.t)
-            elif isinstance(said, Refused):
-                self._owner.failed(str(said))
-            elif said:
-                self._owner.came(said)
-            if not isinstance(said, Pong):
+            message = dialect.read(data)
+            if isinstance(message, Pong):
+                self._owner.stats.pings.append(self._last_heard_s - message.t)
+            elif isinstance(message, Refused):
+                self._owner.failed(str(message))
+            elif message:
+                self._owner.came(message)
+            if not isinstance(message, Pong):
                 self._unanswered = False
                 self._wake.set()
         return _closed(connection.protocol.close_exc)
@@ -463,8 +463,8 @@ class Link:
         while (began := time.monotonic()) - self._last_heard_s < self._silence:
             with contextlib.suppress(TimeoutError):  # what is on its way fills the line
                 async with asyncio.timeout(self._silence / 4):
-                    if said := dialect.ping():
-                        await connection.send(said)
+                    if message := dialect.ping():
+                        await connection.send(message)
                     else:
                         (await connection.ping()).add_done_callback(self._ponged)
             await asyncio.sleep(self._silence / 4)
@@ -481,8 +481,8 @@ class Link:
 
 
 def _closed(error: ConnectionClosed) -> str:
-    said = error.rcvd
-    return f"closed by the server: {said.reason or said.code}" if said else "the connection broke"
+    frame = error.rcvd
+    return f"closed by the server: {frame.reason or frame.code}" if frame else "the connection broke"
 
 
 class Client:

@@ -98,10 +98,10 @@ def rate(hz: float | None, env: Any) -> float:
     Raises:
         UserError: neither says it, or not a rate.
     """
-    said = hz if hz is not None else env.metadata.get("render_fps")
-    if said is None or not 0 < said < math.inf:
-        raise UserError(f"robot.hz: {said}: must be the ticks a second, above 0")
-    return float(said)
+    value = hz if hz is not None else env.metadata.get("render_fps")
+    if value is None or not 0 < value < math.inf:
+        raise UserError(f"robot.hz: {value}: must be the ticks a second, above 0")
+    return float(value)
 
 
 # Gymnasium's spaces as a robot's controls, state and pictures.
@@ -197,9 +197,9 @@ def controls_of(space: Any, what: str, names: Sequence[str] | None, units: Seque
     size = int(np.prod(space.shape))
     names = tuple(names) if names is not None else tuple(f"a{index}" for index in range(size))
     units = tuple(units) if units is not None else ("1",) * size
-    for key, given in (("names", names), ("units", units)):
-        if len(given) != size:
-            raise UserError(f"robot.{key}: {len(given)} given, but {what} takes {size} numbers")
+    for key, texts in (("names", names), ("units", units)):
+        if len(texts) != size:
+            raise UserError(f"robot.{key}: {len(texts)} given, but {what} takes {size} numbers")
     return ActionSpec(names, units, space.low.reshape(-1), space.high.reshape(-1))
 
 
@@ -258,8 +258,8 @@ class GymRobot(Robot):
         units: Sequence[str] | None = None,
     ):
         self.id, self._instruction, self._success = id, instruction, success
-        drawn = {"render_mode": "rgb_array"} if RENDER in images else {}
-        self._options = {"max_episode_steps": -1, **drawn, **(options or {})}
+        render_options = {"render_mode": "rgb_array"} if RENDER in images else {}
+        self._options = {"max_episode_steps": -1, **render_options, **(options or {})}
         self._generators, self._env = Generators(), None
         env = self._open()
         self.hz = rate(hz, env)
@@ -279,8 +279,8 @@ class GymRobot(Robot):
         self._signals = RobotStatus()
 
     def get_observation(self) -> Observation:
-        env, seen = self._require_reset(), self._observation
-        return Observation((*self._pictures(env, seen), self._instruction), self._numbers.of(seen))
+        env, observation = self._require_reset(), self._observation
+        return Observation((*self._pictures(env, observation), self._instruction), self._numbers.of(observation))
 
     def send_action(self, control: np.ndarray) -> np.ndarray:
         control, env = self.controls.checked(control), self._require_reset()
@@ -322,9 +322,9 @@ class GymRobot(Robot):
         return self._env
 
     def _pictures(self, env: Any, seen: Any) -> tuple[Image.Image, ...]:
-        drawn = env.render() if self._frames else ()
-        drawn = drawn if isinstance(drawn, list | tuple) else (drawn,)
-        return tuple(map(picture, (*(each.of(seen) for each in self._images), *drawn)))
+        rendered_frames = env.render() if self._frames else ()
+        rendered_frames = rendered_frames if isinstance(rendered_frames, list | tuple) else (rendered_frames,)
+        return tuple(map(picture, (*(each.of(seen) for each in self._images), *rendered_frames)))
 
     def _judge(self, reward: float, ended: bool, cut: bool, info: Mapping[str, Any]) -> RobotStatus:
         named = isinstance(self._success, str)

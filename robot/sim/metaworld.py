@@ -197,10 +197,10 @@ class MetaWorldRobot(Robot):
         self._require_reset()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # that its steps are longer than may be: they are cut here
-            asked = np.asarray(
+            control = np.asarray(
                 self._script.get_action(self._observation.copy()), np.float64
             )  # some write into what they see
-        return self.controls.checked((asked * (STEP, STEP, STEP, 1)).clip(self.controls.low, self.controls.high))
+        return self.controls.checked((control * (STEP, STEP, STEP, 1)).clip(self.controls.low, self.controls.high))
 
     def send_action(self, control: np.ndarray) -> np.ndarray:
         control = self.controls.checked(control)

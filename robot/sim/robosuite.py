@@ -139,17 +139,17 @@ def expert(task: str, names: Sequence[str]) -> Callable[[np.ndarray], np.ndarray
         raise UserError(f"expert: {task!r}: must be one of {', '.join(SCRIPTS)}")
     script, things = SCRIPTS[task]
     sizes = {"robot0_eef_pos": 3, "robot0_eef_quat": 4, "robot0_gripper_qpos": 2, **dict.fromkeys(things, 3)}
-    wanted = {name: [f"{name}.{index}" for index in range(size)] for name, size in sizes.items()}
-    missing = [name for name, parts in wanted.items() if not set(parts) <= set(names)]
+    channels = {name: [f"{name}.{index}" for index in range(size)] for name, size in sizes.items()}
+    missing = [name for name, parts in channels.items() if not set(parts) <= set(names)]
     if missing:
         raise UserError(f"expert: the state lacks {', '.join(missing)}")
-    columns = {name: [list(names).index(part) for part in parts] for name, parts in wanted.items()}
+    columns = {name: [list(names).index(part) for part in parts] for name, parts in channels.items()}
 
     def act(state: np.ndarray) -> np.ndarray:
-        seen = {name: state[places].astype(np.float64) for name, places in columns.items()}
-        left, right = seen["robot0_gripper_qpos"]
-        spot, grip = script(view := ScriptView(seen["robot0_eef_pos"], left - right, seen))
-        return np.array([*(GAIN * (spot - view.hand)), *_straight(*seen["robot0_eef_quat"]), grip], np.float32)
+        values = {name: state[places].astype(np.float64) for name, places in columns.items()}
+        left, right = values["robot0_gripper_qpos"]
+        spot, grip = script(view := ScriptView(values["robot0_eef_pos"], left - right, values))
+        return np.array([*(GAIN * (spot - view.hand)), *_straight(*values["robot0_eef_quat"]), grip], np.float32)
 
     return act
 
@@ -311,16 +311,16 @@ def recall(env: Any, arrays: Mapping[str, np.ndarray]) -> None:
 
 def _find_stateful(env: Any) -> list[tuple[str, Any]]:
     """The objects that remember, each once, by the path to it."""
-    found: list[tuple[str, Any]] = [("env", env)]
+    objects: list[tuple[str, Any]] = [("env", env)]
     known = set()
     waiting = [(f"robot{index}", each) for index, each in enumerate(env.robots)]
     while waiting:
         path, part = waiting.pop()
         if id(part) not in known:
             known.add(id(part))
-            found.append((path, part))
+            objects.append((path, part))
             waiting += _below(path, part)
-    return found
+    return objects
 
 
 def _below(path: str, part: Any) -> Iterator[tuple[str, Any]]:
@@ -645,8 +645,8 @@ class RobosuiteRobot(Robot):
 
     def _state(self) -> np.ndarray:
         self._require_reset()
-        seen = _read_observables(self._env)
-        return np.concatenate([np.atleast_1d(seen[name]) for name in self._chosen]).astype(np.float32)
+        observables = _read_observables(self._env)
+        return np.concatenate([np.atleast_1d(observables[name]) for name in self._chosen]).astype(np.float32)
 
     def send_action(self, control: np.ndarray) -> np.ndarray:
         control = self.controls.checked(control)
@@ -703,6 +703,6 @@ def _chosen(env, state: Sequence[str] | None) -> tuple[str, ...]:
 
 def _names(env, chosen: tuple[str, ...]) -> tuple[str, ...]:
     """A name for each number of the state: the observable's and its index."""
-    seen = _read_observables(env)
-    sizes = {name: np.atleast_1d(seen[name]).size for name in chosen}
+    observables = _read_observables(env)
+    sizes = {name: np.atleast_1d(observables[name]).size for name in chosen}
     return tuple(f"{name}.{index}" if size > 1 else name for name, size in sizes.items() for index in range(size))

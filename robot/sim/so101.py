@@ -183,9 +183,9 @@ def expert(model: Any, data: Any, goal: np.ndarray) -> np.ndarray:
     pose = np.degrees(data.qpos)
     free = np.radians(POSE_GAIN * (np.array(HOME[:4]) - pose[:4]))
     speeds = np.degrees(inverse @ (GAIN * (spot - tip)) + free - inverse @ (jacobian @ free))
-    asked = np.append(speeds, (-POSE_GAIN * pose[4], 0.0))
-    return asked / max(
-        1.0, float(np.max(np.abs(asked) / SO101_EXPERT_SPEED))
+    control_values = np.append(speeds, (-POSE_GAIN * pose[4], 0.0))
+    return control_values / max(
+        1.0, float(np.max(np.abs(control_values) / SO101_EXPERT_SPEED))
     )  # slowed down together, the way stays the same
 
 
@@ -258,18 +258,20 @@ class So101(Robot):
     def expert(self) -> np.ndarray:
         """The script's next control, float32 [6], within the limits (`robot.sim.so101`)."""
         self._thought.qpos[:] = self.data.qpos
-        asked = expert(self.model, self._thought, np.array(self._require_reset().goal))
-        return self.controls.checked(asked if self.drive == "speed" else self._target() + asked / self.hz)
+        control_values = expert(self.model, self._thought, np.array(self._require_reset().goal))
+        return self.controls.checked(
+            control_values if self.drive == "speed" else self._target() + control_values / self.hz
+        )
 
     def send_action(self, control: np.ndarray) -> np.ndarray:
         control = self.controls.checked(control)
         self._require_reset()
         before = self._target()
-        asked = before + control / self.hz if self.drive == "speed" else control
-        within = asked.clip(*USER_LIMITS.T)
+        target = before + control / self.hz if self.drive == "speed" else control
+        within = target.clip(*USER_LIMITS.T)
         sent = control
-        if self.drive == "speed" and (within != asked).any():
-            sent = self.controls.checked(np.where(within == asked, control, (within - before) * self.hz))
+        if self.drive == "speed" and (within != target).any():
+            sent = self.controls.checked(np.where(within == target, control, (within - before) * self.hz))
         self.data.ctrl[:] = to_radians(within)
         advance(self.model, self.data, SUBSTEPS)
         return sent

@@ -83,11 +83,11 @@ def renderer(model: Any, size: tuple[int, int]) -> Any:
     """
     model.vis.global_.offwidth, model.vis.global_.offheight = size
     try:
-        made = load_mujoco().Renderer(model, size[1], size[0])
+        new = load_mujoco().Renderer(model, size[1], size[0])
     except Exception as error:  # each of MuJoCo's renderers raises errors of its own
         raise UserError(f"robot: MuJoCo cannot render ({error}); try MUJOCO_GL=osmesa") from error
-    atexit.register(made.close)  # at the interpreter's own end it fails, and says so
-    return made
+    atexit.register(new.close)  # at the interpreter's own end it fails, and says so
+    return new
 
 
 class Camera:
@@ -407,10 +407,10 @@ class Tabletop(Robot):
     def send_action(self, control: np.ndarray) -> np.ndarray:
         control, ctrl = self.controls.checked(control), self.data.ctrl
         self._require_reset()
-        asked = ctrl[:3] + self._turn @ control[:3] / self.hz
+        goal = ctrl[:3] + self._turn @ control[:3] / self.hz
         sent = control.copy()
-        within = asked.clip(TABLETOP_MODEL_LOW, HIGH)
-        if (within != asked).any():
+        within = goal.clip(TABLETOP_MODEL_LOW, HIGH)
+        if (within != goal).any():
             sent[:3] = (self._turn.T @ (within - ctrl[:3]) * self.hz).clip(-SPEED, SPEED)
         ctrl[:3] = within
         if self.job == "pick":

@@ -178,16 +178,16 @@ def draw(trial: Trial, manual: bool) -> TrialPlan:
 
 
 def _starts(starts: list[str | int], rounds: int, source: random.Random) -> list[str | int | None]:
-    drawn: list[str | int | None] = []
-    while starts and len(drawn) < rounds:
-        drawn += source.sample(starts, len(starts))
-    return drawn[:rounds] if starts else [None] * rounds
+    order: list[str | int | None] = []
+    while starts and len(order) < rounds:
+        order += source.sample(starts, len(starts))
+    return order[:rounds] if starts else [None] * rounds
 
 
 def save(plan: TrialPlan, folder: Path) -> None:
     """`plan.json`, whole or not at all."""
-    said = {"checksum": plan.checksum, **asdict(plan)}
-    write_atomic(folder / "plan.json", json.dumps(said, indent=1, ensure_ascii=False) + "\n")
+    content = {"checksum": plan.checksum, **asdict(plan)}
+    write_atomic(folder / "plan.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def read(folder: Path) -> TrialPlan:
@@ -198,9 +198,9 @@ def read(folder: Path) -> TrialPlan:
     """
     path = folder / "plan.json"
     try:
-        said = load_json(path)
-        checksum = said.pop("checksum")
-        plan = TrialPlan(**{**said, "order": tuple(Assignment(**each) for each in said["order"])})
+        content = load_json(path)
+        checksum = content.pop("checksum")
+        plan = TrialPlan(**{**content, "order": tuple(Assignment(**each) for each in content["order"])})
     except OSError as error:
         raise UserError(f"{folder} is no trial's folder: plan.json: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):

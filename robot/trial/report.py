@@ -57,8 +57,8 @@ def e_value(pair: Mapping[str, Any]) -> str:
     step = max(1, round((frame.high - frame.low) / 5))
     ticks = range(round(frame.low), round(frame.high) + 1, step)
     curve = f'<g class="series"><path class="line" d="{frame.steps(logs)}"/></g>'
-    said = f"e-value {pair['e']:.3g} after {pair['rounds']} rounds, threshold {pair['threshold']:.3g}"
-    return _svg(frame, said, ticks, lambda tick: f"{10.0**tick:g}", [(bar, f"decides: {pair['threshold']:.3g}")], curve)
+    text = f"e-value {pair['e']:.3g} after {pair['rounds']} rounds, threshold {pair['threshold']:.3g}"
+    return _svg(frame, text, ticks, lambda tick: f"{10.0**tick:g}", [(bar, f"decides: {pair['threshold']:.3g}")], curve)
 
 
 def sequence(pair: Mapping[str, Any], delta: float) -> str:
@@ -69,9 +69,9 @@ def sequence(pair: Mapping[str, Any], delta: float) -> str:
     back += "".join(f"V{frame.y(low[i]):.1f}H{frame.x(i):.1f}" for i in range(len(low) - 2, -1, -1))
     edges = "".join(f'<path class="line" d="{frame.steps(edge)}"/>' for edge in (high, low))
     curve = f'<g class="series"><path class="band" d="{frame.steps(high)}{back}Z"/>{edges}</g>'
-    said = f"difference between {pair['low']:+.2f} and {pair['high']:+.2f} after {pair['rounds']} rounds"
+    text = f"difference between {pair['low']:+.2f} and {pair['high']:+.2f} after {pair['rounds']} rounds"
     bars = [(delta, f"delta {delta:g}"), (-delta, "")]
-    return _svg(frame, said, (-1, -0.5, 0, 0.5, 1), lambda tick: f"{tick:+g}", bars, curve)
+    return _svg(frame, text, (-1, -0.5, 0, 0.5, 1), lambda tick: f"{tick:+g}", bars, curve)
 
 
 def _svg(frame: PlotFrame, said: str, ticks: Sequence[float], word: Callable[[float], str],
@@ -168,14 +168,14 @@ def sentence(pair: Mapping[str, Any], plan: TrialPlan) -> str:
 def _warnings(by_policy: Mapping[str, Sequence[TrialVerdict]]) -> list[str]:
     """Where voids fell on one policy more than chance would have it."""
     both = list(combinations(by_policy, 2))
-    found = []
+    lines = []
     for a, b in both:
         (void_a, n_a), (void_b, n_b) = (_voids(by_policy[name]) for name in (a, b))
         p = min(1.0, len(both) * fisher(void_a, n_a, void_b, n_b))
         if p < WARN:
-            found.append(f"voids fell on {a} in {void_a} of {n_a} tries and on {b} in {void_b} of {n_b} (Fisher's "
+            lines.append(f"voids fell on {a} in {void_a} of {n_a} tries and on {b} in {void_b} of {n_b} (Fisher's "
                          f"exact test, p = {p:.2g}): if a policy causes them, the comparison is not fair")  # fmt: skip
-    return found
+    return lines
 
 
 def _voids(verdicts: Sequence[TrialVerdict]) -> tuple[int, int]:
@@ -263,10 +263,10 @@ def facts(result: Mapping[str, Any]) -> dict[str, str]:
 
 def _policy(policy: Mapping[str, Any], means: Sequence[str]) -> list[str]:
     share = policy["success"]
-    said = "-" if share["value"] is None else f"{share['value']:.3f}"
+    value_text = "-" if share["value"] is None else f"{share['value']:.3f}"
     numbers = [f"{policy['numbers'][name]:.4g}" if name in policy["numbers"] else "-" for name in means]
     counts = [str(policy[key]) for key in ("n", "by_robot", "voids", "tries")]
-    return [policy["name"], policy["slot"], said, f"[{share['low']:.3f}, {share['high']:.3f}]", *counts, *numbers]
+    return [policy["name"], policy["slot"], value_text, f"[{share['low']:.3f}, {share['high']:.3f}]", *counts, *numbers]
 
 
 def _pair(pair: Mapping[str, Any], result: Mapping[str, Any]) -> str:
@@ -279,9 +279,9 @@ def _pair(pair: Mapping[str, Any], result: Mapping[str, Any]) -> str:
 
 
 def _notes(rows: Sequence[Mapping[str, Any]]) -> str:
-    said = [row for row in rows if row["note"]]
-    cells = [[str(row["episode"]), row["policy"], row["verdict"], row["note"]] for row in said]
-    return _table(("episode", "policy", "verdict", "written blind"), cells) if said else "<p>None.</p>"
+    rows_with_notes = [row for row in rows if row["note"]]
+    cells = [[str(row["episode"]), row["policy"], row["verdict"], row["note"]] for row in rows_with_notes]
+    return _table(("episode", "policy", "verdict", "written blind"), cells) if rows_with_notes else "<p>None.</p>"
 
 
 def _lines(kind: str, lines: Sequence[str]) -> str:

@@ -69,8 +69,8 @@ def by_deploy(trial: Trial, folder: Path, deploy: Sequence[str] = (sys.executabl
 
     def play(arm: TrialArm, start: str | int | None, number: int) -> Outcome:
         place = _fresh(folder, number)
-        given = [*_overrides(trial, arm, start), f"out={place}"]
-        return outcome(_run([*deploy, str(trial.deploy), *given], place / "log.txt"), place)
+        overrides = [*_overrides(trial, arm, start), f"out={place}"]
+        return outcome(_run([*deploy, str(trial.deploy), *overrides], place / "log.txt"), place)
 
     return play
 
@@ -191,15 +191,15 @@ def _step(plan: TrialPlan, journal: Journal, play: Play, desk: Desk) -> bool:
         journal.verdict(desk.judge(state.next))
         return True
     why, undo = over(plan, state), bool(state.verdicts)
-    asked = desk.over(undo) if why else desk.ready(_title(plan, state), undo)
-    if asked == "undo":
+    reply = desk.over(undo) if why else desk.ready(_title(plan, state), undo)
+    if reply == "undo":
         journal.undo()
-    elif asked == "end":
+    elif reply == "end":
         journal.end(why or "operator")
-    elif asked == "begin":
+    elif reply == "begin":
         journal.begin()
         _play(plan, journal, play, desk)
-    return asked != "pause"
+    return reply != "pause"
 
 
 def _play(plan: TrialPlan, journal: Journal, play: Play, desk: Desk) -> None:

@@ -55,12 +55,12 @@ def pairs(a: np.ndarray, b: np.ndarray, differences: np.ndarray) -> np.ndarray:
     Args, Returns: see `streams`.
     """
     a, b = np.asarray(a, bool), np.asarray(b, bool)
-    seen = np.stack([a & ~b, b & ~a, a == b], axis=-1)  # [..., n, 3]
-    before = np.cumsum(seen, axis=-2) - seen
+    outcomes = np.stack([a & ~b, b & ~a, a == b], axis=-1)  # [..., n, 3]
+    before = np.cumsum(outcomes, axis=-2) - outcomes
     guess = (before + PRIOR) / (before.sum(axis=-1, keepdims=True) + 3 * PRIOR)
     nearest = _nearest_pairs(guess, differences)
     ratio = np.log(guess)[..., None, :] - np.log(nearest)  # [..., n, G, 3]
-    return np.cumsum(np.take_along_axis(ratio, seen.argmax(axis=-1)[..., None, None], axis=-1)[..., 0], axis=-2)
+    return np.cumsum(np.take_along_axis(ratio, outcomes.argmax(axis=-1)[..., None, None], axis=-1)[..., 0], axis=-2)
 
 
 def _means(outcomes: np.ndarray, prior: float) -> np.ndarray:

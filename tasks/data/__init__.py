@@ -108,8 +108,8 @@ def referring(data: Data) -> Seen:
 
 def labelled(data: Data) -> Seen:
     """Images with the class that they show as `answer`, as `targets`; `labels` are all splits' classes, sorted."""
-    found, bad = read(data, LABELLED)
-    whole = {split: list(every_row(rows)) for split, rows in found.items()}
+    good, bad = read(data, LABELLED)
+    whole = {split: list(every_row(rows)) for split, rows in good.items()}
     classes = tuple(sorted({row.answer for rows in whole.values() for row in rows}))
     return {split: [replace(row, labels=classes) for row in rows] for split, rows in whole.items()}, bad
 

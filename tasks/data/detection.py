@@ -84,7 +84,7 @@ def _coco_row(values: Mapping[str, Any], place: Place) -> LabelledScene:
     image, size = _image(values, place)
     names = values["names"]
     marked = [_marked(each, names, size) for each in values["annotations"]]
-    objects = tuple(found for found, _, _ in marked)
+    objects = tuple(thing for thing, _, _ in marked)
     labels = _read_labels(values, objects, names)
     if not labels:
         raise BadRowError("nothing is asked for: no category, text or neg_text for this image")
@@ -114,19 +114,19 @@ def _marked(
     """The object, whether it is a crowd, and its area."""
     key = f"annotation {annotation.get('id')}"
     label = _name(annotation.get("category_id"), f"{key}: category_id", names)
-    found = records.read_object(label, data_rows.corners(annotation.get("bbox")), f"{key}: bbox", size, data_rows.XYWH)
-    area = annotation.get("area", records.areas([found])[0])
+    thing = records.read_object(label, data_rows.corners(annotation.get("bbox")), f"{key}: bbox", size, data_rows.XYWH)
+    area = annotation.get("area", records.areas([thing])[0])
     if not isinstance(area, int | float) or not 0 <= area < 1e18:
         raise BadRowError(f"{key}: area {area!r}: must be a number of at least 0")
-    return found, bool(annotation.get("iscrowd", 0)), float(area)
+    return thing, bool(annotation.get("iscrowd", 0)), float(area)
 
 
 def _read_labels(values: Mapping[str, Any], objects: tuple[Object, ...], names: Mapping[Any, str]) -> tuple[str, ...]:
-    marked = dict.fromkeys(found.label for found in objects)
+    marked = dict.fromkeys(thing.label for thing in objects)
     if "neg_category_ids" in values:
-        asked = {*marked, *_named(values, "neg_category_ids", names)}
-        asked |= set(_named(values, "not_exhaustive_category_ids", names))
-        return tuple(name for name in names.values() if name in asked)
+        names_in_question = {*marked, *_named(values, "neg_category_ids", names)}
+        names_in_question |= set(_named(values, "not_exhaustive_category_ids", names))
+        return tuple(name for name in names.values() if name in names_in_question)
     if "text" in values:
         labels = [data_rows.texts(values.get(key) or [], key) for key in ("text", "neg_text")]
         return tuple(dict.fromkeys([*labels[0], *marked, *labels[1]]))
@@ -153,9 +153,9 @@ def _caption(values: Mapping[str, Any], place: Place) -> LabelledScene:
     if len(values["annotations"]) != 1:
         raise BadRowError(f"annotations: {len(values['annotations'])} of one phrase; it must have one box")
     box = data_rows.corners(values["annotations"][0].get("bbox"))
-    found = records.read_object(phrase, box, "bbox", size, data_rows.XYWH)
+    thing = records.read_object(phrase, box, "bbox", size, data_rows.XYWH)
     named = data_rows.tags(values, "dataset_name")
-    return records.scene(records.identity(values, place), image, [found], tags=named)
+    return records.scene(records.identity(values, place), image, [thing], tags=named)
 
 
 COCO_SCENES = {"coco": Form(COCO_KEYS, _coco_row, rows=_rows)}

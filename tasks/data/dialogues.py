@@ -101,8 +101,8 @@ def _turn(value: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _listed_images(values: Mapping[str, Any]) -> Iterator[Any]:
-    given = values.get("images", values.get("image"))
-    return iter(given if isinstance(given, list) else [] if given is None else [given])
+    images = values.get("images", values.get("image"))
+    return iter(images if isinstance(images, list) else [] if images is None else [images])
 
 
 def _message(value: Any, where: str, place: Place, images: Iterator[Any]) -> RowMessage:
@@ -111,15 +111,15 @@ def _message(value: Any, where: str, place: Place, images: Iterator[Any]) -> Row
         raise BadRowError(f"{where}: the role {role!r}: must be one of {', '.join(ROLES)}")
     content = value.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
-    found: list[str | Path | bytes] = []
+    message_parts: list[str | Path | bytes] = []
     for i, part in enumerate(parts):
-        found += _read_parts(part, f"{where}.content.{i}", place, images)
+        message_parts += _read_parts(part, f"{where}.content.{i}", place, images)
     calls = value.get("tool_calls") or []
     if not isinstance(calls, list) or (calls and value["role"] != "assistant"):
         raise BadRowError(f"{where}.tool_calls: must be a list, of an assistant")
-    if not found and not calls:
+    if not message_parts and not calls:
         raise BadRowError(f"{where}.content: is empty")
-    return RowMessage(value["role"], tuple(found), tuple(_call(each, f"{where}.tool_calls") for each in calls))
+    return RowMessage(value["role"], tuple(message_parts), tuple(_call(each, f"{where}.tool_calls") for each in calls))
 
 
 def _read_parts(part: Any, where: str, place: Place, images: Iterator[Any]) -> list[str | Path | bytes]:
@@ -127,14 +127,14 @@ def _read_parts(part: Any, where: str, place: Place, images: Iterator[Any]) -> l
     kind = part.get("type") if isinstance(part, Mapping) else None
     if kind == "text" and isinstance(part.get("text"), str):
         texts = part["text"].split(MARK)
-        found: list[str | Path | bytes] = [texts[0].strip()]
+        content: list[str | Path | bytes] = [texts[0].strip()]
         for text in texts[1:]:
-            found += [_image(next(images, None), where, place), text.strip()]
-        return [each for each in found if each != ""]
+            content += [_image(next(images, None), where, place), text.strip()]
+        return [each for each in content if each != ""]
     if kind in ("image", "image_url"):
-        given = part.get(kind)
-        given = given.get("url") if isinstance(given, Mapping) and "url" in given else given
-        return [_image(next(images, None) if given is None else given, where, place)]
+        value = part.get(kind)
+        value = value.get("url") if isinstance(value, Mapping) and "url" in value else value
+        return [_image(next(images, None) if value is None else value, where, place)]
     raise BadRowError(f"{where}: must be {{type: text, text}} or {{type: image, image}}")
 
 

@@ -64,10 +64,10 @@ def source(name: str, split: Split) -> RowRange:
     Raises:
         UserError: it is of another form.
     """
-    found = NAME.fullmatch(name)
-    if not found or not (found["repo"].startswith(LOCAL) or re.fullmatch(r"[\w.-]+/[\w.-]+", found["repo"])):
+    match = NAME.fullmatch(name)
+    if not match or not (match["repo"].startswith(LOCAL) or re.fullmatch(r"[\w.-]+/[\w.-]+", match["repo"])):
         raise UserError(f"data.{split}: {name!r}: must be {FORM}, or hf://./FOLDER for a folder")
-    repo, start, stop = found["repo"], int(found["start"] or 0), int(found["stop"]) if found["stop"] else None
+    repo, start, stop = match["repo"], int(match["start"] or 0), int(match["stop"]) if match["stop"] else None
     if repo.startswith(LOCAL):
         repo = str(Path(repo).expanduser().resolve())
         if not Path(repo).is_dir():
@@ -78,7 +78,7 @@ def source(name: str, split: Split) -> RowRange:
         )
     if stop is not None and stop <= start:
         raise UserError(f"data.{split}: {name!r}: the range holds no row")
-    return RowRange(repo, found["split"] or split, found["config"], found["revision"], start, stop)
+    return RowRange(repo, match["split"] or split, match["config"], match["revision"], start, stop)
 
 
 def hub_rows(source: RowRange) -> list[dict[str, Any]]:
@@ -92,18 +92,18 @@ def hub_rows(source: RowRange) -> list[dict[str, Any]]:
     if not source.repo.startswith(LOCAL):
         reach_hub(source.repo, "datasets")
     try:
-        found = list(_stream(source))
+        rows = list(_stream(source))
     except UserError:
         raise
     except Exception as error:  # `datasets`, and what fetches for it, raise what they like
         reason = first_line(error)
         raise UserError(f"hf://{source.repo}:{source.split}: {reason}") from None
-    if source.stop is None and len(found) > MOST:
+    if source.stop is None and len(rows) > MOST:
         raise UserError(
             f"hf://{source.repo}:{source.split}: more than {MOST:,} rows, which would be held in memory: say how many, "
             f"as hf://{source.repo}:{source.split}[:{MOST}]"
         )
-    return found
+    return rows
 
 
 def _stream(source: RowRange) -> Iterator[dict[str, Any]]:
@@ -113,12 +113,12 @@ def _stream(source: RowRange) -> Iterator[dict[str, Any]]:
         raise UserError("hf:// needs the package datasets: pip install 'vlrl[hub]'") from None
     if int(datasets.__version__.partition(".")[0]) < 4:  # before, data sets could be programs
         raise UserError(f"hf:// needs datasets 4 or newer, and this is {datasets.__version__}")
-    made = datasets.load_dataset(
+    dataset = datasets.load_dataset(
         source.repo, source.config, split=source.split, revision=source.revision, streaming=True
     )
-    classes = {name: kind for name, kind in (made.features or {}).items() if isinstance(kind, datasets.ClassLabel)}
+    classes = {name: kind for name, kind in (dataset.features or {}).items() if isinstance(kind, datasets.ClassLabel)}
     last = source.start + MOST + 1 if source.stop is None else source.stop
-    for values in islice(made.decode(False), source.start, last):
+    for values in islice(dataset.decode(False), source.start, last):
         named_ = {name: kind.int2str(values[name]) for name, kind in classes.items() if (values[name] or 0) >= 0}
         yield {name: _fetched(value, source.repo) for name, value in (values | named_).items()}
 
@@ -186,8 +186,8 @@ class Unchanged:
 
 def _stamp(file: Path) -> tuple[int, int]:
     """What a file's changes show in."""
-    found = file.stat()
-    return found.st_size, found.st_mtime_ns
+    status = file.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 # JSON lines too many to hold: found by where they end, decoded when they are asked for.
@@ -255,14 +255,14 @@ def lines_decoded(line: str | bytes) -> Any:
 
 def _lines_ends(opened: BinaryIO) -> np.ndarray:
     """int64: where each line's feed stands, or the file's end for a last line without one."""
-    found, read = [], 0
+    ends, read = [], 0
     for block in _blocks(opened):
-        found.append(np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + read)
+        ends.append(np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + read)
         read += len(block)
         last = block[-1:]
     if read and last != b"\n":
-        found.append(np.array([read]))
-    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+        ends.append(np.array([read]))
+    return np.concatenate(ends) if ends else np.empty(0, dtype=np.int64)
 
 
 def _blocks(opened: BinaryIO) -> Iterator[bytes]:
@@ -506,20 +506,20 @@ class Videos:
                 self._found[file] = probe(file).duration
             except BadVideoError as problem:
                 self._found[file] = str(problem)
-        found = self._found[file]
-        if isinstance(found, str):
-            raise BadVideoError(found)
-        return found
+        value = self._found[file]
+        if isinstance(value, str):
+            raise BadVideoError(value)
+        return value
 
     @cached_property
     def _below(self) -> dict[str, list[Path]]:
         """Name, with and without its ending -> the videos below the folder that have it."""
-        found: dict[str, list[Path]] = {}
+        files_of: dict[str, list[Path]] = {}
         for file in sorted(self.folder.rglob("*")):
             if file.suffix.lower() in VIDEOS_ENDINGS:
                 for name in (file.name, file.stem):
-                    found.setdefault(name, []).append(file)
-        return found
+                    files_of.setdefault(name, []).append(file)
+        return files_of
 
 
 def _videos_ends(file: Path, name: str) -> bool:

@@ -61,10 +61,10 @@ def guess_task(name: str, task: str | None = None) -> Guess:
     if file.is_dir():
         return _guess_folder(name, decoded, task)
     keys, one = find_keys(decoded), not isinstance(decoded, Stored | list)
-    wanted = [(each, form, how) for each, forms in ASKS if task in (None, each) for form, how in forms.items()
+    candidates = [(each, form, how) for each, forms in ASKS if task in (None, each) for form, how in forms.items()
               if how.keys and how.fits(keys) and (how.rows is not None) == one]  # fmt: skip
     rows = None if one or isinstance(decoded, Stored) else [row for row in decoded if isinstance(row, Mapping)]
-    fitting = [each for each in wanted if one or _reads(each[2], file, rows or list(decoded[:TRIED]))] or wanted
+    fitting = [each for each in candidates if one or _reads(each[2], file, rows or list(decoded[:TRIED]))] or candidates
     plain = not fitting or fitting[0][:2] in (("gui_grounding", "jsonl"), ("referring", "jsonl"))
     if plain and rows and task in (None, "gui_grounding", "referring") and (renamed := _find_columns(keys)):
         return _make_boxes(rows, renamed, file)
@@ -73,12 +73,12 @@ def guess_task(name: str, task: str | None = None) -> Guess:
             f"{name}: the keys {', '.join(sorted(map(str, keys))) or '(none)'} fit no task"
             f"{f' called {task}' if task else ''}; docs/guides/own_data.md has the keys of each"
         )
-    found, form, how = fitting[0]
-    others = sorted({each for each, _, _ in fitting} - {found})
+    task_name, form, how = fitting[0]
+    others = sorted({each for each, _, _ in fitting} - {task_name})
     facts = [f"{len(decoded):,} rows" if not one else "one object", f"with {', '.join(sorted(map(str, keys))[:8])}"]
     facts += [f"{' and '.join(others)} could read it too (task=NAME)"] if others else []
     is_text = rows is not None and how.join is None and not any(map(_holds_bytes, rows[:TRIED]))
-    return Guess(found, form, tuple(facts), rows if is_text else None)
+    return Guess(task_name, form, tuple(facts), rows if is_text else None)
 
 
 def _decode(name: str) -> Any:
@@ -120,9 +120,9 @@ def _holds_bytes(row: Mapping[str, Any]) -> bool:
 
 def _find_columns(keys: frozenset[str]) -> dict[str, str] | None:
     """Our name -> the file's for image, box and text; None where one of them is missing."""
-    found = {ours: next((name for name in names if name in keys), None) for ours, names in COLUMNS.items()}
-    text = "phrase" if found["phrase"] else "instruction"
-    columns = {ours: found[ours] for ours in ("image", text, "box")}
+    column_of = {ours: next((name for name in names if name in keys), None) for ours, names in COLUMNS.items()}
+    text = "phrase" if column_of["phrase"] else "instruction"
+    columns = {ours: column_of[ours] for ours in ("image", text, "box")}
     return {ours: name for ours, name in columns.items() if name} if all(columns.values()) else None
 
 
@@ -139,19 +139,19 @@ def _make_boxes(rows: Rows, columns: Mapping[str, str], file: Path) -> Guess:
         raise UserError(f"{file}: no usable row, the first: {bad[0]}")
     rows, boxes, sizes = map(list, zip(*good, strict=True))
     unit, order = _find_convention(boxes, sizes, columns["box"], file)
-    made: Rows = []
+    box_rows: Rows = []
     for row, box, size in zip(rows, boxes, sizes, strict=True):
         scale = {"pixels": (1, 1), "shares": size, "thousandths": (size[0] / 1000, size[1] / 1000)}[unit]
         placed = corners(list(box)) if order == XYWH else box
         rest = {key: value for key, value in row.items() if key not in columns.values()}
         ours = {name: row.get(theirs) for name, theirs in columns.items()}
-        made.append(rest | ours | {"box": [round(number * scale[i % 2], 3) for i, number in enumerate(placed)]})
+        box_rows.append(rest | ours | {"box": [round(number * scale[i % 2], 3) for i, number in enumerate(placed)]})
     text = "phrase" if "phrase" in columns else "instruction"
     renamed = [f"{theirs} is the {ours}" for ours, theirs in columns.items() if ours != theirs]
     left_out = [f"{len(bad)} bad rows are left out, the first: {bad[0]}"] if bad else []
     convention = f"boxes are {'[x, y, width, height]' if order == XYWH else '[x1, y1, x2, y2]'} in {unit}"
-    facts = (f"{len(made):,} rows of an image, {text} and box", *renamed, convention, *left_out)
-    return Guess("referring" if text == "phrase" else "gui_grounding", "jsonl", facts, made)
+    facts = (f"{len(box_rows):,} rows of an image, {text} and box", *renamed, convention, *left_out)
+    return Guess("referring" if text == "phrase" else "gui_grounding", "jsonl", facts, box_rows)
 
 
 def _read_numbers(value: Any, key: str) -> tuple[float, ...]:
@@ -206,10 +206,10 @@ def write_split(rows: Rows, folder: Path, seed: int = 0) -> tuple[Path, Path, st
         groups = {str(i): [row] for i, row in enumerate(rows)}
     if len(groups) < 2:
         raise UserError("one row cannot be both trained on and tested on: give more rows")
-    names, wanted = sorted(groups), min(MOST, max(1, round(HELD_OUT * len(rows))))
+    names, count = sorted(groups), min(MOST, max(1, round(HELD_OUT * len(rows))))
     random.Random(seed).shuffle(names)
     test: list[Mapping[str, Any]] = []
-    while names[1:] and len(test) < wanted:
+    while names[1:] and len(test) < count:
         test += groups[names.pop()]
     train = [row for name in sorted(names) for row in groups[name]]
     folder.mkdir(parents=True, exist_ok=True)
@@ -222,5 +222,7 @@ def write_split(rows: Rows, folder: Path, seed: int = 0) -> tuple[Path, Path, st
 def _find_medium(row: Mapping[str, Any]) -> str:
     """What two rows share that show the same."""
     keys = ("image", "images", "img_filename", "img_path", "image_path", "video", "videoID", "video_path", "line")
-    found = next((row[key] for key in keys if row.get(key)), row)
-    return json.dumps(found.split()[0] if isinstance(found, str) and found == row.get("line") else found, default=str)
+    medium = next((row[key] for key in keys if row.get(key)), row)
+    return json.dumps(
+        medium.split()[0] if isinstance(medium, str) and medium == row.get("line") else medium, default=str
+    )

@@ -158,9 +158,9 @@ def _os_atlas_row(values: Mapping[str, Any], place: Place) -> GuiRow:
     The human's value ends in `Task: ...` and `History: ...`; the reply is `thoughts:`, a line, `actions:`, one action:
     `CLICK <point>[[x, y]]</point>` with x and y in 0 to 1000 of each side, `TYPE [words]`, `SCROLL [UP]`, `PRESS_BACK`.
     """
-    asked, answer = _turns(values.get("conversations"))
+    question, answer = _turns(values.get("conversations"))
     image, size = rows.image(values, "image", place)
-    instruction, history = _question(asked)
+    instruction, history = _question(question)
     return GuiRow(
         rows.row_id(values, place), image, instruction, action(answer, size), history=history,
         tags=rows.tags(values, "group"),

@@ -41,18 +41,18 @@ def truth(answer: Any, options: Sequence[str] = (), kind: str = "", **more: Any)
     A lone capital letter is a choice, a number is one, what `rewards.math` reads and is no word is a formula,
     the rest is text. BadRowError: not even the answer itself would be right.
     """
-    said = str(answer).strip() if isinstance(answer, str | int | float) and not isinstance(answer, bool) else ""
+    text = str(answer).strip() if isinstance(answer, str | int | float) and not isinstance(answer, bool) else ""
     if kind and kind not in KINDS:
         raise BadRowError(f"kind: {kind!r}: must be one of {', '.join(KINDS)}")
-    kind = kind or ("choice" if options else _kind(said))
+    kind = kind or ("choice" if options else _kind(text))
     if kind == "choice":
-        bare = unwrapped(said)
+        bare = unwrapped(text)
         letter = _LETTER.fullmatch(bare)
-        said = records.letter(bare, "answer", options) if options else letter[1] if letter else said
-    made = TextTruth(kind, said, tuple(options), **more)
-    if grade(said, made).correct < 1:
+        text = records.letter(bare, "answer", options) if options else letter[1] if letter else text
+    result = TextTruth(kind, text, tuple(options), **more)
+    if grade(text, result).correct < 1:
         raise BadRowError(f"answer: {answer!r}: not even this would be right where it is judged as {kind}")
-    return made
+    return result
 
 
 def read_truth(value: Any) -> TextTruth:
@@ -86,9 +86,9 @@ def _make_question(
     values: Mapping[str, Any], images: Any, question: Any, right: TextTruth, place: Place, *tags: str
 ) -> ImageQuestion:
     """A row by the values that its format has for them; `images` () is a question in words alone."""
-    found = rows.images({"image": images}, "image", place)[0] if images != () else ()
+    pictures = rows.images({"image": images}, "image", place)[0] if images != () else ()
     text = rows.text_field({"question": question}, "question").replace(MARK, "").strip()
-    return ImageQuestion(identity(values, place), found, text, right, tags=rows.tags(values, *tags))
+    return ImageQuestion(identity(values, place), pictures, text, right, tags=rows.tags(values, *tags))
 
 
 def _plain(values: Mapping[str, Any], place: Place) -> ImageQuestion:
@@ -187,9 +187,9 @@ def _vstar(values: Mapping[str, Any], place: Place) -> ImageQuestion:
 def _vstar_boxes(values: Mapping[str, Any], place: Place) -> ImageQuestion:
     """`{image, question, options, bbox: [[x, y, width, height], ..], target_object}`; the first option is right."""
     options = records.option_fields(values.get("options"), "options")
-    shown = tuple(sorted(options))  # else the first would always be right
-    found = _make_question(values, values.get("image"), values.get("question"), truth(options[0], shown), place)
-    return replace(found, boxes=_boxes(values, "bbox", place, corners=False))
+    ordered = tuple(sorted(options))  # else the first would always be right
+    row = _make_question(values, values.get("image"), values.get("question"), truth(options[0], ordered), place)
+    return replace(row, boxes=_boxes(values, "bbox", place, corners=False))
 
 
 def _deepeyes(values: Mapping[str, Any], place: Place) -> ImageQuestion:
@@ -198,8 +198,8 @@ def _deepeyes(values: Mapping[str, Any], place: Place) -> ImageQuestion:
     question = extra.get("question") if isinstance(extra, Mapping) else None
     chat = values.get("prompt")
     if not question and isinstance(chat, list):
-        said = [turn.get("content") for turn in chat if isinstance(turn, Mapping) and turn.get("role") == "user"]
-        question = said[-1] if said else None
+        messages = [turn.get("content") for turn in chat if isinstance(turn, Mapping) and turn.get("role") == "user"]
+        question = messages[-1] if messages else None
     right = truth(model.get("ground_truth") if isinstance(model, Mapping) else None)
     return _make_question(values, values.get("images"), question, right, place, "data_source")
 
@@ -217,8 +217,8 @@ def _boxes(values: Mapping[str, Any], key: str, place: Place, corners: bool) -> 
         raise BadRowError(f"{key}: must be a list of boxes")
     _, size = rows.images({"image": values.get("image", values.get("images"))}, "image", place)
     order = rows.CORNERS if corners else rows.XYWH
-    found = (each if corners else rows.corners(each) for each in listed)
-    return tuple(rows.box(each, key, size, order=order) for each in found)
+    boxes = (each if corners else rows.corners(each) for each in listed)
+    return tuple(rows.box(each, key, size, order=order) for each in boxes)
 
 
 SEARCH: dict[str, Form[ImageQuestion]] = {
@@ -360,25 +360,25 @@ class Compared:
 
 def answers(given: Any, key: str) -> tuple[str, ...]:
     """One right text or several; BadRowError for others, and for one that not even itself would match."""
-    found = (given,) if isinstance(given, str) else rows.texts(given, key)
-    for text in found:
+    texts = (given,) if isinstance(given, str) else rows.texts(given, key)
+    for text in texts:
         if exact_match(text, text) < 1:
             raise BadRowError(f"{key}: {text!r}: not even this would be right: no words, or too many")
-    if not found:
+    if not texts:
         raise BadRowError(f"{key}: must be a text, or a list of texts")
-    return tuple(text.strip() for text in found)
+    return tuple(text.strip() for text in texts)
 
 
 def _open(values: Mapping[str, Any], place: Place) -> OpenQuestion:
     """`{image or images, question, answer or answers}`, perhaps `modality`, `id`; MediX-R1's `<TAG>answer` too."""
     key = "answer" if values.get("answer") is not None else "answers"
-    given, modality = values.get(key), values.get("modality") or ""
-    if isinstance(given, str) and not modality and (tagged := _TAGGED.fullmatch(given)):
-        modality, given = tagged[1], tagged[2]
+    value, modality = values.get(key), values.get("modality") or ""
+    if isinstance(value, str) and not modality and (tagged := _TAGGED.fullmatch(value)):
+        modality, value = tagged[1], tagged[2]
     if not (isinstance(modality, str) and re.fullmatch(r"\w{0,40}", modality)):
         raise BadRowError(f"modality: {modality!r}: must be one word")
     images, question = _read_images(values, place)
-    return OpenQuestion(identity(values, place), images, question, answers(given, key), modality.upper())
+    return OpenQuestion(identity(values, place), images, question, answers(value, key), modality.upper())
 
 
 def _compared(values: Mapping[str, Any], place: Place) -> Compared:

@@ -45,7 +45,7 @@ class LabelledScene:
     def single(self) -> tuple[Object, ...]:
         """The objects without the crowds."""
         crowd = self.crowd or (False,) * len(self.objects)
-        return tuple(found for found, many in zip(self.objects, crowd, strict=True) if not many)
+        return tuple(thing for thing, many in zip(self.objects, crowd, strict=True) if not many)
 
 
 def read_object(label: Any, box: Any, key: str, size: rows.Size, order: str = rows.CORNERS) -> Object:
@@ -148,12 +148,12 @@ def video(values: Mapping[str, Any], key: str, place: Place) -> tuple[Path, floa
 def number(value: Any, key: str) -> float:
     """A finite number; one that is written as text is read."""
     try:
-        found = float(value) if _number(value) or isinstance(value, str) else math.nan
+        result = float(value) if _number(value) or isinstance(value, str) else math.nan
     except (ValueError, OverflowError):
-        found = math.nan
-    if not math.isfinite(found):
+        result = math.nan
+    if not math.isfinite(result):
         raise BadRowError(f"{key}: {value!r}: must be a finite number")
-    return found
+    return result
 
 
 def pair(value: Any, key: str) -> Interval:
@@ -176,18 +176,18 @@ def span(value: Any, key: str, duration: float, margin: float = MARGIN) -> Inter
 def span_fields(value: Any, key: str, duration: float, margin: float = MARGIN) -> tuple[tuple[Interval, ...], bool]:
     """One [start, end] or a list of them, in order, and whether one was cut to the video."""
     listed = value if _listed(value) and value and all(map(_listed, value)) else [value]
-    found = tuple(span(each, key, duration, margin) for each in listed)
-    cut = any(kept != tuple(map(float, each)) for each, kept in zip(listed, found, strict=True))
-    return tuple(sorted(found)), cut
+    spans = tuple(span(each, key, duration, margin) for each in listed)
+    cut = any(kept != tuple(map(float, each)) for each, kept in zip(listed, spans, strict=True))
+    return tuple(sorted(spans)), cut
 
 
 def read_bounds(values: Mapping[str, Any], duration: float) -> dict[str, float]:
     """`start` and `end`, those that the row has, of what is shown of the video, as fields of Clip."""
     bounds = {key: number(values[key], key) for key in ("start", "end") if values.get(key) is not None}
-    found = {key: min(max(value, 0.0), duration) for key, value in bounds.items()}
-    if found and found.get("start", 0.0) >= found.get("end", duration):
+    clamped = {key: min(max(value, 0.0), duration) for key, value in bounds.items()}
+    if clamped and clamped.get("start", 0.0) >= clamped.get("end", duration):
         raise BadRowError(f"start, end: {list(bounds.values())} shows nothing of the video of {duration:.2f} s")
-    return found
+    return clamped
 
 
 def _listed(value: Any) -> bool:
@@ -261,9 +261,11 @@ def spanned(row: Clip, values: Any, of: str, margin: float = MARGIN) -> Clip:
     The tag `clamped` says that one was cut.
     """
     spans, cut = span_fields(values, of, row.duration, margin)
-    shown = row.start, row.duration if row.end is None else row.end
-    if spans[0][0] < shown[0] or spans[-1][1] > shown[1]:
-        raise BadRowError(f"{of}: {list(map(list, spans))} is not within what is shown, {shown[0]:g} to {shown[1]:g} s")
+    window = row.start, row.duration if row.end is None else row.end
+    if spans[0][0] < window[0] or spans[-1][1] > window[1]:
+        raise BadRowError(
+            f"{of}: {list(map(list, spans))} is not within what is shown, {window[0]:g} to {window[1]:g} s"
+        )
     return replace(row, spans=spans, tags={**row.tags, **({"clamped": "yes"} if cut else {})})
 
 

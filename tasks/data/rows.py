@@ -81,10 +81,10 @@ class Large[R: Named](Sequence[R]):
         """The row at a place of the file, None for a bad one."""
         if place in self._aside:
             return None
-        found = self._judge.rows(place + 1, self.stored[place])
-        if isinstance(found, BadRow):
-            return self._set_aside(place, found)
-        return found[0]
+        values = self._judge.rows(place + 1, self.stored[place])
+        if isinstance(values, BadRow):
+            return self._set_aside(place, values)
+        return values[0]
 
     def _set_aside(self, place: int, why: BadRow) -> None:
         self._aside.add(place)
@@ -144,9 +144,9 @@ def _lines(found: Mapping[str, Sequence[Any]], test: Path) -> list[str]:
     trained = found["train"].stored
     if isinstance(found["test"], Large) or test.suffix != ".jsonl" or not isinstance(trained, Lines):
         return []
-    asked = [line.strip() for line in test.read_bytes().splitlines()]
-    copies = trained.copies(set(asked) - {b""})
-    return [f"line {number}" for number, line in enumerate(asked, start=1) if line in copies]
+    names = [line.strip() for line in test.read_bytes().splitlines()]
+    copies = trained.copies(set(names) - {b""})
+    return [f"line {number}" for number, line in enumerate(names, start=1) if line in copies]
 
 
 def content(row: Any) -> tuple:
@@ -252,14 +252,14 @@ def read[R: Named](
     for key, form in (("format", data.format), ("test_format", data.test_format or "auto")):
         if form not in (*forms, "auto"):
             raise UserError(f"data.{key}: {form!r}: must be one of auto, {', '.join(forms)}")
-    found: dict[Split, Sequence[R]] = {}
+    splits: dict[Split, Sequence[R]] = {}
     bad: list[BadRow] = []
     for split, name in (("train", data.train), ("test", data.test)):
         if name is not None:
             form = (data.test_format if split == "test" else None) or data.format
-            found[split] = _file(name, split, replace(data, format=form), forms, check, bad)
-    tell(found, data)
-    return found, bad if any(isinstance(rows, Large) for rows in found.values()) else tuple(bad)
+            splits[split] = _file(name, split, replace(data, format=form), forms, check, bad)
+    tell(splits, data)
+    return splits, bad if any(isinstance(rows, Large) for rows in splits.values()) else tuple(bad)
 
 
 def _file[R: Named](
@@ -287,12 +287,12 @@ def _good[R: Named](decoded: list[Any], first: int, judge: RowCheck[R], bad: lis
     good: dict[str, R] = {}
     aside: list[BadRow] = []
     for number, values in enumerate(_drained(decoded), start=first):
-        found = judge.rows(number, values)
-        rows = {} if isinstance(found, BadRow) else {row.id: row for row in found}
+        judged = judge.rows(number, values)
+        rows = {} if isinstance(judged, BadRow) else {row.id: row for row in judged}
         if taken := good.keys() & rows.keys():
-            found = judge.taken(number, min(taken))
-        if isinstance(found, BadRow):
-            aside.append(found)
+            judged = judge.taken(number, min(taken))
+        if isinstance(judged, BadRow):
+            aside.append(judged)
         else:
             good |= rows
     if not good:
@@ -437,8 +437,8 @@ def images(values: Mapping[str, Any], key: str, place: Place) -> tuple[tuple[Pat
     listed = value if isinstance(value, list) else [value]
     if not listed:
         raise BadRowError(f"{key}: must name an image")
-    found = [image({key: each}, key, place) for each in listed]
-    return tuple(each for each, _ in found), found[0][1]
+    pictures = [image({key: each}, key, place) for each in listed]
+    return tuple(each for each, _ in pictures), pictures[0][1]
 
 
 def box(value: Any, key: str, size: Size, scale: tuple[float, float] = (1.0, 1.0), order: str = CORNERS):

@@ -64,8 +64,8 @@ class FrameSampling:
         inside = [i for i, time in enumerate(times) if self.start <= time <= end]
         if not inside:
             return []
-        wanted = self.count if self.count is not None else _clamped(len(inside) / fps * self.fps, self.least, self.most)
-        n = max(1, min(int(wanted), len(inside)) // 2 * 2)
+        number = self.count if self.count is not None else _clamped(len(inside) / fps * self.fps, self.least, self.most)
+        n = max(1, min(int(number), len(inside)) // 2 * 2)
         clip = np.asarray(times)[inside]
         # Rounded twice: a half is to go to the even index, not where the last bit of a time happens to send it.
         places = np.interp(np.linspace(clip[0], clip[-1], n), clip, np.arange(len(clip))).round(6).round().astype(int)
@@ -155,12 +155,12 @@ def read_clip_frames(file: str | Path, sampling: FrameSampling = EVENLY) -> Vide
         raise BadVideoError(f"video {file}: no frame {clip}; it lasts {track.duration:.2f} s")
     frames, times = None, []
     for i, frame in enumerate(_frames(file, track, chosen)):
-        shown = _turned(frame, sampling, len(chosen))
+        picture = _turned(frame, sampling, len(chosen))
         if frames is None:
-            frames = np.empty((len(chosen), *shown.shape), np.uint8)
-        if shown.shape != frames[i].shape:
+            frames = np.empty((len(chosen), *picture.shape), np.uint8)
+        if picture.shape != frames[i].shape:
             raise BadVideoError(f"video {file}: its frames change in size at {track.seconds(_time(frame)):.2f} s")
-        frames[i] = shown
+        frames[i] = picture
         times.append(track.seconds(_time(frame)))
     if frames is None:
         raise BadVideoError(f"video {file} holds none of the frames that were asked for")
@@ -336,8 +336,8 @@ def _read(asked: dict[str, Any]) -> tuple[Any, dict[str, Any], float]:
     import torch
 
     file = Path(asked["video"].removeprefix("file://"))
-    given = {ours: asked[theirs] for theirs, ours in NAMES.items() if asked.get(theirs) is not None}
-    video = read_clip_frames(file, replace(WHOLE, **given))
+    options = {ours: asked[theirs] for theirs, ours in NAMES.items() if asked.get(theirs) is not None}
+    video = read_clip_frames(file, replace(WHOLE, **options))
     clock = [round(1000 * time) for time in video.times]
     metadata = {"fps": 1000.0, "frames_indices": clock, "total_num_frames": round(1000 * video.duration),
                 "video_backend": "pyav"}  # fmt: skip

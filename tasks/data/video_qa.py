@@ -107,11 +107,13 @@ def _located(rows: list[Any], file: Path) -> list[Any]:
         raise BadRowError(
             f"its spans are missing: put NExT-GQA's {name} beside it (datasets/nextgqa of its repository)"
         )
-    found = files.decoded(file.with_name(name))
-    if not isinstance(found, Mapping):
+    file_decoded = files.decoded(file.with_name(name))
+    if not isinstance(file_decoded, Mapping):
         raise BadRowError(f"{name} must be an object of videos")
     source = {"spans_file": name}
-    return [{**row, **source, "location": _location(found, row)} if isinstance(row, Mapping) else row for row in rows]
+    return [
+        {**row, **source, "location": _location(file_decoded, row)} if isinstance(row, Mapping) else row for row in rows
+    ]
 
 
 def _location(found: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
@@ -183,8 +185,8 @@ def _image(values: Mapping[str, Any], place: Place) -> str:
     places = (Path("images", source, name), Path(source, name), Path(name))
     folder = place.images.folder
     inside = (each for each in places if not leads_out(folder, str(each)))
-    found = next((each for each in inside if isfile(folder / each)), places[0])
-    return found.as_posix()
+    member = next((each for each in inside if isfile(folder / each)), places[0])
+    return member.as_posix()
 
 
 def _tags(values: Mapping[str, Any], place: Place) -> dict[str, str]:
@@ -240,9 +242,9 @@ def _cut(row: Clip, values: Mapping[str, Any], cut: tuple[Any, Any], span: tuple
     length = records.number(values.get("duration"), "duration")
     whole = abs(row.duration - length) <= records.MARGIN
     if None not in cut and not whole:
-        shown = records.read_bounds({"start": cut[0], "end": cut[1]}, row.duration)
-        span = span[0] + shown["start"], span[1] + shown["start"]
-        row = replace(row, **shown)
+        bounds = records.read_bounds({"start": cut[0], "end": cut[1]}, row.duration)
+        span = span[0] + bounds["start"], span[1] + bounds["start"]
+        row = replace(row, **bounds)
     elif row.duration < length - records.OVERRUN:
         raise BadRowError(f"duration: {length:g}, but the video has {row.duration:.2f} s; is it another one?")
     return records.spanned(row, span, of, records.OVERRUN)

@@ -130,9 +130,9 @@ class Quiz(NamedTuple):
 def dealt[C](split: Split, content: Callable[[], C]) -> C:
     """A content of the split: made anew until it is one. RuntimeError where it has none."""
     for _ in range(TRIES):
-        made = content()
-        if held_out(made) == (split == "test"):
-            return made
+        figure = content()
+        if held_out(figure) == (split == "test"):
+            return figure
     raise RuntimeError(f"no content for {split} in {TRIES} tries")
 
 
@@ -209,11 +209,11 @@ def _angle(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
         pen.line((middle, _towards(middle, way, length)), fill=ink, width=thick)
     if level > 1:
         _arc(pen, middle, turn, opening, 0.2 * min(size), COLORS[one(rng, tuple(COLORS))])
-        asked = QuestionAnswer("figures/degrees", "Degrees of the angle?", "number", f"{opening}°", absolute=STEP)
+        question = QuestionAnswer("figures/degrees", "Degrees of the angle?", "number", f"{opening}°", absolute=STEP)
     else:
         kind = KINDS[(opening >= 90) + (opening > 90)]
-        asked = QuestionAnswer("figures/angle", "Acute, right or obtuse?", "choice", kind, KINDS)
-    return Quiz(image, [asked], f"An angle opens from {turn}° to {turn + opening}°.")
+        question = QuestionAnswer("figures/angle", "Acute, right or obtuse?", "choice", kind, KINDS)
+    return Quiz(image, [question], f"An angle opens from {turn}° to {turn + opening}°.")
 
 
 def _arc(pen: ImageDraw.ImageDraw, middle: Point, turn: float, opening: float, radius: float, color) -> None:
@@ -236,9 +236,9 @@ def _line(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
     for mark in range(units + 1):
         at = start + mark * unit
         pen.line((flip(at, across - half), flip(at, across + half)), fill=ink, width=max(1, thick // 2))
-    asked = [QuestionAnswer("figures/length", "How long is the line?", "number", str(units))]
+    questions = [QuestionAnswer("figures/length", "How long is the line?", "number", str(units))]
     begin = start / unit
-    return Quiz(image, asked, f"A line from {begin:g} to {begin + units:g}.")
+    return Quiz(image, questions, f"A line from {begin:g} to {begin + units:g}.")
 
 
 def _rectangle(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
@@ -253,11 +253,11 @@ def _rectangle(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
     write_quiz(pen, (left + width / 2, top + height + 0.7 * letter), f"{a} cm", letter, ink)
     if level == 2:
         write_quiz(pen, (left + width + 0.3 * letter, top + height / 2), f"{b} cm", letter, ink, "lm")
-        asked = [
+        questions = [
             QuestionAnswer("figures/area", "Area of the rectangle?", "number", f"{a * b} cm^2"),
             QuestionAnswer("figures/perimeter", "Perimeter of the rectangle?", "number", f"{2 * (a + b)} cm"),
         ]
-        return Quiz(image, asked, f"A rectangle of {a} cm by {b} cm.")
+        return Quiz(image, questions, f"A rectangle of {a} cm by {b} cm.")
     write_quiz(pen, (left + width / 2, top + height / 2), f"{a * b}", letter, ink)
     text = "The number inside is the area in cm^2. How long is the other side?"
     caption = f"A rectangle with a side of {a} cm. Inside stands {a * b}."
@@ -278,8 +278,8 @@ def _triangle(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
     letter = max(8, min(size) / 13)
     write_quiz(pen, _towards(corner, left / 2, 0.22 * base * scale), f"{left}°", letter, ink)
     write_quiz(pen, _towards(end, 180 - right / 2, 0.22 * base * scale), f"{right}°", letter, ink)
-    asked = [QuestionAnswer("figures/third_angle", "Degrees of the angle at the top?", "number", f"{top}°")]
-    return Quiz(image, asked, f"A triangle with angles of {left}° and {right}° at its base.")
+    questions = [QuestionAnswer("figures/third_angle", "Degrees of the angle at the top?", "number", f"{top}°")]
+    return Quiz(image, questions, f"A triangle with angles of {left}° and {right}° at its base.")
 
 
 TOPICS = {"figures": figures}
@@ -378,16 +378,16 @@ def _read(rng: Rng, topic: str, values: Sequence[int], names: Sequence[str], lev
     """A value; from level 2 on a difference and a sum. Off by a third of a line is right where values are large."""
     loose = UNITS[level] / 3 if UNITS[level] > 1 else 0.0
     at, other = some(rng, range(len(values)), 2)
-    asked = [QuestionAnswer(f"{topic}/value", f"Value of {names[at]}?", "number", str(values[at]), absolute=loose)]
+    questions = [QuestionAnswer(f"{topic}/value", f"Value of {names[at]}?", "number", str(values[at]), absolute=loose)]
     if level > 1:
         high, low = sorted((at, other), key=lambda i: -values[i])
         more = f"How much more is {names[high]} than {names[low]}?"
         both = f"Sum of {names[at]} and {names[other]}?"
-        asked += [
+        questions += [
             QuestionAnswer(f"{topic}/difference", more, "number", str(values[high] - values[low]), absolute=loose),
             QuestionAnswer(f"{topic}/sum", both, "number", str(values[at] + values[other]), absolute=loose),
         ]
-    return asked
+    return questions
 
 
 def lines(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
@@ -403,12 +403,12 @@ def lines(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
         pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=color)
     numbers = tuple(str(i + 1) for i in range(len(values)))
     trend = "up" if values[-1] > values[0] else "down"
-    asked = [
+    questions = [
         QuestionAnswer("lines/trend", "From first to last: up or down?", "choice", trend, ("up", "down")),
         QuestionAnswer("lines/highest", "Which point is highest?", "number", numbers[values.index(max(values))]),
         *_read(rng, "lines", values, [f"point {i}" for i in numbers], level),
     ]
-    return Quiz(image, asked, f"Points of a line: {', '.join(map(str, values))}.")
+    return Quiz(image, questions, f"Points of a line: {', '.join(map(str, values))}.")
 
 
 def pies(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
@@ -425,14 +425,14 @@ def pies(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
     for share, name in zip(shares, names, strict=True):
         pen.pieslice(box, angle, angle + 3.6 * share, fill=COLORS[name], outline=ink)
         angle += 3.6 * share
-    asked = _compared("pies", "part", shares, names)
+    questions = _compared("pies", "part", shares, names)
     if level > 1:
         at = draw_integer(rng, 0, len(shares) - 1)
-        asked.append(
+        questions.append(
             QuestionAnswer("pies/share", f"Per cent of {names[at]}?", "number", f"{shares[at]}%", absolute=step / 2)
         )
     caption = "Parts: " + ", ".join(f"{name} {share}%" for name, share in zip(names, shares, strict=True)) + "."
-    return Quiz(image, asked, caption)
+    return Quiz(image, questions, caption)
 
 
 def _shares(rng: Rng, count: int, step: int) -> tuple[int, ...]:
@@ -488,15 +488,15 @@ def _describe_hands(hour: int, minute: int) -> str:
 def _make_clock_questions(rng: Rng, hour: int, minute: int, level: int) -> list[QuestionAnswer]:
     if level == 1:
         return [QuestionAnswer("clocks/hour", "What hour is it?", "number", str(hour))]
-    asked = [QuestionAnswer("clocks/time", "What time is it?", "text", format_time(hour, minute))]
+    questions = [QuestionAnswer("clocks/time", "What time is it?", "text", format_time(hour, minute))]
     if level == 3:
         more = 5 * draw_integer(rng, 2, 11)
-        asked.append(
+        questions.append(
             QuestionAnswer(
                 "clocks/later", f"What time is it {more} minutes later?", "text", format_time(hour, minute + more)
             )
         )
-    return asked
+    return questions
 
 
 def format_time(hour: int, minute: int) -> str:
@@ -531,8 +531,8 @@ def _list(rng: Rng, split: Split, size: Size) -> Quiz:
     image, pen, ink = paper(rng, size)
     lines = [(name, str(value)) for name, value in zip(names, values, strict=True)]
     _lines(pen, size, ink, lines, 0.5)
-    asked = [QuestionAnswer("documents/value", f"What is {name}?", "number", value) for name, value in lines]
-    return Quiz(image, asked, _describe_document(lines))
+    questions = [QuestionAnswer("documents/value", f"What is {name}?", "number", value) for name, value in lines]
+    return Quiz(image, questions, _describe_document(lines))
 
 
 def _describe_document(lines: list[tuple[str, str]]) -> str:
@@ -557,15 +557,15 @@ def _receipt(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
     _lines(pen, size, ink, [*lines, ("Total", money(sum(cents)))], 0.55)
     at, other = some(rng, range(len(cents)), 2)
     dearest = goods[cents.index(max(cents))]
-    asked = [
+    questions = [
         QuestionAnswer("documents/price", f"Price of {goods[at]}?", "number", money(cents[at])),
         QuestionAnswer("documents/total", "What is the total?", "number", money(sum(cents))),
         QuestionAnswer("documents/dearest", "What costs most?", "choice", dearest, tuple(sorted(goods))),
     ]
     if level == 3:
         both = f"What do {goods[at]} and {goods[other]} cost together?"
-        asked.append(QuestionAnswer("documents/sum", both, "number", money(cents[at] + cents[other])))
-    return Quiz(image, asked, _describe_document([*lines, ("Total", money(sum(cents)))]))
+        questions.append(QuestionAnswer("documents/sum", both, "number", money(cents[at] + cents[other])))
+    return Quiz(image, questions, _describe_document([*lines, ("Total", money(sum(cents)))]))
 
 
 def _form(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
@@ -579,15 +579,15 @@ def _form(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
         ("Year", str(draw_integer(rng, 1990, 2030))),
     ]
     image, pen, ink = paper(rng, size)
-    shown = [lines[int(i)] for i in rng.permutation(len(lines))]
-    _lines(pen, size, ink, shown, 0.5)
-    asked = [
+    order = [lines[int(i)] for i in rng.permutation(len(lines))]
+    _lines(pen, size, ink, order, 0.5)
+    questions = [
         QuestionAnswer("documents/name", "Whose form is it?", "text", f"{first} {last}"),
         QuestionAnswer("documents/city", "Which city?", "text", city),
         QuestionAnswer("documents/number", "Which number?", "text", str(number)),
         QuestionAnswer("documents/year", "Which year?", "number", lines[3][1]),
     ]
-    return Quiz(image, asked, _describe_document(shown))
+    return Quiz(image, questions, _describe_document(order))
 
 
 def money(cents: int) -> str:
@@ -654,7 +654,7 @@ def _make_table_questions(
 ) -> list[QuestionAnswer]:
     i, j = draw_integer(rng, 0, len(rows) - 1), draw_integer(rng, 0, len(columns) - 1)
     numbers = [value for row in cells for value in row]
-    asked = [
+    questions = [
         QuestionAnswer(
             "tables/cell", f"{rows[i]}, {columns[j]}?".capitalize() if level < 3 else f"{rows[i]} on {columns[j]}?",
               "number", str(cells[i][j])),
@@ -663,17 +663,19 @@ def _make_table_questions(
     if cells[0][j] != cells[1][j]:
         higher = rows[0] if cells[0][j] > cells[1][j] else rows[1]
         text = f"Which is larger in {columns[j]}?" if level < 3 else f"Who has more on {columns[j]}?"
-        asked.append(QuestionAnswer("tables/compare", text, "choice", higher, tuple(rows[:2])))
+        questions.append(QuestionAnswer("tables/compare", text, "choice", higher, tuple(rows[:2])))
     if level > 1:
         total = sum(row[j] for row in cells) if (down := rng.random() < 0.5) else sum(cells[i])
-        asked.append(QuestionAnswer("tables/sum", f"Sum of {columns[j] if down else rows[i]}?", "number", str(total)))
+        questions.append(
+            QuestionAnswer("tables/sum", f"Sum of {columns[j] if down else rows[i]}?", "number", str(total))
+        )
     if level == 3:
         best = max(range(len(rows)), key=lambda k: cells[k][j])
         if [row[j] for row in cells].count(cells[best][j]) == 1:
-            asked.append(
+            questions.append(
                 QuestionAnswer("tables/best", f"Who has most on {columns[j]}?", "choice", rows[best], tuple(rows))
             )
-    return asked
+    return questions
 
 
 TABLES_TOPICS = {"tables": tables}

@@ -44,11 +44,11 @@ def document(table: Table) -> str:
 
 def engine() -> str:
     """The engine that is installed. UserError: none, or no pdftoppm to make a picture of a page."""
-    found = next((name for name in ENGINES if shutil.which(name)), None)
-    if found is None or shutil.which("pdftoppm") is None:
+    name_of_engine = next((name for name in ENGINES if shutil.which(name)), None)
+    if name_of_engine is None or shutil.which("pdftoppm") is None:
         need = "pdflatex or tectonic, and pdftoppm"
         raise UserError(f"task.renderer: latex: needs {need} on the PATH; install them or set task.renderer: drawn")
-    return found
+    return name_of_engine
 
 
 def command(name: str) -> list[str]:
@@ -140,9 +140,9 @@ def _length(text: str, letter: int) -> float:
 
 def render_table(table: Table) -> Image.Image:
     """Black on white, in its natural size, mode L; at most MOST pixels a side."""
-    made = layout(table)
-    image = Image.new("L", (min(made.size[0], MOST), min(made.size[1], MOST)), 255)
-    draw(ImageDraw.Draw(image), table, made, (MARGIN * made.letter, MARGIN * made.letter), 0)
+    page = layout(table)
+    image = Image.new("L", (min(page.size[0], MOST), min(page.size[1], MOST)), 255)
+    draw(ImageDraw.Draw(image), table, page, (MARGIN * page.letter, MARGIN * page.letter), 0)
     return image
 
 
@@ -151,7 +151,7 @@ def fitted(table: Table, size: tuple[int, int]) -> Layout:
     shares = np.divide(size, layout(table).size)  # widths grow nearly as the letters do
     most = min(2 * LETTER, int(LETTER * shares.min()) + 2)
     fits = (layout(table, letter) for letter in range(most, 7, -1))
-    return next((made for made in fits if np.less_equal(made.size, size).all()), layout(table, 7))
+    return next((picture for picture in fits if np.less_equal(picture.size, size).all()), layout(table, 7))
 
 
 def draw(pen: ImageDraw.ImageDraw, table: Table, made: Layout, corner: tuple[float, float], ink: RGB | int) -> None:
@@ -237,19 +237,19 @@ def table(rng: Rng, split: Split, level: int) -> Table:
     body = dealt(split, lambda: _body(rng, level))
     if level == 1:
         return Table(("c", "c"), 2, tuple(cell(i, j, text) for i, row in enumerate(body) for j, text in enumerate(row)))
-    made, style, named = _Maker([], []), one(rng, STYLES), level == 3
+    maker, style, named = _Maker([], []), one(rng, STYLES), level == 3
     width = len(body[0]) + named
     grouped = named and width > 2 and rng.random() < 0.6
     if grouped:
-        _groups(rng, made, width)
-    made.row(("",) * named + some(rng, HEADS, width - named))
-    head = made.height
-    _rows(rng, made, body, named)
-    whole_lines = _lines(style, head, made.height, width)
+        _groups(rng, maker, width)
+    maker.row(("",) * named + some(rng, HEADS, width - named))
+    head = maker.height
+    _rows(rng, maker, body, named)
+    whole_lines = _lines(style, head, maker.height, width)
     bars = (1,) * (width + 1) if style == "ruled" else (0,) * (width + 1)
     align = one(rng, ("c", "r", "l"))
-    cells = tuple(sorted(made.cells, key=lambda cell: (cell.row, cell.column)))
-    return Table(("l",) * named + (align,) * (width - named), made.height, cells, (*whole_lines, *made.rules), bars)
+    cells = tuple(sorted(maker.cells, key=lambda cell: (cell.row, cell.column)))
+    return Table(("l",) * named + (align,) * (width - named), maker.height, cells, (*whole_lines, *maker.rules), bars)
 
 
 def _body(rng: Rng, level: int) -> Texts:
@@ -294,9 +294,9 @@ def _lines(style: str, head: int, height: int, width: int) -> list[HorizontalRul
 def picture(rng: Rng, shown: Table, size: Size) -> Image.Image:
     """The table somewhere on light or dark paper, its letters as large as fit."""
     image, pen, ink = paper(rng, size)
-    made = fitted(shown, size)
-    spare = [max(0.0, whole - used) for whole, used in zip(size, (made.across[-1], made.down[-1]), strict=True)]
-    draw(pen, shown, made, tuple(rng.uniform(0.3, 0.7) * room for room in spare), ink)
+    page = fitted(shown, size)
+    spare = [max(0.0, whole - used) for whole, used in zip(size, (page.across[-1], page.down[-1]), strict=True)]
+    draw(pen, shown, page, tuple(rng.uniform(0.3, 0.7) * room for room in spare), ink)
     return image
 
 

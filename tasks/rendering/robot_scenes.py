@@ -54,10 +54,10 @@ def draw_scene(
     image = Image.fromarray(drawer.render())
     drawer.enable_segmentation_rendering()
     drawer.update_scene(data, camera)
-    seen = drawer.render()[..., 0].copy()
+    segments = drawer.render()[..., 0].copy()
     drawer.disable_segmentation_rendering()
-    found = ((label, np.argwhere(seen == geom)) for label, geom in chosen)
-    return image, tuple(_object(label, pixels) for label, pixels in found if len(pixels) >= LEAST_SEEN)
+    pixels_of = ((label, np.argwhere(segments == geom)) for label, geom in chosen)
+    return image, tuple(_object(label, pixels) for label, pixels in pixels_of if len(pixels) >= LEAST_SEEN)
 
 
 def _object(label: str, pixels: np.ndarray) -> Object:

@@ -141,10 +141,10 @@ def render(episode: SimulatedEpisode, times: Sequence[float], size: tuple[int, i
 
 def _reached(done: Sequence[Handling], job: RenderJob) -> bool:
     """Each object was put where the goal wants it, in its order, and nothing else was moved."""
-    wanted = [
+    targets = [
         (move.what, PARTS.index(job.scene.target) if move.onto is None else FIRST + move.onto) for move in job.moves
     ]
-    return [(one.what, one.support) for one in done] == wanted
+    return [(one.what, one.support) for one in done] == targets
 
 
 # Questions about the robot's videos: what it did and when, and what it should do next to reach its goal.
@@ -179,8 +179,8 @@ def planning(rng: Rng, story: Story) -> StoryQuestion:
         raise ValueError(f"nothing comes after {now} s: planning questions are about videos that end before an event")
     others = [event.bare for event in story.events if event is not ahead[0]]
     text = f"Goal: {story.facts['goal']} {NEXT}"
-    asked = _chosen(rng, story, "planning", text, ahead[0].bare, others, (ahead[0].span,))
-    return replace(asked, video=story.video if done else None, image=Image.fromarray(story.video.frames[-1]))
+    question = _chosen(rng, story, "planning", text, ahead[0].bare, others, (ahead[0].span,))
+    return replace(question, video=story.video if done else None, image=Image.fromarray(story.video.frames[-1]))
 
 
 def split_events(story: Story, now: float) -> tuple[tuple[StoryEvent, ...], tuple[StoryEvent, ...]]:
@@ -200,12 +200,12 @@ def _first(rng: Rng, story: Story) -> StoryQuestion:
 def _order(rng: Rng, story: Story) -> StoryQuestion:
     """Which object was lifted, or grasped, at which place in the order."""
     verb = str(rng.choice(("lifts", "grasps")))
-    found = [event for event in story.events if event.action.startswith(verb)]
-    place = int(rng.integers(len(found)))
-    right = found[place].action.removeprefix(f"{verb} the ")
+    events = [event for event in story.events if event.action.startswith(verb)]
+    place = int(rng.integers(len(events)))
+    right = events[place].action.removeprefix(f"{verb} the ")
     others = [name for name in _objects(story) if name != right]
     text = f"Which object does the robot {verb.removesuffix('s')} {ORDINALS[place]}?"
-    return _chosen(rng, story, "order", text, right, others, (found[place].span,))
+    return _chosen(rng, story, "order", text, right, others, (events[place].span,))
 
 
 def _when(rng: Rng, story: Story) -> StoryQuestion:
@@ -246,15 +246,15 @@ def write_robot_dataset(
     The same arguments write the same questions. Returns the JSON lines files.
     UserError: no such level, a held-out level for training, no MuJoCo, no way to render.
     """
-    folder, written = Path(folder), []
+    folder, lines = Path(folder), []
     for kind in ("videos", "images"):
         (folder / kind / SOURCE).mkdir(parents=True, exist_ok=True)
     for level in levels:
         rows = [_row(folder, split, seed, level, index, size) for index in range(n)]
         file = folder / f"{split}_{level}.jsonl"
         file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        written.append(file)
-    return tuple(written)
+        lines.append(file)
+    return tuple(lines)
 
 
 def _row(folder: Path, split: Split, seed: int, level: str, index: int, size: tuple[int, int]) -> dict[str, Any]:
@@ -263,7 +263,7 @@ def _row(folder: Path, split: Split, seed: int, level: str, index: int, size: tu
     episode = simulate(rng, split, level)
     now = moment(rng, episode)
     story = until(episode, [*np.arange(0, now, 1 / FPS).tolist(), now], size)
-    asked, name = planning(rng, story), f"{split}_{level}_{seed}_{index:06d}"
+    question, name = planning(rng, story), f"{split}_{level}_{seed}_{index:06d}"
     encode(folder / "videos" / SOURCE / f"{name}.mp4", story.video.frames[:-1])
     Image.fromarray(story.video.frames[-1]).save(folder / "images" / SOURCE / f"{name}.png")
     done, _ = split_events(story, now)
@@ -273,14 +273,14 @@ def _row(folder: Path, split: Split, seed: int, level: str, index: int, size: tu
         "video_basename": f"{name}.mp4",
         "current_observation_basename": f"{name}.png",
         "task_goal": story.facts["goal"],
-        "question": asked.text,
-        "answer": asked.options[asked.answer],
+        "question": question.text,
+        "answer": question.options[question.answer],
         "task_progress_metadata": [
             {"narration_text": e.bare, "start_frame": round(e.span[0] * FPS), "stop_frame": round(e.span[1] * FPS)}
             for e in done
         ],
-        **{f"choice_{letter}": option for letter, option in zip("abcd", asked.options, strict=True)},
-        "golden_choice_idx": asked.letter,
+        **{f"choice_{letter}": option for letter, option in zip("abcd", question.options, strict=True)},
+        "golden_choice_idx": question.letter,
     }
 
 

@@ -232,10 +232,10 @@ def _paint(model: Any, look: WorldLook) -> None:
 
 
 def camera(look: WorldLook) -> Any:
-    made = load_mujoco().MjvCamera()
-    made.lookat[:] = (0.0, 0.0, 0.06)
-    made.distance, made.azimuth, made.elevation = look.distance, look.azimuth, look.elevation
-    return made
+    view = load_mujoco().MjvCamera()
+    view.lookat[:] = (0.0, 0.0, 0.06)
+    view.distance, view.azimuth, view.elevation = look.distance, look.azimuth, look.elevation
+    return view
 
 
 # What the robot did and when, read from the record of the simulator's state alone; the script is not asked.
@@ -286,18 +286,18 @@ def handled(record: StateTrace) -> tuple[Handling, ...]:
 
     An object that was lifted and lost, or lifted twice, is told up to nothing: it is not in the list.
     """
-    found: list[Handling] = []
+    handlings: list[Handling] = []
     flights = [(start, end, what) for what in range(record.objects.shape[1]) for start, end in _flights(record, what)]
     for start, end, what in sorted(flights):
         if sum(other == what for _, _, other in flights) == 1:
-            one = _handling(record, what, start, end, found[-1].steps[-1] if found else 0)
-            found += [one] if one else []
-    return tuple(found)
+            one = _handling(record, what, start, end, handlings[-1].steps[-1] if handlings else 0)
+            handlings += [one] if one else []
+    return tuple(handlings)
 
 
 def events(done: Sequence[Handling], things: Sequence[LooseObject]) -> tuple[StoryEvent, ...]:
     """The handlings in words, with their times in seconds."""
-    found = []
+    listed = []
     for one in done:
         name, support = things[one.what].name, PARTS[one.support]
         support = things[one.support - FIRST].name if one.support >= FIRST else support
@@ -309,11 +309,11 @@ def events(done: Sequence[Handling], things: Sequence[LooseObject]) -> tuple[Sto
             f"places the {name} {'in' if support == 'bin' else 'on'} the {support}",
         )
         spans = zip(one.steps, one.steps[1:], strict=False)
-        found += [
+        listed += [
             StoryEvent("robot", action, (a * CONTROL, b * CONTROL))
             for action, (a, b) in zip(actions, spans, strict=True)
         ]
-    return tuple(found)
+    return tuple(listed)
 
 
 def _flights(record: StateTrace, what: int) -> list[tuple[int, int]]:
@@ -321,13 +321,13 @@ def _flights(record: StateTrace, what: int) -> list[tuple[int, int]]:
     part, height = FIRST + what, record.objects[:, what, 2]
     both = record.touch[:, LEFT, part] & record.touch[:, RIGHT, part]
     supported = record.touch[:, part].sum(1) > both * 2
-    found = []
+    flights = []
     for start, end in _runs(both):
         high = np.flatnonzero(height[start:end] > height[start] + LIFTED)
         if len(high):
             below = np.flatnonzero(supported[start : start + high[0]])
-            found.append((start + int(below[-1]) + 1 if len(below) else start, end))
-    return found
+            flights.append((start + int(below[-1]) + 1 if len(below) else start, end))
+    return flights
 
 
 def _runs(held: np.ndarray) -> list[tuple[int, int]]:
@@ -581,8 +581,10 @@ def _stacking(rng: np.random.Generator, name: str, environment: LookRanges) -> R
     """One or two cubes go on top of another."""
     things = _things(rng, environment, float(rng.choice((-1.0, 1.0))), ["cube"] * SLOTS)
     moves = [Move(i + 1, onto=i) for i in range(int(rng.integers(1, 3)))]
-    said = [f"the {things[move.what].name} on the {things[move.onto].name}" for move in moves]
-    return RenderJob(name, f"Stack {', then '.join(said)}.", _scene(rng, environment, things, None, 1.0), tuple(moves))
+    phrases = [f"the {things[move.what].name} on the {things[move.onto].name}" for move in moves]
+    return RenderJob(
+        name, f"Stack {', then '.join(phrases)}.", _scene(rng, environment, things, None, 1.0), tuple(moves)
+    )
 
 
 JOBS: dict[str, dict[str, Callable[..., RenderJob]]] = {

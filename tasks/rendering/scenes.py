@@ -402,8 +402,8 @@ def choose_labels(
     total = int(rng.integers(objects[0], objects[1] + 1))
     count = 0 if rng.random() < negatives else int(rng.integers(1, total + 1))
     others = [other for other in labels if other != label]
-    drawn = [label] * count + [others[rng.integers(len(others))] for _ in range(total - count)]
-    return label, [drawn[i] for i in rng.permutation(total)]
+    chosen_labels = [label] * count + [others[rng.integers(len(others))] for _ in range(total - count)]
+    return label, [chosen_labels[i] for i in rng.permutation(total)]
 
 
 # Scenes of shapes to be counted, drawn by tasks.rendering.scenes. Content, which splits never share: which shapes.
@@ -423,20 +423,20 @@ def counted(rng: Rng, split: Split, size: Size, level: int) -> Quiz:
         image, objects = source.draw(rng, split, mixed, size, COUNTED_SIDES[level])
         if len(objects) == len(kinds):
             break
-    counts = Counter(found.label for found in objects)
+    counts = Counter(thing.label for thing in objects)
     name = one(rng, sorted(counts)) if rng.random() < 0.8 else one(rng, SCREENS_SHAPES)
-    asked = [QuestionAnswer("counted/one", f"How many {plural(name)}?", "number", str(counts[name]))]
+    questions = [QuestionAnswer("counted/one", f"How many {plural(name)}?", "number", str(counts[name]))]
     if level > 1:
-        asked.append(QuestionAnswer("counted/all", "How many shapes?", "number", str(len(objects))))
+        questions.append(QuestionAnswer("counted/all", "How many shapes?", "number", str(len(objects))))
     if level == 3 and len(counts) > 1 and len({count for _, count in counts.most_common(2)}) == 2:
         (most, _), (other, _) = counts.most_common(2)
         options = tuple(sorted((most, other)))
-        asked.append(
+        questions.append(
             QuestionAnswer(
                 "counted/more", f"More {plural(options[0])} or {plural(options[1])}?", "choice", most, options
             )
         )
-    return Quiz(image, asked, f"Shapes: {', '.join(found.label for found in objects)}.")
+    return Quiz(image, questions, f"Shapes: {', '.join(thing.label for thing in objects)}.")
 
 
 def _kinds(rng: Rng, level: int) -> tuple[str, ...]:
@@ -539,9 +539,9 @@ def _changed(rng: np.random.Generator, right: Content, kind: str, most: int) -> 
     others = [each for each in options if each != shallow(group)[kind]]
     if not others:
         return None
-    made = replace(right, **{place: replace(group, **{kind: one(rng, others)})})
-    looks = {(each.color, each.shape) for each in made.groups}
-    return made if len(looks) == len(made.groups) else None
+    changed = replace(right, **{place: replace(group, **{kind: one(rng, others)})})
+    looks = {(each.color, each.shape) for each in changed.groups}
+    return changed if len(looks) == len(changed.groups) else None
 
 
 def draw_described(
@@ -558,9 +558,9 @@ def draw_described(
             continue
         if shown.second is None:
             return image, (shown.text,)
-        found = _relations(things[: shown.first.count], things[shown.first.count :])
-        if shown.relation in found:
-            relations = [shown.relation, *(each for each in found if each != shown.relation)]
+        true_relations = _relations(things[: shown.first.count], things[shown.first.count :])
+        if shown.relation in true_relations:
+            relations = [shown.relation, *(each for each in true_relations if each != shown.relation)]
             return image, tuple(replace(shown, relation=each).text for each in relations)
     raise RuntimeError(f"no room for {shown.text} in {FIGURES_TRIES} tries")
 
@@ -571,9 +571,9 @@ def _relations(first: Sequence[SceneObject], second: Sequence[SceneObject]) -> l
     def before(one: Sequence[SceneObject], other: Sequence[SceneObject], axis: int) -> bool:
         return max(thing.box[axis + 2] for thing in one) <= min(thing.box[axis] for thing in other)
 
-    found = {"left of": before(first, second, 0), "right of": before(second, first, 0),
+    truth_of = {"left of": before(first, second, 0), "right of": before(second, first, 0),
              "above": before(first, second, 1), "below": before(second, first, 1)}  # fmt: skip
-    return [relation for relation, holds in found.items() if holds]
+    return [relation for relation, holds in truth_of.items() if holds]
 
 
 # Phrases that fit exactly one object of a drawn scene, by colour, pattern, size or place.
@@ -596,14 +596,14 @@ def by_place(phrase: str) -> bool:
 
 def fitting(things: Sequence[SceneObject], target: SceneObject) -> list[str]:
     """Every phrase that fits the target and no other thing; those with a look come first."""
-    found = []
+    phrases = []
     for looks in (f"{target.color} {target.shape}", f"{target.pattern} {target.shape}", target.shape):
         same = [thing for thing in things if _fits(thing, looks)]
         if len(same) == 1:
-            found.append(looks)
+            phrases.append(looks)
     same = [thing for thing in things if thing.shape == target.shape]
-    found += [f"{word} {target.shape}" for word in EXTREMES if len(same) > 1 and _extreme(same, target, word)]
-    return found
+    phrases += [f"{word} {target.shape}" for word in EXTREMES if len(same) > 1 and _extreme(same, target, word)]
+    return phrases
 
 
 def _fits(thing: SceneObject, looks: str) -> bool:

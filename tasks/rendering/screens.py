@@ -215,7 +215,7 @@ def _screen(rng: np.random.Generator, size: Size, objects: int) -> tuple[Image.I
 def _detect(rng: np.random.Generator, size: Size) -> Drawn:
     image, widgets = _screen(rng, size, objects=3)
     objects = tuple(Object(f"{widget.color} {widget.name}", tuple(map(float, widget.box))) for widget in widgets)
-    labels = tuple(found.label for found in objects)
+    labels = tuple(thing.label for thing in objects)
     question = (
         f"Please carefully check the image and detect the following objects: {list(labels)}. Answer with a "
         '```json list of {"bbox_2d": [x1, y1, x2, y2], "label": "object name"}.'
@@ -235,8 +235,8 @@ def _decide(rng: np.random.Generator, size: Size) -> Drawn:
     image, (widget, *_) = _screen(rng, size, objects=1)
     others = [shape for shape in SHAPES if shape != widget.name]
     there = bool(rng.integers(2))
-    asked = widget.name if there else others[rng.integers(len(others))]
-    question = f"Is there a {asked} on the screen? Answer yes or no."
+    name = widget.name if there else others[rng.integers(len(others))]
+    question = f"Is there a {name} on the screen? Answer yes or no."
     return LabelledScene("", (), question, answer="yes" if there else "no", method="yes_no"), [image]
 
 
@@ -293,9 +293,9 @@ def question(rng: np.random.Generator, widgets: Sequence[Widget], kinds: Sequenc
     chosen = placed if not others or (placed and rng.random() < PLACED_SHARE) else others
     kind = chosen[rng.integers(len(chosen))]
     target = widgets[int(rng.integers(len(widgets)))]
-    said = SAID[kind][rng.integers(len(SAID[kind]))] if kind in SAID else ""
+    phrase = SAID[kind][rng.integers(len(SAID[kind]))] if kind in SAID else ""
     box = tuple(map(float, target.box)) if kind in PLACED else ()
-    return PHRASES[kind].format(target=named(target), text=said), GuiTruth(kind, box, text=said)
+    return PHRASES[kind].format(target=named(target), text=phrase), GuiTruth(kind, box, text=phrase)
 
 
 def named(target: Widget) -> str:

@@ -155,8 +155,8 @@ def _together(events: Sequence[StoryEvent]) -> bool:
     pairs = [(a, b) for i, a in enumerate(events) for b in events[:i]]
     starts = all(a.span[0] != b.span[0] and a.description != b.description for a, b in pairs)
     apart = all(a.span[1] <= b.span[0] or b.span[1] <= a.span[0] for a, b in pairs if a.actor == b.actor)
-    shown = all(a.actor != b.actor or APPEARS not in (a.action, b.action) for a, b in pairs)
-    return starts and apart and shown and all(event.action != f"turns {event.actor.split()[0]}" for event in events)
+    visible = all(a.actor != b.actor or APPEARS not in (a.action, b.action) for a, b in pairs)
+    return starts and apart and visible and all(event.action != f"turns {event.actor.split()[0]}" for event in events)
 
 
 def _of(look: ShapeState, plot: Sequence[StoryEvent]) -> list[StoryEvent]:
@@ -245,16 +245,20 @@ def _question(
 
 def _first(rng: Rng, story: Story) -> StoryQuestion | None:
     """By when they begin: no two events begin together."""
-    said = [event.description for event in story.events]
+    descriptions = [event.description for event in story.events]
     return (
-        _question(rng, story, "first", "What happens first?", said, said[0], story.events[0]) if len(said) > 1 else None
+        _question(rng, story, "first", "What happens first?", descriptions, descriptions[0], story.events[0])
+        if len(descriptions) > 1
+        else None
     )
 
 
 def _last(rng: Rng, story: Story) -> StoryQuestion | None:
-    said = [event.description for event in story.events]
+    descriptions = [event.description for event in story.events]
     return (
-        _question(rng, story, "last", "What begins last?", said, said[-1], story.events[-1]) if len(said) > 1 else None
+        _question(rng, story, "last", "What begins last?", descriptions, descriptions[-1], story.events[-1])
+        if len(descriptions) > 1
+        else None
     )
 
 
@@ -271,8 +275,8 @@ def _next(rng: Rng, story: Story) -> StoryQuestion | None:
 
 def _alone(rng: Rng, story: Story, actions: Sequence[str]) -> StoryEvent | None:
     """An event of these actions, the only one of its actor."""
-    found = [e for e in story.events if e.action in actions]
-    alone = [e for e in found if sum(e.actor == other.actor for other in found) == 1]
+    events = [e for e in story.events if e.action in actions]
+    alone = [e for e in events if sum(e.actor == other.actor for other in events) == 1]
     return alone[rng.integers(len(alone))] if alone else None
 
 
@@ -458,8 +462,12 @@ class Stories:
         It asks about story `number`, or where that allows none of the kinds, about a later one that has no number of
         its own.
         """
-        asked = self._ask(rng, split, number, kinds)
-        return replace(asked, text=self.film.say(asked.text), options=tuple(map(self.film.say, asked.options)))
+        question_answer = self._ask(rng, split, number, kinds)
+        return replace(
+            question_answer,
+            text=self.film.say(question_answer.text),
+            options=tuple(map(self.film.say, question_answer.options)),
+        )
 
     def _ask(self, rng: np.random.Generator, split: Split, number: int, kinds: Sequence[str]) -> StoryQuestion:
         if self.film.source == "robot":
@@ -469,7 +477,7 @@ class Stories:
             return perception(rng, self.tell(split, number), (kind,))
         while True:
             story = self.tell(split, number)
-            fitting = [asked for kind in kinds if (asked := CLIP_QUESTIONS_KINDS[kind](rng, story))]
+            fitting = [candidate for kind in kinds if (candidate := CLIP_QUESTIONS_KINDS[kind](rng, story))]
             if fitting:
                 return fitting[rng.integers(len(fitting))]
             number += self.lengths[split]

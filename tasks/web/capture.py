@@ -73,8 +73,8 @@ class Element:
 
 def read_elements(chrome: Chrome, scale: float) -> tuple[str, list[Element]]:
     """The language that the page declares, and the elements that show in its viewport, in the order of the page."""
-    found = chrome.execute_script(SCRIPT.read_text(encoding="utf-8"))
-    return found["language"], [_element(row, scale) for row in found["elements"]]
+    elements = chrome.execute_script(SCRIPT.read_text(encoding="utf-8"))
+    return elements["language"], [_element(row, scale) for row in elements["elements"]]
 
 
 def _element(row: dict, scale: float) -> Element:
@@ -130,8 +130,8 @@ def pages(names: Sequence[str]) -> tuple[Page, ...]:
 
     Raises UserError for a name that is none of these and for a folder without pages.
     """
-    found = [page for name in names or [str(BUNDLED)] for page in _pages(name)]
-    return tuple(dict.fromkeys(found))
+    addresses = [page for name in names or [str(BUNDLED)] for page in _pages(name)]
+    return tuple(dict.fromkeys(addresses))
 
 
 def _pages(name: str) -> list[Page]:
@@ -183,7 +183,7 @@ class CapturePlan:
             own = sum(row["page"] == page.name for row in made[split])
             return own / self.rows[split], len(made[split]) / self.rows[split]
 
-        unfilled = [split for split, wanted in self.rows.items() if len(made[split]) < wanted]
+        unfilled = [split for split, target in self.rows.items() if len(made[split]) < target]
         if page in self.held_out:
             unfilled = [split for split in unfilled if split == "test"]
         return min(unfilled, key=filled, default=None)
@@ -198,7 +198,7 @@ class Made:
     left_out: Counter[str] = field(default_factory=Counter)
 
     def full(self, plan: CapturePlan) -> bool:
-        return all(len(self.rows[split]) >= wanted for split, wanted in plan.rows.items())
+        return all(len(self.rows[split]) >= target for split, target in plan.rows.items())
 
 
 def capture(plan: CapturePlan, out: Path) -> Made:
@@ -208,36 +208,36 @@ def capture(plan: CapturePlan, out: Path) -> Made:
     """
     with make_folder(out) as part:
         (part / "images").mkdir()
-        made = _fill(plan, part)
-        for split, rows in made.rows.items():
+        result = _fill(plan, part)
+        for split, rows in result.rows.items():
             lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows[: plan.rows[split]])
             (part / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
-    return made
+    return result
 
 
 def _fill(plan: CapturePlan, part: Path) -> Made:
     chrome = browser.launch(plan.viewports[0])
     try:
         chrome.execute_cdp_cmd("Network.enable", {})  # what `page.local` may ask of it is blocked
-        made, start = Made(), time.perf_counter()
-        plan = _with_drawable_languages(chrome, plan, made)
-        for rows, split, png in _screens(chrome, plan, made):
-            image = Path("images") / f"{len(made.screens):06d}.png"
+        result, start = Made(), time.perf_counter()
+        plan = _with_drawable_languages(chrome, plan, result)
+        for rows, split, png in _screens(chrome, plan, result):
+            image = Path("images") / f"{len(result.screens):06d}.png"
             (part / image).write_bytes(png)
             for row in rows:
-                number = len(made.rows[split])
-                made.rows[split].append({"id": f"pages/{split}/{number:06d}", "image": image.as_posix()} | row)
-            counts = ", ".join(f"{name} {min(len(made.rows[name]), n)}/{n}" for name, n in plan.rows.items())
+                number = len(result.rows[split])
+                result.rows[split].append({"id": f"pages/{split}/{number:06d}", "image": image.as_posix()} | row)
+            counts = ", ".join(f"{name} {min(len(result.rows[name]), n)}/{n}" for name, n in plan.rows.items())
             spent = time.perf_counter() - start
-            print(f"\r{len(made.screens)} screenshots, {counts}, {spent:.0f} s ", end="", file=sys.stderr, flush=True)
+            print(f"\r{len(result.screens)} screenshots, {counts}, {spent:.0f} s ", end="", file=sys.stderr, flush=True)
         print(file=sys.stderr)
     finally:
         browser.end(chrome)
-    for split, wanted in plan.rows.items():
-        if wanted and not made.rows[split]:
-            reasons = ", ".join(f"{reason} {n}" for reason, n in made.left_out.most_common()) or "nothing to click"
+    for split, target in plan.rows.items():
+        if target and not result.rows[split]:
+            reasons = ", ".join(f"{reason} {n}" for reason, n in result.left_out.most_common()) or "nothing to click"
             raise UserError(f"no question for {split}: {reasons}; give more pages or --viewport, or other --kinds")
-    return made
+    return result
 
 
 def _with_drawable_languages(chrome: Chrome, plan: CapturePlan, made: Made) -> CapturePlan:
@@ -286,14 +286,14 @@ def _visit(
         address += f"{'&' if '?' in address else '?'}seed={rng.integers(2**31)}&lang={language}"
     chrome.execute_cdp_cmd("Network.setBlockedURLs", {"urls": list(WEB) if page.local else []})
     browser.visit(chrome, address)
-    language, found = read_elements(chrome, plan.scale)
-    good, flaws = askable(found, plan.kinds)
+    language, elements = read_elements(chrome, plan.scale)
+    good, flaws = askable(elements, plan.kinds)
     left_out.update(flaws)
-    wanted = len(good) if plan.per_screen is None else plan.per_screen
-    if len(good) < wanted:
+    count = len(good) if plan.per_screen is None else plan.per_screen
+    if len(good) < count:
         left_out["too few on a screenshot"] += len(good)
         return []
-    chosen = sorted(rng.permutation(len(good))[:wanted])
+    chosen = sorted(rng.permutation(len(good))[:count])
     tags = {"page": page.name, "language": language, "viewport": "x".join(map(str, viewport)), "scale": plan.scale}
     return [{"instruction": e.instruction, "box": e.box, "kind": e.kind, "name": e.name} | tags
             for e in (good[i] for i in chosen)]  # fmt: skip
@@ -315,14 +315,14 @@ def main(options: argparse.Namespace) -> int:
     )
     _check(plan)
     out = Path(options.out)
-    made = capture(plan, out)
-    for split, wanted in plan.rows.items():
-        rows = made.rows[split][:wanted]
+    result = capture(plan, out)
+    for split, target in plan.rows.items():
+        rows = result.rows[split][:target]
         screens = len({row["image"] for row in rows})
-        short = f" of {wanted} asked for: the pages give no more" if len(rows) < wanted else ""
+        short = f" of {target} asked for: the pages give no more" if len(rows) < target else ""
         print(f"{out / f'{split}.jsonl'}: {len(rows)} questions on {screens} screenshots{short}")
-    if made.left_out:
-        print("left out: " + ", ".join(f"{reason} {number}" for reason, number in made.left_out.most_common()))
+    if result.left_out:
+        print("left out: " + ", ".join(f"{reason} {number}" for reason, number in result.left_out.most_common()))
     return 0
 
 
