@@ -60,6 +60,12 @@ AVOID = (
 )
 VAGUE = re.compile(rf"^_?({AVOID})(_|$)|_(told|asked|given|shown|earned|wanted)$")
 MAX_VAGUE, MAX_SHARED = 0, 0
+PARTICIPLE = re.compile(  # of arguments, attributes and locals: what a value is, not what happened to it
+    r"^_?(W)(_|$)|_(W)$".replace(
+        "W", "told|said|asked|given|made|shown|seen|found|begun|earned|wanted|drawn|written|noted|heard"
+    )
+)
+MAX_PARTICIPLES = 0  # may only fall
 MAX_PROBES = 57  # calls of hasattr and getattr, of objects that are not ours; may only fall
 PICKLES = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
 MACHINE = re.compile(
@@ -333,6 +339,24 @@ def test_names_say_what_they_name() -> None:
     classes = Counter(node.name for _, node in nodes if isinstance(node, ast.ClassDef) and node.name[0] != "_")
     shared = {name: count for name, count in classes.items() if count > 1}
     assert len(shared) <= MAX_SHARED, shared
+
+
+def bound(node: ast.AST) -> str:
+    """The name that a node binds: a local, an argument, an attribute; "" for others."""
+    if isinstance(node, ast.arg):
+        return node.arg
+    if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+        return node.id if isinstance(node, ast.Name) else node.attr
+    return ""
+
+
+def test_values_are_nouns() -> None:
+    """`found` is a list in one function and a number in the next; a noun says which."""
+    names = [
+        f"{name}:{node.lineno} {bound(node)}" for name in modules() for node in ast.walk(tree(name)) if bound(node)
+    ]
+    participles = [each for each in names if PARTICIPLE.search(each.split()[1])]
+    assert len(participles) <= MAX_PARTICIPLES, participles
 
 
 def test_hooks_are_methods_of_base_classes() -> None:

@@ -90,8 +90,8 @@ def _record(options: argparse.Namespace) -> int:
     check_sources(config)
     from vlrl.evaluation.record import record
 
-    wanted = {"by": options.by, "noise": options.noise, "split": options.split}
-    tally = record(config, episodes=options.episodes, out=options.out, **wanted)
+    options_of = {"by": options.by, "noise": options.noise, "split": options.split}
+    tally = record(config, episodes=options.episodes, out=options.out, **options_of)
     print(f"{tally.episodes} episodes by {options.by}: {tally}; {options.out}")
     return 0
 
@@ -117,8 +117,8 @@ def _select(options: argparse.Namespace) -> int:
     check_sources(config)
     from vlrl.evaluation.data_selection import select
 
-    wanted = {"samples": options.samples, "repeats": options.repeats, "keep": options.keep}
-    print(f"{select(config, out=options.out, least_variance=options.least_variance, **wanted)}; {options.out}")
+    settings = {"samples": options.samples, "repeats": options.repeats, "keep": options.keep}
+    print(f"{select(config, out=options.out, least_variance=options.least_variance, **settings)}; {options.out}")
     return 0
 
 
@@ -314,7 +314,7 @@ def _plan(options: argparse.Namespace) -> int:
     from vlrl.recipe_checks import load_config
     from vlrl.tools.memory_planner import PlanOptions, described, plan_plan, text
 
-    asked = PlanOptions(
+    plan_options = PlanOptions(
         profiling.find_device(options.gpu, options.tflops, options.memory) if options.gpu else None,
         options.gpus,
         options.mfu,
@@ -322,8 +322,8 @@ def _plan(options: argparse.Namespace) -> int:
         options.text,
         options.tokens,
     )
-    made = plan_plan(load_config(options.config, options.changes), asked)
-    print(json.dumps(described(made)) if options.json else text(made))
+    plan = plan_plan(load_config(options.config, options.changes), plan_options)
+    print(json.dumps(described(plan)) if options.json else text(plan))
     return 0
 
 

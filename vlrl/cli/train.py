@@ -194,17 +194,17 @@ def _only(changes: list[str]) -> tuple[list[str], list[str]]:
 def _best_of(options: argparse.Namespace) -> int:
     from vlrl.recipe_checks import load_config
 
-    for name, given in {"samples": options.samples, "tries": options.tries}.items():
-        if given is not None and given < 1:
-            raise UserError(f"--{name} {given}: at least 1")
+    for name, value in {"samples": options.samples, "tries": options.tries}.items():
+        if value is not None and value < 1:
+            raise UserError(f"--{name} {value}: at least 1")
     changes = [*options.changes, *([f"policy.model={options.model}"] if options.model else [])]
     config = load_config(options.config, changes)
     quiet()
     api.check_sources(config)
     from vlrl.tools.stage_runs import best_of
 
-    wanted = {"samples": options.samples, "tries": options.tries, "keep": options.keep}
-    print(f"{best_of(config, out=options.out, **wanted)}; {options.out}")
+    settings = {"samples": options.samples, "tries": options.tries, "keep": options.keep}
+    print(f"{best_of(config, out=options.out, **settings)}; {options.out}")
     return 0
 
 
@@ -295,9 +295,9 @@ def _start_from_data(options: argparse.Namespace) -> str:
         raise UserError(f"{options.config} is data: write its config first, `vlrl init --data {options.config}`")
     keys = {"data.test": "test", "policy.model": "model", "task": "task", "task.name": "task"}
     changes = (change.partition("=") for change in options.changes)
-    wanted = {keys[key]: value for key, _, value in changes if key in keys}
+    settings = {keys[key]: value for key, _, value in changes if key in keys}
     out = _name_config(options.config)
-    start = StartOptions(options.config, out, **wanted)
+    start = StartOptions(options.config, out, **settings)
     print(*write_start(start, import_module("tasks.data.guess")), sep="\n", file=sys.stderr)
     return str(out)
 

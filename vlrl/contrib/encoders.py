@@ -105,8 +105,8 @@ def texts_make(chosen: str | Mapping[str, Any], path: str) -> Embedder:
 
 def cosine(one: np.ndarray, other: np.ndarray) -> float:
     """Of two vectors of length 1, within [-1, 1]; 0 for vectors that are not finite."""
-    found = float(one.astype("float64") @ other.astype("float64"))
-    return min(1.0, max(-1.0, found)) if found == found else 0.0
+    similarity = float(one.astype("float64") @ other.astype("float64"))
+    return min(1.0, max(-1.0, similarity)) if similarity == similarity else 0.0
 
 
 # An encoder without weights: the numbers of the state, and simple features of the pictures.
@@ -200,9 +200,9 @@ def _blocks(now: Observation, first: Observation) -> list[np.ndarray]:
 def _picture(now: Any, first: Any) -> list[np.ndarray]:
     import cv2
 
-    seen = np.asarray(now.convert("RGB"))
+    pixels = np.asarray(now.convert("RGB"))
     grey, before = (np.asarray(each.convert("L")) for each in (now, first))
-    colour = cv2.resize(seen, (COLOUR, COLOUR), interpolation=cv2.INTER_AREA)
+    colour = cv2.resize(pixels, (COLOUR, COLOUR), interpolation=cv2.INTER_AREA)
     then, since = (cv2.resize(each, (GREY, GREY), interpolation=cv2.INTER_AREA) for each in (before, grey))
     edges = cv2.HOGDescriptor((EDGES, EDGES), (16, 16), (8, 8), (8, 8), 9).compute(cv2.resize(grey, (EDGES, EDGES)))
     change = since.astype(np.float64) - then
@@ -254,8 +254,8 @@ class EmbeddingEndpoint:
         short = [text[:MOST].encode("utf-8", "replace").decode() for text in texts]
         new = [text for text in dict.fromkeys(short) if text not in self._known]
         parts = [new[i : i + self._batch] for i in range(0, len(new), self._batch)]
-        found = concurrently(lambda part: self._request_vectors(part, until), parts, self._concurrent, until)
-        for part, vectors in zip(parts, found, strict=True):
+        rows = concurrently(lambda part: self._request_vectors(part, until), parts, self._concurrent, until)
+        for part, vectors in zip(parts, rows, strict=True):
             self._known.update(zip(part, vectors or (), strict=False))
         return [self._known.get(text) for text in short]
 
@@ -288,13 +288,13 @@ def vectors(body: bytes, count: int) -> list[np.ndarray]:
 
     try:
         rows = {row["index"]: row["embedding"] for row in parse_json(body)["data"]}
-        made = np.asarray([rows[i] for i in range(count)], np.float64)
+        matrix = np.asarray([rows[i] for i in range(count)], np.float64)
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError("an answer that holds no embeddings") from None
-    norms = np.linalg.norm(made, axis=1) if made.ndim == 2 and made.size else np.zeros(1)
+    norms = np.linalg.norm(matrix, axis=1) if matrix.ndim == 2 and matrix.size else np.zeros(1)
     if not all(math.isfinite(norm) and norm > 0 for norm in norms):
         raise ValueError("embeddings that are no vectors")
-    return list((made / norms[:, None]).astype(np.float32))
+    return list((matrix / norms[:, None]).astype(np.float32))
 
 
 # No model of meaning: runs of characters, counted. For tests, and to try a recipe without one.
@@ -321,11 +321,11 @@ class Hashed:
 
         words = [f"^{word}$" for word in text[:MOST].casefold().split()] or ["^$"]
         runs = Counter(word[i : i + self.n] for word in words for i in range(max(1, len(word) - self.n + 1)))
-        made = np.zeros(self.size, np.float32)
+        vector = np.zeros(self.size, np.float32)
         for run, count in runs.items():
-            made[zlib.crc32(run.encode("utf-8", "surrogatepass")) % self.size] += count
-        made = np.sqrt(made)
-        return made / np.linalg.norm(made)
+            vector[zlib.crc32(run.encode("utf-8", "surrogatepass")) % self.size] += count
+        vector = np.sqrt(vector)
+        return vector / np.linalg.norm(vector)
 
 
 # A sentence encoder of Hugging Face's, in this process.
@@ -355,10 +355,10 @@ class Sentences:
     def embed(self, texts: Sequence[str]) -> list[np.ndarray | None]:
         import torch
 
-        made: list[np.ndarray | None] = []
+        vectors: list[np.ndarray | None] = []
         for start in range(0, len(texts), self.batch):
             chosen = [text[:MOST].encode("utf-8", "replace").decode() for text in texts[start : start + self.batch]]
-            given = self._tokenizer(
+            tokens = self._tokenizer(
                 chosen,
                 padding=True,
                 truncation=True,
@@ -367,12 +367,12 @@ class Sentences:
                 split_special_tokens=True,
             ).to(self._model.device)
             with torch.no_grad():
-                states = self._model(**given).last_hidden_state.float()
-            mask = given["attention_mask"][..., None].float()
+                states = self._model(**tokens).last_hidden_state.float()
+            mask = tokens["attention_mask"][..., None].float()
             mean = (states * mask).sum(1) / mask.sum(1).clamp(min=1)
             unit = torch.nn.functional.normalize(mean, dim=1).cpu()
-            made += [row.numpy() if bool(row.isfinite().all()) else None for row in unit]
-        return made
+            vectors += [row.numpy() if bool(row.isfinite().all()) else None for row in unit]
+        return vectors
 
 
 def _text_sentences_pretrained(source: str) -> tuple[Any, Any]:
@@ -447,14 +447,14 @@ class VJEPA2(Encoder):
     def _vectors(self, videos: Sequence[Sequence[np.ndarray]], batch: int) -> np.ndarray:
         import torch
 
-        made: list[Tensor] = []
+        outputs: list[Tensor] = []
         for start in range(0, len(videos), batch):
-            given = [np.stack(video) for video in videos[start : start + batch]]
-            pixels = self._processor(given, return_tensors="pt", do_sample_frames=False)["pixel_values_videos"]
+            frames = [np.stack(video) for video in videos[start : start + batch]]
+            pixels = self._processor(frames, return_tensors="pt", do_sample_frames=False)["pixel_values_videos"]
             with torch.no_grad():
                 tokens = self._model.get_vision_features(pixels.to(self._model.device))
-            made.append(tokens.float().mean(1).cpu())
-        return torch.cat(made).numpy()
+            outputs.append(tokens.float().mean(1).cpu())
+        return torch.cat(outputs).numpy()
 
 
 vjepa2 = VJEPA2

@@ -84,11 +84,11 @@ class EpisodeMemory:
 
         turns = []
         for turn, credit in zip(lesson.episode.turns, lesson.advantages, strict=True):
-            made = turn.decision
-            forced = {} if made.forced_mask is None else {"forced": made.forced_mask}
+            decision = turn.decision
+            forced = {} if decision.forced_mask is None else {"forced": decision.forced_mask}
             # clones: a view would keep, and save, the step's whole table
-            parts = {"logprobs": made.logprobs, "entropy": made.entropy, "credit": credit, **forced}
-            tokens = torch.tensor(self.policy.ids(made))
+            parts = {"logprobs": decision.logprobs, "entropy": decision.entropy, "credit": credit, **forced}
+            tokens = torch.tensor(self.policy.ids(decision))
             turns.append({"tokens": tokens, **{name: part.detach().cpu().clone() for name, part in parts.items()}})
         return turns
 
@@ -364,8 +364,8 @@ class Relift(ReplayMixing):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Looks the samples up; what the task no longer has is left out."""
-        found = find_samples(self.task.samples("train"), state["waiting"])
-        self.waiting = {name: found[name] for name in state["waiting"] if name in found}
+        samples = find_samples(self.task.samples("train"), state["waiting"])
+        self.waiting = {name: samples[name] for name in state["waiting"] if name in samples}
 
 
 relift = Relift
@@ -428,10 +428,10 @@ class Echo(ReplayMixing):
             known = turn.observation.content
             text = "\n".join(p for p in after.observation.content if isinstance(p, str) and p not in known).strip()
             if text:
-                shown = Observation((*known, FOLLOWS.format(turn.decision.action)))
+                observation = Observation((*known, FOLLOWS.format(turn.decision.action)))
                 step = replace(turn.step, executed=1.0, terminated=True)
-                asked = Turn(shown, self.policy.decide(shown, text, key=episode.sample.id), step)
-                yield replace(episode, turns=[asked], is_demonstration=True)
+                question_turn = Turn(observation, self.policy.decide(observation, text, key=episode.sample.id), step)
+                yield replace(episode, turns=[question_turn], is_demonstration=True)
 
 
 echo = Echo
@@ -443,21 +443,21 @@ def find_samples(samples: Sequence[Sample], ids: Sequence[str]) -> dict[str, Sam
     Ids of generated samples end in their position: only those asked for are made. Other samples are looked through
     until all are found.
     """
-    found: dict[str, Sample] = {}
+    samples_by_id: dict[str, Sample] = {}
     for name in ids:
         place = samples.find(name) if isinstance(samples, Mixed) else find_position(name)
         if place is not None and place < len(samples) and (sample := samples[place]).id == name:
-            found[name] = sample
-    sought = set(ids) - found.keys()
+            samples_by_id[name] = sample
+    sought = set(ids) - samples_by_id.keys()
     if not sought or find_position(samples[len(samples) - 1].id) == len(samples) - 1:
-        return found
+        return samples_by_id
     for sample in samples:
         if sample.id in sought:
-            found[sample.id] = sample
+            samples_by_id[sample.id] = sample
             sought.remove(sample.id)
             if not sought:
                 break
-    return found
+    return samples_by_id
 
 
 # Rollout response recomposition: short right and long wrong answers first, the others later.
@@ -665,12 +665,12 @@ class Ssr(ReplayMixing):
         self.memory.drop_before(step - self.age)
         rng = np.random.default_rng([self.seed, step])
         taught = [lesson for lesson in lessons if size(lesson.advantages)]
-        drawn = self._draw_positions(rng, len(lessons), len(taught))
-        past = self.memory.lessons(drawn, next_group(lessons))
+        positions = self._draw_positions(rng, len(lessons), len(taught))
+        past = self.memory.lessons(positions, next_group(lessons))
         places = sorted(rng.permutation(len(taught))[: len(lessons) - len(past)].tolist())
         self.metrics = {
             "ssr/effective": len(taught) / len(lessons), "ssr/replayed": len(past) / max(1, len(past) + len(places)),
-            "ssr/age": float(np.mean([step - self.memory.steps[i] for i in drawn])) if drawn else 0.0,
+            "ssr/age": float(np.mean([step - self.memory.steps[i] for i in positions])) if positions else 0.0,
             "ssr/memory": float(len(self.memory)),
         }  # fmt: skip
         self.memory.add(taught, step)

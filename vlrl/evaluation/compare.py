@@ -169,11 +169,11 @@ def main(arguments: Sequence[str]) -> int:
     config = load_config(config_file, [f"policy.model={model}", "policy.temperature=1.0", f"seed={seed}"])
     from vlrl.engines import load_policy
 
-    begun = time.process_time()
+    start = time.process_time()
     task = registry.make_task(config)
     policy = load_policy(config.policy, shared_prefix=config.train.shared_prefix, seed=config.seed)
     answered = answers(policy, task, config.eval.num_samples, config.eval.batch_size, int(samples))
-    write_text(Path(out), json.dumps(answered | {"cpu_s": time.process_time() - begun}) + "\n")
+    write_text(Path(out), json.dumps(answered | {"cpu_s": time.process_time() - start}) + "\n")
     return 0
 
 
@@ -322,17 +322,17 @@ def arms_of(comparison: Comparison) -> list[RecipeArm]:
     samples = len(registry.make_task(task).samples("train"))
     laid = {recipe.name: _laid(recipe, task, comparison) for recipe in comparison.recipes}
     shapes = [_shape(laid[r.name]) for r in comparison.recipes if not r.as_released]
-    made = []
+    arms = []
     for recipe in comparison.recipes:
         try:
             own = laid[recipe.name]
             build = _released if recipe.as_released else _equal
             arm = build(recipe, own, comparison, samples, shapes)
             recipe_checks.check(arm.config, "resolved")
-            made.append(arm)
+            arms.append(arm)
         except UserError as error:
             raise UserError(f"recipe {recipe.name}: {error}") from None
-    return made
+    return arms
 
 
 def _laid(recipe: ComparedRecipe, task: Config, comparison: Comparison) -> Config:
@@ -512,11 +512,11 @@ def _names(components: Sequence[Any]) -> str:
 
 def _losses(arm: RecipeArm) -> str:
     """Loss terms with the numbers that a comparison of clipping needs to see."""
-    said = []
+    texts = []
     for component in arm.config.losses:
         numbers = " ".join(f"{v:g}" for k, v in component.options.items() if isinstance(v, int | float))
-        said.append(f"{component.name} {numbers}".strip())
-    return " + ".join(said)
+        texts.append(f"{component.name} {numbers}".strip())
+    return " + ".join(texts)
 
 
 def facts(arms: Sequence[RecipeArm], passes_are_equal: bool = True) -> list[dict[str, Any]]:

@@ -70,12 +70,12 @@ def _curves_axes(run: SeedRun, trained: list[dict], timings: list[dict]) -> dict
     a_step = train.prompts_per_step * train.group_size
     played = np.array([row.get("played", a_step) for row in trained])
     length = np.array([row["length"] for row in trained])
-    begun = sum(row["cpu"] for row in timings if row["step"] == 0)
+    start = sum(row["cpu"] for row in timings if row["step"] == 0)
     return {
         "steps": np.arange(len(trained) + 1.0),
         "rollouts": _summed(first, played),
         "tokens": _summed(first * length[0], played * length),
-        "cpu_s": _summed(begun, np.array([row["cpu"] for row in timings if row["step"]])),
+        "cpu_s": _summed(start, np.array([row["cpu"] for row in timings if row["step"]])),
         "forwarded": _summed(0.0, np.array([row.get("work/tokens", 0.0) for row in timings if row["step"]])),
     }
 
@@ -126,12 +126,12 @@ def chart(lines: Sequence[Line], x_label: str, y_label: str) -> str:
     xs = [x for line in lines for x in line.x]
     low, high = nice(min(ys), max(ys))
     frame = ChartFrame(min(xs), max(xs), low, high)
-    drawn = "".join(_drawing_line(i, line, frame) for i, line in enumerate(lines))
-    said = "; ".join(f"{line.name} {line.y[-1]:.3g}" for line in lines)
+    paths = "".join(_drawing_line(i, line, frame) for i, line in enumerate(lines))
+    summary = "; ".join(f"{line.name} {line.y[-1]:.3g}" for line in lines)
     return (
         f'<figure class="chart"><figcaption>{escape(y_label)} against {escape(x_label)}</figcaption>'
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(y_label)} at the end: {escape(said)}">'
-        f'<g class="axes">{_drawing_axes(frame, x_label)}</g>{drawn}</svg></figure>'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(y_label)} at the end: {escape(summary)}">'
+        f'<g class="axes">{_drawing_axes(frame, x_label)}</g>{paths}</svg></figure>'
     )
 
 
@@ -236,7 +236,7 @@ def reach(target: Mapping[str, Any]) -> list[list[str]]:
     """What it took each arm to get there."""
     axes = ("steps", "rollouts", "tokens", "cpu_s")
     head = ["recipe", "steps", "rollouts", "tokens", "CPU seconds"]
-    return [head, *([name, *(cost(found[axis]) for axis in axes)] for name, found in target["arms"].items())]
+    return [head, *([name, *(cost(cost_of[axis]) for axis in axes)] for name, cost_of in target["arms"].items())]
 
 
 def cost(found: Mapping[str, float | None]) -> str:
@@ -351,8 +351,8 @@ def entropies(result: Mapping[str, Any]) -> list[Line]:
 def passes(result: Mapping[str, Any]) -> str:
     """pass@k over k, each arm."""
     ks = result["config"]["pass_at"]["k"]
-    drawn = [_report_line(arm["name"], ks, [arm["pass_at"][str(k)] for k in ks]) for arm in result["arms"]]
-    return chart(drawn, "k, tries", "pass@k")
+    lines = [_report_line(arm["name"], ks, [arm["pass_at"][str(k)] for k in ks]) for arm in result["arms"]]
+    return chart(lines, "k, tries", "pass@k")
 
 
 def _report_line(name: str, x: Sequence[float], points: Sequence[Mapping[str, float]]) -> Line:
@@ -450,14 +450,14 @@ def summary_reached(runs: Sequence[Curves], target: float, seed: int = 0) -> dic
 
     None: not within the run.
     """
-    drawn = np.random.default_rng(seed).integers(len(runs), size=(RESAMPLED, len(runs)))
+    resampled = np.random.default_rng(seed).integers(len(runs), size=(RESAMPLED, len(runs)))
     accuracy = np.array([run.accuracy for run in runs])
     found = {}
     for axis in AXES:
         x = np.array([run.x[axis] for run in runs])
         value = crossing(x.mean(0)[None], accuracy.mean(0)[None], target)[0]
         ends = np.quantile(
-            crossing(x[drawn].mean(1), accuracy[drawn].mean(1), target), (0.025, 0.975), method="nearest"
+            crossing(x[resampled].mean(1), accuracy[resampled].mean(1), target), (0.025, 0.975), method="nearest"
         )
         ends = ends if len(runs) > 1 else (None, None)
         found[axis] = dict(zip(("value", "low", "high"), map(_finite, (value, *ends)), strict=True))

@@ -169,11 +169,11 @@ def _compare(plan: ComparisonPlan, processes: Processes) -> dict[str, Any]:
     seeds = plan.comparison.seeds
     test = AdaStop(plan.comparison.compared, seeds.each, seeds.looks, seeds.level)
     counts, result = {arm.name: 0 for arm in plan.arms}, {}
-    wanted = list(counts)
-    while wanted:
-        counts |= {name: counts[name] + seeds.each for name in wanted}
+    names = list(counts)
+    while names:
+        counts |= {name: counts[name] + seeds.each for name in names}
         result = _look(plan, processes, test, counts)
-        wanted = test.arms
+        names = test.arms
     print(f"\n{text_text(result)}\n\n{Path(plan.comparison.out) / 'report.html'}")
     return result
 

@@ -109,13 +109,17 @@ def _by_gold(
 def _play(
     policy: Policy, task: Any, environment: Environment, episode: Episode, noise: float, rng: np.random.Generator
 ) -> None:
-    shown, over = environment.reset(), False
+    observation, over = environment.reset(), False
     while not over:
         strays = rng.random() < noise
-        decision = policy.act([episode], [shown])[0] if strays else _gold(policy, task, environment, episode, shown)
+        decision = (
+            policy.act([episode], [observation])[0]
+            if strays
+            else _gold(policy, task, environment, episode, observation)
+        )
         step = environment.step(decision.action, decision.frames)
-        episode.turns.append(Turn(shown, decision, step))
-        shown, over = step.observation, step.terminated or step.truncated
+        episode.turns.append(Turn(observation, decision, step))
+        observation, over = step.observation, step.terminated or step.truncated
 
 
 def _gold(policy: Any, task: Any, environment: Environment, episode: Episode, shown: Observation) -> Decision:

@@ -157,15 +157,15 @@ def _score_recorded(name: str, folder: str) -> Iterator[dict[str, Any]]:
 
 def _find_samples(task: Any, ids: Collection[str]) -> dict[str, Sample]:
     """Samples by id, of either split: by their place where ids end in it, as those of drawn samples, else by search."""
-    found: dict[str, Sample] = {}
+    samples_by_id: dict[str, Sample] = {}
     for split in ("train", "test"):
         samples = task.samples(split)
         likely: Iterable[Sample] = samples
         if len(samples) and _sample_number(samples[0].id) == 0:
             places = {place for each in ids if (place := _sample_number(each)) is not None}
             likely = (samples[place] for place in places if place < len(samples))
-        found |= {sample.id: sample for sample in likely if sample.id in ids}
-    return found
+        samples_by_id |= {sample.id: sample for sample in likely if sample.id in ids}
+    return samples_by_id
 
 
 def _sample_number(name: str) -> int | None:
@@ -249,7 +249,7 @@ def read_turns(listed: Sequence[Mapping[str, Any]], folder: Path, coordinates: s
     Raises:
         UserError: a message is none, an image cannot be read, or the last message is not the assistant's.
     """
-    shown: list[Message] = []
+    messages: list[Message] = []
     frames: list[Frame] = []
     turns: list[Turn] = []
     for i, values in enumerate(listed):
@@ -257,17 +257,17 @@ def read_turns(listed: Sequence[Mapping[str, Any]], folder: Path, coordinates: s
         content = [row.content] if isinstance(row.content, str) else row.content or []
         parts = tuple(_read_part(part, folder, f"messages.{i}.content") for part in content)
         if row.role != "assistant":
-            shown.append(Message(row.role, parts))
+            messages.append(Message(row.role, parts))
             frames += [Frame(coordinates, part.size, part.size) for part in parts if not isinstance(part, str)]
             continue
         calls = [json.dumps(call.get("function", call)) for call in row.tool_calls]
         text = "".join([*(str(part) for part in parts), *(f"{CALL}{call}{CALL_END}" for call in calls)])
         counts = {"tool_calls": float(text.count(CALL)), "malformed_calls": float(text.count(CALL) - len(calls))}
         decision = Decision(text, logprobs=None, entropy=None, truncated=False, frames=tuple(frames))
-        observation = Observation.from_messages(shown)
+        observation = Observation.from_messages(messages)
         turns.append(Turn(observation, decision, Step(observation, terminated=i == len(listed) - 1, info=counts)))
-        shown = []
-    if shown or not turns:
+        messages = []
+    if messages or not turns:
         raise UserError("messages: the last one must be the assistant's")
     return turns
 

@@ -59,15 +59,15 @@ def arms_of(config: Config, task: Any, policy: str | None, against: Sequence[str
     Raises:
         UserError: no such policy or script, one that cannot drive the robot, or one named twice.
     """
-    made: list[PolicyArm] = []
+    arms: list[PolicyArm] = []
     for name in (policy or config.policy.model, *against):
-        arm = _script(task, name) if made and name in SCRIPTS else _policy(config, task, name, first=not made)
-        if any((arm.source, arm.script) == (other.source, other.script) for other in made):
+        arm = _script(task, name) if arms and name in SCRIPTS else _policy(config, task, name, first=not arms)
+        if any((arm.source, arm.script) == (other.source, other.script) for other in arms):
             raise UserError(f"--against {name}: it plays already, as {arm.source or arm.script!r}")
-        if any(arm.name == other.name for other in made):
+        if any(arm.name == other.name for other in arms):
             raise UserError(f"--against {name}: {arm.name!r} is the name of another arm: rename the folder")
-        made.append(arm)
-    return made
+        arms.append(arm)
+    return arms
 
 
 def _script(task: Any, name: str) -> PolicyArm:
@@ -80,8 +80,8 @@ def _policy(config: Config, task: Any, name: str, first: bool) -> PolicyArm:
     section = config.policy.model_copy(update={"model": model})
     policy = load_policy(section, shared_prefix=config.train.shared_prefix, seed=config.seed)
     task.fits(policy)
-    shown = "policy" if first else "start" if name == "start" else re.sub(r"[^\w.-]", "_", Path(name).name)
-    return PolicyArm(shown, model, "", policy, task.arm())
+    label = "policy" if first else "start" if name == "start" else re.sub(r"[^\w.-]", "_", Path(name).name)
+    return PolicyArm(label, model, "", policy, task.arm())
 
 
 # The share of scenes that each arm had solved by each tick, as a drawing: how fast, and how many at all.
@@ -96,11 +96,11 @@ def solved(result: Mapping[str, Any]) -> str:
     rows, names = result["episodes"], [arm["name"] for arm in result["arms"]]
     last = max(1, *(row["ticks"] for row in rows))
     curves = {name: curve([row for row in rows if row["arm"] == name], last) for name in names}
-    drawn = "".join(_curve(i, name, points, last) for i, (name, points) in enumerate(curves.items()))
-    said = "; ".join(f"{name} {points[-1][1]:.0%}" for name, points in curves.items())
+    paths = "".join(_curve(i, name, points, last) for i, (name, points) in enumerate(curves.items()))
+    ends = "; ".join(f"{name} {points[-1][1]:.0%}" for name, points in curves.items())
     return (
-        f'<svg class="solved" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="Solved in the end: {escape(said)}">'
-        f'<g class="axes">{_axes(last)}</g>{drawn}</svg>'
+        f'<svg class="solved" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="Solved in the end: {escape(ends)}">'
+        f'<g class="axes">{_axes(last)}</g>{paths}</svg>'
     )
 
 
@@ -262,7 +262,7 @@ class Filmed:
 def chosen(rows: Sequence[Row]) -> list[int]:
     """Places of episodes worth seeing: the first of each kind of outcome."""
     firsts = ([i for i, each in enumerate(rows) if each["outcome"] in kind][:1] for kind in KINDS)
-    return sorted(place for found in firsts for place in found)
+    return sorted(place for places in firsts for place in places)
 
 
 def film(arm: PolicyArm, task: Any, samples: Sequence[Sample], rows: Sequence[Row], folder: Path) -> list[Filmed]:
@@ -276,13 +276,13 @@ def film(arm: PolicyArm, task: Any, samples: Sequence[Sample], rows: Sequence[Ro
     """
     paths = {sample.id: (folder / f"{sample.answer:06d}_{arm.name}.mp4").resolve() for sample in samples}
     filmed = task.arm(arm.script, {name: {"path": str(path), "size": SIZE} for name, path in paths.items()})
-    found = []
+    frames = []
     for episode, before in zip(collect(arm.policy, filmed, samples, group_size=1, greedy=True), rows, strict=True):
         now, path = play_row(arm.name, episode), paths[episode.sample.id]
         named = path.rename(path.with_name(f"{path.stem}_{now['outcome']}.mp4"))
         same = all(now[key] == before[key] for key in ("outcome", "ticks", "reward"))
-        found.append(Filmed(arm.name, now["seed"], now["outcome"], now["ticks"], named, same))
-    return found
+        frames.append(Filmed(arm.name, now["seed"], now["outcome"], now["ticks"], named, same))
+    return frames
 
 
 def keep(films: Sequence[Filmed], folder: Path) -> list[Filmed]:
@@ -449,11 +449,11 @@ def _scene(seed: int, films: Sequence[Filmed]) -> str:
 
 def _figure(film: Filmed) -> str:
     video, strip = embedded(film)
-    said = escape(f"{film.arm}: {film.outcome.replace('_', ' ')} after {film.ticks} ticks")
+    caption = escape(f"{film.arm}: {film.outcome.replace('_', ' ')} after {film.ticks} ticks")
     return (
-        f'<figure><figcaption>{said}</figcaption><div class="pair">'
+        f'<figure><figcaption>{caption}</figcaption><div class="pair">'
         f'<video src="{video}" controls muted loop playsinline></video>'
-        f'<img src="{strip}" loading="lazy" alt="Eight moments of it: {said}"></div></figure>'
+        f'<img src="{strip}" loading="lazy" alt="Eight moments of it: {caption}"></div></figure>'
     )
 
 
@@ -482,13 +482,13 @@ def result_of(config: Config, task: Any, played: Sequence[Played]) -> dict[str, 
 
 def versions() -> Mapping[str, str]:
     """Of vlrl, with its commit, and of what the result hangs on, as far as it is installed."""
-    found = {"vlrl": __version__, "commit": commit()}
+    versions_of = {"vlrl": __version__, "commit": commit()}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions_of[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions_of
 
 
 # `vlrl simulate`: arms play the same scenes, and what came of it is written and shown.

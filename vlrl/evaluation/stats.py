@@ -80,8 +80,8 @@ class Pairs:
 
 def count(a: Sequence[bool], b: Sequence[bool]) -> Pairs:
     """Successes of A and B, [n] each in the order of the scenes, at least one."""
-    seen = list(zip(a, b, strict=True))
-    return Pairs(*(seen.count(pair) for pair in ((True, True), (True, False), (False, True), (False, False))))
+    pairs = list(zip(a, b, strict=True))
+    return Pairs(*(pairs.count(pair) for pair in ((True, True), (True, False), (False, True), (False, False))))
 
 
 def mcnemar(pairs: Pairs) -> float:
@@ -257,14 +257,14 @@ class AdaStop:
 def exchanges(arms: int, each: int, looks: int, rows: int, seed: int) -> np.ndarray:
     """Which measurement goes where, int16 [looks, rows, arms * each]; row 0 leaves all in place."""
     start = np.tile(np.arange(arms * each, dtype=np.int16), (looks, rows, 1))
-    drawn = np.random.default_rng([seed, arms, each]).permuted(start, axis=2)
-    drawn[:, 0] = start[:, 0]
-    return drawn
+    exchanged = np.random.default_rng([seed, arms, each]).permuted(start, axis=2)
+    exchanged[:, 0] = start[:, 0]
+    return exchanged
 
 
 def _bound(values: np.ndarray, rows: int, allowed: float) -> tuple[float, float]:
     """The smallest value that is reached by at most the allowed share of rows, and by how many it is."""
-    found, counts = np.unique(values, return_counts=True)
+    distinct, counts = np.unique(values, return_counts=True)
     tails = counts[::-1].cumsum()[::-1] / rows  # share of rows with at least this value
     fine = np.flatnonzero(tails <= allowed + 1e-12)
-    return (float(found[fine[0]]), float(tails[fine[0]])) if len(fine) else (math.inf, 0.0)
+    return (float(distinct[fine[0]]), float(tails[fine[0]])) if len(fine) else (math.inf, 0.0)

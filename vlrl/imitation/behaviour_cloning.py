@@ -121,13 +121,13 @@ def imitated(
     Raises:
         UserError: a data set does not fit the policy.
     """
-    found, chance = [], []
+    all_examples, chance = [], []
     for source, weight in zip(sources, weights, strict=True):
         check_fit(source.about, policy.shape)
         for episode in source.episodes:
-            found += examples(policy, episode, range(len(episode)))
+            all_examples += examples(policy, episode, range(len(episode)))
             chance += [weight] * len(episode)
-    return found, np.array(chance) / sum(chance)
+    return all_examples, np.array(chance) / sum(chance)
 
 
 Parts = tuple[tuple[str, ...], tuple[str, ...], tuple[float, ...], tuple[float, ...]]  # names, units, low, high
@@ -250,14 +250,14 @@ def _scripted(task: Any, config: CloneConfig) -> Lesson:
         policy = _started(config)
     else:
         shape = _shape(task, pairs[0], config.policy)
-        states = torch.as_tensor(np.stack([shown.state for shown, _ in pairs]))
+        states = torch.as_tensor(np.stack([observation.state for observation, _ in pairs]))
         if config.policy.kind == "flow":
             policy = _flow(shape, states, config.seed)
         else:
             policy = ControlPolicy(Network(shape), seed=config.seed)
             policy.model.mean.copy_(states.mean(0))
             policy.model.spread.copy_(states.std(0).clamp(min=1e-3))
-    return policy, [Example(policy.decide(shown, c), len(c)) for shown, c in pairs], None, config.episodes
+    return policy, [Example(policy.decide(observation, c), len(c)) for observation, c in pairs], None, config.episodes
 
 
 def _recorded(task: Any, config: CloneConfig) -> Lesson:
@@ -292,13 +292,13 @@ def _flow(shape: DiscreteShape, states: torch.Tensor, seed: int) -> FlowPolicy:
 
 
 def _shape(task: Any, pair: Pair, section: NetworkSection) -> DiscreteShape:
-    shown, chunk = pair
-    if shown.state is None:
+    observation, chunk = pair
+    if observation.state is None:
         raise UserError("clone: the robot shows no state")
     controls = task.controls
     return DiscreteShape(
-        len(shown.state), tuple(controls.names), tuple(controls.low.tolist()), tuple(controls.high.tolist()),
-        chunk=len(chunk), bins=section.bins, cameras=tuple(image.size for image in shown.images),
+        len(observation.state), tuple(controls.names), tuple(controls.low.tolist()), tuple(controls.high.tolist()),
+        chunk=len(chunk), bins=section.bins, cameras=tuple(image.size for image in observation.images),
         hidden=section.hidden, layers=section.layers, names=tuple(task.pool.info.names), units=tuple(controls.units),
         hz=task.pool.info.hz,
     )  # fmt: skip

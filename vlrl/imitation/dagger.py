@@ -273,9 +273,9 @@ class DaggerLearner(Learner):
     def gather(self) -> int:
         """Reads what is new -> how many episodes no round has used yet."""
         self.pools.add_whole("corrections", self.corrected.new())
-        found = list(self.played.new())
-        self.pools.add_played(found)
-        self.waiting += [each[1] for each in found if fresh([each], self.used)]
+        episodes = list(self.played.new())
+        self.pools.add_played(episodes)
+        self.waiting += [each[1] for each in episodes if fresh([each], self.used)]
         return len(self.waiting)
 
     def step(self, i: int) -> StepMetrics:

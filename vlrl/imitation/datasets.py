@@ -191,8 +191,8 @@ def episodes(data: DatasetInfo, but: Collection[int] = ()) -> Iterator[DatasetEp
         for file, held in files.items():
             yield from _of_file(data, file, held, tasks)
     except (OSError, KeyError, ValueError, IndexError, pa.ArrowException) as error:
-        said = first_line(error)
-        raise UnreadableError(f"{data.path}: damaged, or being written now: {said}") from None
+        reason = first_line(error)
+        raise UnreadableError(f"{data.path}: damaged, or being written now: {reason}") from None
 
 
 def _of_file(

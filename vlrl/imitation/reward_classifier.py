@@ -120,15 +120,15 @@ class ClassifierTrainer:
                 the other takes its share.
             step: of training: with the seed it decides what is drawn.
         """
-        rng, given = np.random.default_rng([self.seed, step]), np.concatenate(groups)
+        rng, vectors_of_groups = np.random.default_rng([self.seed, step]), np.concatenate(groups)
         if not self.size:
-            self._fit(given)
-        vectors, chance = self._scaled(given), _chances([len(group) for group in groups])
-        wanted = (torch.arange(len(vectors)) < len(groups[0])).float()
+            self._fit(vectors_of_groups)
+        vectors, chance = self._scaled(vectors_of_groups), _chances([len(group) for group in groups])
+        labels = (torch.arange(len(vectors)) < len(groups[0])).float()
 
         def loss(chosen: Tensor) -> Tensor:
             logits = self.network(vectors[chosen])[:, 0]
-            return functional.binary_cross_entropy_with_logits(logits, wanted[chosen])
+            return functional.binary_cross_entropy_with_logits(logits, labels[chosen])
 
         batches = (torch.from_numpy(rng.choice(len(vectors), size=batch, p=chance)) for _ in range(steps))
         return sum(fit_supervised(self.optimizer, batches, loss)) / steps
@@ -189,13 +189,13 @@ class RewardNetwork(nn.Module):
         self.register_buffer("mean", torch.zeros(len(shape.names)))
         self.register_buffer("spread", torch.ones(len(shape.names)))
         self.eyes = nn.ModuleList(_eye(shape.maps) for _ in shape.cameras)
-        seen = 3 * shape.maps * len(shape.cameras) + len(shape.seen)
-        self.head = nn.Sequential(nn.Linear(seen, shape.hidden), nn.SiLU(), nn.Linear(shape.hidden, 1))
+        width = 3 * shape.maps * len(shape.cameras) + len(shape.seen)
+        self.head = nn.Sequential(nn.Linear(width, shape.hidden), nn.SiLU(), nn.Linear(shape.hidden, 1))
 
     def forward(self, pixels: Sequence[Tensor], state: Tensor) -> Tensor:
-        seen = [keypoints(eye(picture / 255 - 0.5)) for eye, picture in zip(self.eyes, pixels, strict=True)]
+        views = [keypoints(eye(picture / 255 - 0.5)) for eye, picture in zip(self.eyes, pixels, strict=True)]
         scaled = ((state - self.mean) / self.spread)[:, list(self.shape.seen)]
-        return self.head(torch.cat([*seen, scaled], 1))[:, 0]
+        return self.head(torch.cat([*views, scaled], 1))[:, 0]
 
 
 def _eye(maps: int) -> nn.Module:
@@ -260,18 +260,18 @@ def threshold_for(scores: np.ndarray, label: np.ndarray, episode: np.ndarray, sh
 
 def measured(scores: np.ndarray, label: np.ndarray, episode: np.ndarray, threshold: float) -> dict[str, Any]:
     """What the model says of frames and episodes at a threshold; counts as [k, n, low, high] with Wilson's 95 %."""
-    said, negative, positive = scores >= threshold, label == NEGATIVE, label == POSITIVE
-    wrongly = [bool(said[mine].any()) for mine in _each(negative, episode)]
-    seen = [bool(said[mine].any()) for mine in _each(positive, episode)]
+    alarms, negative, positive = scores >= threshold, label == NEGATIVE, label == POSITIVE
+    wrongly = [bool(alarms[mine].any()) for mine in _each(negative, episode)]
+    hits = [bool(alarms[mine].any()) for mine in _each(positive, episode)]
     sure = negative | positive
     return {
         "threshold": threshold,
         "auc": auc(scores[positive], scores[negative]),
-        "accuracy": _counted((said == positive)[sure]),
-        "false_success_frames": _counted(said[negative]),
-        "found_success_frames": _counted(said[positive]),
+        "accuracy": _counted((alarms == positive)[sure]),
+        "false_success_frames": _counted(alarms[negative]),
+        "found_success_frames": _counted(alarms[positive]),
         "false_success_episodes": _counted(np.array(wrongly)),
-        "found_success_episodes": _counted(np.array(seen)),
+        "found_success_episodes": _counted(np.array(hits)),
     }
 
 

@@ -240,5 +240,5 @@ def _corpus(tasks: Sequence[Any], each: int = 100) -> Iterator[str]:
         pool = task.samples("train")
         for i in range(min(each, len(pool))):
             turns = pool[i].answer if isinstance(task, Demonstrations) else ()
-            for shown in [turn.observation for turn in turns] or [pool[i].prompt]:
-                yield f"user\n{shown.text}\nassistant\n"
+            for observation in [turn.observation for turn in turns] or [pool[i].prompt]:
+                yield f"user\n{observation.text}\nassistant\n"

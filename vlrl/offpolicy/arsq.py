@@ -68,8 +68,8 @@ class Arsq(Agent):
         values = self.values(self.scale.state(batch.state))
         worth = values + chosen(advantages, codes).sum(1)
         loss = 0.5 * (worth - self.targets(batch)).square().mean()
-        shown = slice(len(batch) - (0 if offline is None else len(offline)), None)
-        apart = imitation(advantages[shown], codes[shown], self.settings.margin)
+        demonstrations = slice(len(batch) - (0 if offline is None else len(offline)), None)
+        apart = imitation(advantages[demonstrations], codes[demonstrations], self.settings.margin)
         climb(self.optimizer, loss + self.settings.imitation * apart, self.learned)
         follow(self.target, self.values, self.settings.tau)
         entropy = -(advantages.detach() * (advantages.detach() / self.policy.model.alpha).exp()).sum(-1).sum(1).mean()
@@ -124,10 +124,10 @@ def _advantages(about: AgentSpec, settings: ArsqSettings) -> Advantages:
         model.mean.copy_(torch.as_tensor(about.mean))
         model.spread.copy_(torch.as_tensor(about.spread))
         return model
-    found = load_arsq(Path(about.start), seed=0, key="start").model
-    if (found.shape, found.grid, found.alpha) != (shape, model.grid, model.alpha):
+    base_model = load_arsq(Path(about.start), seed=0, key="start").model
+    if (base_model.shape, base_model.grid, base_model.alpha) != (shape, model.grid, model.alpha):
         raise UserError(
             f"start: {about.start} was made for another robot, task.chunk, or agent.hidden, layers, levels, bins or "
-            f"temperature: {found.shape}, {found.grid}, {found.alpha}"
+            f"temperature: {base_model.shape}, {base_model.grid}, {base_model.alpha}"
         )
-    return found
+    return base_model

@@ -62,14 +62,14 @@ def column(group: Any, name: str) -> np.ndarray:
 
 def matrix(group: Any, name: str) -> np.ndarray:
     """A data set of numbers as float32 [T, D]. ValueError where there is none, or it is of something else."""
-    found = group.get(name)
-    if found is None or isinstance(found, Mapping):  # a group
+    dataset = group.get(name)
+    if dataset is None or isinstance(dataset, Mapping):  # a group
         kinds = ", ".join(sorted(group))
         raise ValueError(f"has no numbers {name} (it has {kinds})")
-    if found.dtype.kind not in "fiub" or not found.shape:
-        raise ValueError(f"{name} is of {found.dtype}, shape {found.shape}, not of numbers a tick")
+    if dataset.dtype.kind not in "fiub" or not dataset.shape:
+        raise ValueError(f"{name} is of {dataset.dtype}, shape {dataset.shape}, not of numbers a tick")
     with np.errstate(over="ignore"):  # beyond float32 is infinite
-        return found[()].astype(np.float32).reshape(len(found), -1)
+        return dataset[()].astype(np.float32).reshape(len(dataset), -1)
 
 
 def joined(group: Any, names: Sequence[str]) -> np.ndarray:
@@ -138,9 +138,9 @@ def gather(
     bad: list[BadRow] = []
     for number, read in episodes:
         try:
-            found = read()
-            _check(found, task, good[0] if good else None)
-            good.append(found)
+            recorded = read()
+            _check(recorded, task, good[0] if good else None)
+            good.append(recorded)
         except ValueError as problem:
             if on_bad == "stop":
                 raise UserError(f"{file}: episode {number}: {problem}: mend it, or set on_bad: skip") from None
@@ -156,11 +156,11 @@ def _check(found: Recording, task: Any, first: Recording | None) -> None:
     """ValueError with what is wrong."""
     count, size = len(found.controls), found.states.shape[1]
     names, controls = tuple(task.pool.info.names), tuple(task.controls.names)
-    wanted = first.states.shape[1] if first else len(names)
+    width = first.states.shape[1] if first else len(names)
     if not count or len(found.states) != count + 1:
         raise ValueError(f"{len(found.states)} states with {count} controls")
-    if wanted and size != wanted:
-        raise ValueError(f"a state of {size} numbers instead of {wanted}" + f" ({', '.join(names)})" * bool(names))
+    if width and size != width:
+        raise ValueError(f"a state of {size} numbers instead of {width}" + f" ({', '.join(names)})" * bool(names))
     if found.controls.shape[1] != len(controls):
         raise ValueError(f"controls of {found.controls.shape[1]} numbers; the robot's are {', '.join(controls)}")
     columns = {"paid": found.paid, "person": found.person}
@@ -245,9 +245,9 @@ def scenes(task: Any, episodes: int, problem: str) -> list[Sample]:
 
 def _behaviour_recording(episode: Episode, controls: list[np.ndarray]) -> Recording:
     last = episode.turns[-1].step
-    shown = [turn.observation for turn in episode.turns] + [last.observation]
+    observations = [turn.observation for turn in episode.turns] + [last.observation]
     return Recording(
-        np.stack([each.state for each in shown]), np.concatenate(controls), won=episode.score.is_correct,
+        np.stack([each.state for each in observations]), np.concatenate(controls), won=episode.score.is_correct,
         ended=last.terminated and not last.truncated, paid=np.array([turn.step.reward for turn in episode.turns],
         np.float32),
     )  # fmt: skip
@@ -456,9 +456,9 @@ def minari(
     """
     file = _file(Path(path))
     with opened(file) as whole:
-        found = numbered(list(whole), "episode_")
-        if found:
-            cut = [(i, lambda name=name: _episode(whole[name], obs)) for i, name in found]
+        names = numbered(list(whole), "episode_")
+        if names:
+            cut = [(i, lambda name=name: _episode(whole[name], obs)) for i, name in names]
         elif "observations" in whole:
             cut = list(_flat(whole, obs, file))
         else:
@@ -514,8 +514,8 @@ def _of_rows(
     rows: np.ndarray, states: np.ndarray, actions: np.ndarray, rewards: np.ndarray, ends: np.ndarray,
     after: np.ndarray | None,
 ) -> _Steps:  # fmt: skip
-    shown = states[rows] if after is None else np.concatenate([states[rows], after[rows[-1:]]])
-    return _Steps(shown, actions[rows], rewards[rows], bool(ends[rows[-1]]))
+    observed = states[rows] if after is None else np.concatenate([states[rows], after[rows[-1:]]])
+    return _Steps(observed, actions[rows], rewards[rows], bool(ends[rows[-1]]))
 
 
 def _file(path: Path) -> Path:
@@ -560,11 +560,11 @@ def robomimic(
 
 
 def _named(whole: Any, mask: str, file: Path) -> set[str]:
-    found = whole.get(f"mask/{mask}")
-    if found is None:
+    names = whole.get(f"mask/{mask}")
+    if names is None:
         kinds = ", ".join(sorted(whole.get("mask", ()))) or "none"
         raise UserError(f"{file}: has no mask {mask!r}; its masks: {kinds}")
-    return {name.decode() if isinstance(name, bytes) else str(name) for name in found[()]}
+    return {name.decode() if isinstance(name, bytes) else str(name) for name in names[()]}
 
 
 def _read(demo: Any, obs: list[str], success: float | str, units: Units, task: Any) -> Recording:
@@ -638,6 +638,6 @@ class _Lapsing:
 
     def __call__(self, played: Any, ticks: int) -> np.ndarray:
         if ticks % self._hold == 0:
-            lapse, drawn = self._rng.random() < self._lapses, self._rng.uniform(self._low, self._high)
-            self._held = drawn[None] if lapse else None
+            lapse, action = self._rng.random() < self._lapses, self._rng.uniform(self._low, self._high)
+            self._held = action[None] if lapse else None
         return planned(played, self._spread, self._rng) if self._held is None else self._held

@@ -80,8 +80,8 @@ class Book:
     def find(self, state: np.ndarray, chunk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Whether it is known, bool [B], and the noise of those that are, float32 [M, K, A]."""
         places = [self._places.get(key) for key in _keys(state, chunk)]
-        found = [self._noise[place] for place in places if place is not None]
-        return np.array([place is not None for place in places]), np.stack(found) if found else chunk[:0]
+        noises = [self._noise[place] for place in places if place is not None]
+        return np.array([place is not None for place in places]), np.stack(noises) if noises else chunk[:0]
 
     def state_dict(self) -> dict[str, Any]:
         if not self._keys:

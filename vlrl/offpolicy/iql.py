@@ -80,8 +80,8 @@ class Imitator:
     def step(self, batch: Transitions, weight: Tensor | float = 1.0) -> float:
         """One step towards the batch's actions, each with its weight [B]; returns the loss."""
         mean, log_std = self.policy.model(torch.from_numpy(batch.state))
-        found = likelihood(mean, log_std, self.scale.unit(batch.action), carried(batch))
-        loss = -(weight * found).mean()
+        logprob = likelihood(mean, log_std, self.scale.unit(batch.action), carried(batch))
+        loss = -(weight * logprob).mean()
         if self._decay:
             share = min(1.0, self.updates / self._decay)
             self.optimizer.param_groups[0]["lr"] = self._lr * 0.5 * (1 + math.cos(math.pi * share))

@@ -41,7 +41,7 @@ class Acting(Policy):
         self, episodes: Sequence[Episode], observations: Sequence[Observation], greedy: bool = False, **how: Any
     ) -> list[Decision]:
         """A decision for each observation; log-probabilities and entropies are unknown, so NaN [K]."""
-        chunks = self._chunks(np.stack([state_of(shown) for shown in observations]), not greedy)
+        chunks = self._chunks(np.stack([state_of(observation) for observation in observations]), not greedy)
         unknown = torch.full((chunks.shape[1],), torch.nan)
         return [Decision(chunk, unknown, unknown, False) for chunk in chunks]
 
@@ -133,9 +133,9 @@ def load_sources(task: Any, config: OffPolicyConfig) -> Transitions | None:
 
 def _from(task: Any, seed: int, component: Component, key: str) -> Transitions:
     part = registry.make("source", component, key)(task, seed)
-    wanted, found = (task.chunk, len(task.controls)), part.action.shape[1:]
-    if not len(part) or found != wanted:
-        raise UserError(f"{key}: {component.name} gave {len(part)} actions of {found}; the task's are {wanted}")
+    expected, actual = (task.chunk, len(task.controls)), part.action.shape[1:]
+    if not len(part) or actual != expected:
+        raise UserError(f"{key}: {component.name} gave {len(part)} actions of {actual}; the task's are {expected}")
     numbers = (part.state, part.action, part.reward, part.next_state, part.used, part.paid)
     if not all(np.isfinite(column).all() for column in numbers):
         raise UserError(f"{key}: {component.name} gave numbers that are not finite")
@@ -222,12 +222,12 @@ class OffPolicyLearner(Learner):
 
     def make_agent(self) -> None:
         """What is given, or else what chance plays, tells the scale of the states; then there can be an agent."""
-        found = load_sources(self.task, self.config)
-        if found is None:
-            _, found = self._play(self._chance(), PROBE)
+        sources = load_sources(self.task, self.config)
+        if sources is None:
+            _, sources = self._play(self._chance(), PROBE)
         else:
-            self.offline.add(found)
-        self._make(*statistics(found))
+            self.offline.add(sources)
+        self._make(*statistics(sources))
 
     def step(self, i: int) -> StepMetrics:
         """Updates from what is given alone, before the first tick; then some episodes and the updates they bring.
@@ -263,19 +263,19 @@ class OffPolicyLearner(Learner):
             won: bool [M], of an episode that did the job, which may show it as well (self-imitation).
         """
         self.online.add(played)
-        shown = played.person | (won & self.config.give_won)
-        if shown.any():
-            self.offline.add(played.take(shown))
+        demonstrations = played.person | (won & self.config.give_won)
+        if demonstrations.any():
+            self.offline.add(played.take(demonstrations))
 
     def learn(self, count: int) -> dict[str, float]:
         """So many updates, and the means of what the agent says of them."""
-        sums, seen = Counter(), Counter()
+        sums, counts = Counter(), Counter()
         for _ in range(count):
             for name, value in self.agent.update(*self.batch()).items():
                 sums[name] += value
-                seen[name] += 1
+                counts[name] += 1
             self.counts["updates"] += 1
-        return {name: sums[name] / seen[name] for name in sums}
+        return {name: sums[name] / counts[name] for name in sums}
 
     def batch(self) -> tuple[Transitions | None, Transitions | None]:
         """Half played and half given where there are both, drawn evenly from each; else all from the one."""
@@ -448,10 +448,10 @@ def keep(out: Path, given: ReplayBuffer, config: OffPolicyConfig, task: Any) -> 
     if given.added > len(given):
         raise UserError(f"capacity: {config.capacity}, but {given.added} transitions are given: set capacity to that")
     rows = given.all()
-    found = properties(rows, config.reward, task.controls.low, task.controls.high)
+    facts = properties(rows, config.reward, task.controls.low, task.controls.high)
     aside = [asdict(each) for each in task.bad_rows]
-    print(_line(found, len(rows), len(aside), rewarded=bool(rows.reward.any())), file=sys.stderr)
-    kept = {"properties": asdict(found), "references": references(task, config), "set_aside": aside}
+    print(_line(facts, len(rows), len(aside), rewarded=bool(rows.reward.any())), file=sys.stderr)
+    kept = {"properties": asdict(facts), "references": references(task, config), "set_aside": aside}
     write_text(out / FILE, json.dumps(kept, indent=2) + "\n")
 
 
@@ -470,19 +470,19 @@ def summarise_protocol(out: Path, results: Mapping[str, Mapping[str, float]]) ->
     if not path.is_file():
         return {}
     kept = load_json(path, finite=False)
-    found, reached = kept["properties"], results["after"]["value"]
-    said = {"given_episodes": found["episodes"], "behaviour_return": found["returns"],
-            "state_coverage": found["coverage"], "action_entropy": found["entropy"]}  # fmt: skip
-    if found["success"] is not None:
-        low, high = wilson(round(found["success"] * found["episodes"]), found["episodes"])
-        said |= {"behaviour_success": found["success"], "behaviour_low": low, "behaviour_high": high,
-                 "over_behaviour": reached - found["success"]}  # fmt: skip
+    facts, reached = kept["properties"], results["after"]["value"]
+    summary = {"given_episodes": facts["episodes"], "behaviour_return": facts["returns"],
+            "state_coverage": facts["coverage"], "action_entropy": facts["entropy"]}  # fmt: skip
+    if facts["success"] is not None:
+        low, high = wilson(round(facts["success"] * facts["episodes"]), facts["episodes"])
+        summary |= {"behaviour_success": facts["success"], "behaviour_low": low, "behaviour_high": high,
+                 "over_behaviour": reached - facts["success"]}  # fmt: skip
     random, expert = (kept["references"].get(name) for name in ("random", "expert"))
     if random is not None and expert is not None:
-        said |= {"random_success": random, "expert_success": expert}
+        summary |= {"random_success": random, "expert_success": expert}
         if expert > random:
-            said["normalised_score"] = normalised(reached, random, expert)
-    return said
+            summary["normalised_score"] = normalised(reached, random, expert)
+    return summary
 
 
 def _line(found: Properties, rows: int, aside: int, rewarded: bool) -> str:

@@ -61,11 +61,11 @@ class Critics(nn.Module):
         self.head, self.offset = _linear(members, hidden, 1), nn.Parameter(torch.zeros(members, 1, 1))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        seen = inputs.expand(self.offset.shape[0], *inputs.shape)
+        expanded = inputs.expand(self.offset.shape[0], *inputs.shape)
         for weight, bias, gain, shift in zip(self.weights, self.biases, self.gains, self.shifts, strict=True):
-            seen = torch.baddbmm(bias, seen, weight)
-            seen = torch.addcmul(shift, functional.layer_norm(seen, seen.shape[-1:]), gain).relu_()
-        return torch.baddbmm(self.offset, seen, self.head)[..., 0]
+            expanded = torch.baddbmm(bias, expanded, weight)
+            expanded = torch.addcmul(shift, functional.layer_norm(expanded, expanded.shape[-1:]), gain).relu_()
+        return torch.baddbmm(self.offset, expanded, self.head)[..., 0]
 
 
 def _linear(members: int, wide: int, out: int) -> nn.Parameter:
@@ -98,10 +98,10 @@ def check_start(about: AgentSpec, shape: Any, *, longer: bool = False) -> None:
         longer: its chunks may be longer.
     """
     limits = (tuple(about.low.tolist()), tuple(about.high.tolist()))
-    given = (shape.state, shape.controls, shape.low, shape.high, shape.chunk)
-    wanted = (about.state, about.controls, *limits, about.chunk)
-    if given[:-1] != wanted[:-1] or (shape.chunk < about.chunk if longer else shape.chunk != about.chunk):
-        raise UserError(f"start: {about.start} was made for {given}; this robot and task.chunk are {wanted}")
+    robot = (shape.state, shape.controls, shape.low, shape.high, shape.chunk)
+    expected = (about.state, about.controls, *limits, about.chunk)
+    if robot[:-1] != expected[:-1] or (shape.chunk < about.chunk if longer else shape.chunk != about.chunk):
+        raise UserError(f"start: {about.start} was made for {robot}; this robot and task.chunk are {expected}")
 
 
 def make_actor(about: AgentSpec, sizes: Any) -> Actor:
@@ -247,8 +247,8 @@ def begin(folder: str | Path, about: AgentSpec, *networks: Actor | Critics) -> N
     Raises:
         UserError: as `load`; or their layers are others than the trunk's.
     """
-    made = trunk_load(folder, about)
-    layers = [made[place : place + 2] for place in range(0, len(made), 3)]
+    trunk = trunk_load(folder, about)
+    layers = [trunk[place : place + 2] for place in range(0, len(trunk), 3)]
     for network in networks:
         actor = isinstance(network, Actor)
         widths = [part.out_features for part in network.trunk[::3]] if actor else [b.shape[2] for b in network.biases]
@@ -258,7 +258,7 @@ def begin(folder: str | Path, about: AgentSpec, *networks: Actor | Critics) -> N
                 f"{len(widths)} of {widths[0]}: set hidden and layers alike"
             )
         if actor:
-            network.trunk.load_state_dict(made.state_dict())
+            network.trunk.load_state_dict(trunk.state_dict())
             continue
         for number, (linear, norm) in enumerate(layers):
             network.weights[number][:, : linear.in_features] = linear.weight.T

@@ -42,8 +42,8 @@ class Transitions:
             object.__setattr__(self, name, np.asarray(column, np.bool_ if name in FLAGS else np.float32))
         rows = {len(column) for column in self.columns().values()}
         ranks = {name: column.ndim for name, column in self.columns().items()}
-        wanted = {"state": 2, "action": 3, "next_state": 2}
-        if len(rows) != 1 or any(rank != wanted.get(name, 1) for name, rank in ranks.items()):
+        dimensions = {"state": 2, "action": 3, "next_state": 2}
+        if len(rows) != 1 or any(rank != dimensions.get(name, 1) for name, rank in ranks.items()):
             shapes = {name: column.shape for name, column in self.columns().items()}
             raise ValueError(f"transitions: columns do not belong together: {shapes}")
 

@@ -96,8 +96,10 @@ class Sac:
         stats = {"critic_loss": loss.item() / len(values), "value": values.mean().item()}
         if self.updates % self.settings.cta_ratio:
             return stats
-        shown = slice(len(batch) - given, None)
-        return stats | self._improve(batch, state, shown, action[shown], values.detach().mean(0)[shown])
+        demonstrations = slice(len(batch) - given, None)
+        return stats | self._improve(
+            batch, state, demonstrations, action[demonstrations], values.detach().mean(0)[demonstrations]
+        )
 
     @torch.no_grad()
     def targets(self, batch: Transitions) -> Tensor:

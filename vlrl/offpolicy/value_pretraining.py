@@ -105,10 +105,10 @@ def loss_of(
     )
     with torch.no_grad():
         arrived, meant = (torch.from_numpy(drawn.now == goal) for goal in (drawn.outcome, drawn.intent))
-        wanted = target(arrived, slow(following, outcome, intent), gamma)
+        targets = target(arrived, slow(following, outcome, intent), gamma)
         gain = target(meant, slow(following, intent, intent), gamma) - slow(now, intent, intent)
         weight = torch.where(gain >= 0, expectile, 1 - expectile)
-    return (weight * (wanted - network(now, outcome, intent)).square()).mean()
+    return (weight * (targets - network(now, outcome, intent)).square()).mean()
 
 
 def sequences(given: Transitions) -> list[np.ndarray]:
@@ -119,16 +119,16 @@ def sequences(given: Transitions) -> list[np.ndarray]:
     leads = {state.tobytes(): row for row, state in reversed(list(enumerate(given.state)))}
     arrived = {state.tobytes() for state in given.next_state}
     starts = sorted(row for state, row in leads.items() if state not in arrived)
-    found, seen = [], np.zeros(len(given), bool)
+    episodes, visited = [], np.zeros(len(given), bool)
     for start in (*starts, *range(len(given))):  # the latter: what goes in a circle has no beginning
         row, rows = start, []
-        while row is not None and not seen[row]:
-            seen[row] = True
+        while row is not None and not visited[row]:
+            visited[row] = True
             rows.append(row)
             row = leads.get(given.next_state[row].tobytes())
         if rows:
-            found.append(np.concatenate([given.state[rows], given.next_state[rows[-1:]]]))
-    return found
+            episodes.append(np.concatenate([given.state[rows], given.next_state[rows[-1:]]]))
+    return episodes
 
 
 # The run: a network from nothing, and what is measured of it on held-out sequences.
@@ -153,9 +153,9 @@ class ValuePretrainingLearner(SupervisedLearner):
         super().setup(saved)
         self.task = registry.make_task(self.config)
         check_task(self.task, self.config.task.name)
-        given = passive_read(self.task, self.config.offline, self.config.seed)
-        self.mean, self.spread = statistics(given)
-        scaled = [((each - self.mean) / self.spread).clip(-FAR, FAR) for each in sequences(given)]
+        recorded = passive_read(self.task, self.config.offline, self.config.seed)
+        self.mean, self.spread = statistics(recorded)
+        scaled = [((each - self.mean) / self.spread).clip(-FAR, FAR) for each in sequences(recorded)]
         self.sizes = {"sequences": len(scaled), "moments": sum(map(len, scaled))}
         learned, self.held = split_sequences(scaled, self.config.seed)
         self.start(learned)

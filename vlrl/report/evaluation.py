@@ -67,9 +67,9 @@ def write_evaluation(path: Path, result: Result, policy: Any, config: Config, ba
     with tempfile.TemporaryDirectory(prefix="vlrl-evaluation-") as folder:
         save_rollouts(Path(folder), 0, episodes, None, split="test")
         saved = [row for file in rollout_files(Path(folder)) for row in read_lines(file)[0]]
-        shown = [{**row, "why": why} for row, why in zip(saved, chosen.values(), strict=False)]
-        cards = gallery(Path(folder).resolve(), shown)
-    counts = {"rollouts": len(shown), "read": len(rows), "steps": 1, "of_steps": 0}
+        examples = [{**row, "why": why} for row, why in zip(saved, chosen.values(), strict=False)]
+        cards = gallery(Path(folder).resolve(), examples)
+    counts = {"rollouts": len(examples), "read": len(rows), "steps": 1, "of_steps": 0}
     return write_page(path, render(result, config, bad_rows, {**cards, "shown": counts}))
 
 
@@ -79,7 +79,7 @@ def render(result: Result, config: Config, bad_rows: int, data: Mapping[str, Any
     facts = {"Model": config.policy.model, "Samples": f"{measured['n']:,}", "Bad rows": bad_rows, **result.facts}
     main = MAIN.substitute(
         title=escape(config.task.name),
-        facts=fact_list({name: str(said) for name, said in facts.items()}),
+        facts=fact_list({name: str(fact) for name, fact in facts.items()}),
         accuracy=interval("right", measured, *axis([measured])),
         scores="".join(_scores(result)),
         rollouts=frame_text("rollouts.html"),

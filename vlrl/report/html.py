@@ -91,15 +91,15 @@ def sections(metrics: list[ReadRow], timings: list[ReadRow]) -> list[dict[str, A
 
 def columns(rows: Iterable[ReadRow]) -> dict[str, list[Point]]:
     """Every numeric key's points by step. A step that was written twice (a resumed run) keeps its last value."""
-    found: dict[str, dict[float, float | None]] = {}
+    values: dict[str, dict[float, float | None]] = {}
     for row in rows:
         step = row.get("step")
         if not isinstance(step, int | float):
             continue
         for key, value in row.items():
             if key != "step" and (value is None or isinstance(value, int | float)):
-                found.setdefault(key, {})[step] = value
-    points = {key: [[step, by_step[step]] for step in sorted(by_step)] for key, by_step in found.items()}
+                values.setdefault(key, {})[step] = value
+    points = {key: [[step, by_step[step]] for step in sorted(by_step)] for key, by_step in values.items()}
     return {key: thin(curve) for key, curve in points.items() if any(value is not None for _, value in curve)}
 
 
@@ -182,7 +182,7 @@ def frame_text(name: str) -> str:
 
 def fact_list(facts: Mapping[str, str]) -> str:
     """Names and values, escaped."""
-    rows = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(said)}</dd></div>" for name, said in facts.items())
+    rows = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(fact)}</dd></div>" for name, fact in facts.items())
     return f'<dl class="facts">{rows}</dl>'
 
 
@@ -246,9 +246,9 @@ def gallery(folder: Path, rows: Iterable[ReadRow]) -> dict[str, list]:
 
 def card(row: ReadRow, album: Album) -> dict[str, Any]:
     """One rollout as the page draws it, with shorter texts where it would take too much of the page."""
-    made = _card(row, album, MAX_TEXTS[0])
-    large = len(script_json(made).encode("utf-8", errors="replace")) > MAX_CARD
-    return _card(row, album, MAX_TEXTS[1]) if large else made
+    content = _card(row, album, MAX_TEXTS[0])
+    large = len(script_json(content).encode("utf-8", errors="replace")) > MAX_CARD
+    return _card(row, album, MAX_TEXTS[1]) if large else content
 
 
 def _card(row: ReadRow, album: Album, most: int) -> dict[str, Any]:
@@ -399,8 +399,8 @@ Measured = Mapping[str, Any]  # value, low, high, n
 
 def title(files: RunFiles) -> str:
     """The task's name, from the summary or the config; the folder's name where neither says."""
-    found = TASK.search(files.config)
-    task = files.summary.get("task") or (found.group(1) if found else "")
+    match = TASK.search(files.config)
+    task = files.summary.get("task") or (match.group(1) if match else "")
     return str(task) if task else files.folder.name
 
 
@@ -450,15 +450,15 @@ def interval(label: str, item: Measured, low: float, high: float) -> str:
     def percent(value: float) -> str:
         return f"{100 * (value - low) / (high - low):.2f}%"
 
-    said, bar = number(item["value"]), ""
+    text, bar = number(item["value"]), ""
     if header_is_number(item.get("low")) and header_is_number(item.get("high")):
-        said += f" <small>[{number(item['low'])}, {number(item['high'])}]</small>"
+        text += f" <small>[{number(item['low'])}, {number(item['high'])}]</small>"
         width = f"{100 * (item['high'] - item['low']) / (high - low):.2f}%"
         bar = f'<i class="bar" style="left:{percent(item["low"])};width:{width}"></i>'
     if header_is_number(item.get("n")):
-        said += f" <small>n = {item['n']:,}</small>"
+        text += f" <small>n = {item['n']:,}</small>"
     track = f'<span class="track">{bar}<i class="dot" style="left:{percent(item["value"])}"></i></span>'
-    return f'<div class="interval {label}"><span>{label}</span>{track}<span class="said">{said}</span></div>'
+    return f'<div class="interval {label}"><span>{label}</span>{track}<span class="said">{text}</span></div>'
 
 
 def facts(files: RunFiles) -> str:
@@ -469,10 +469,10 @@ def facts(files: RunFiles) -> str:
     extra = [key for key in summary if key not in FACTS and key not in NOT_FACTS]
     known = [(label, key) for key, label in FACTS.items()]
     known += [(f"{key[:1].upper()}{key[1:]}".replace("_", " "), key) for key in extra]
-    shown = [(label, say(key, summary[key])) for label, key in known if is_scalar(summary.get(key))]
+    lines = [(label, say(key, summary[key])) for label, key in known if is_scalar(summary.get(key))]
     if not files.summary:
-        shown.insert(0, ("State", "running or stopped early"))
-    return fact_list(dict(shown))
+        lines.insert(0, ("State", "running or stopped early"))
+    return fact_list(dict(lines))
 
 
 def notes(files: RunFiles) -> str:
@@ -531,12 +531,12 @@ def measures(files: RunFiles) -> str:
     names = [key.removeprefix("eval/") for key in (rows[-1] if rows else {}) if key.startswith("eval/")]
     names = [name for name in names if name not in OWN and not name.startswith(ELSEWHERE)]
     names = [name for name in names if not (name.startswith("task/") and name.split("/", 2)[2] in OF_TASKS)]
-    shown = "".join(
+    tiles = "".join(
         _row(name, rows[0].get(f"eval/{name}"), rows[-1][f"eval/{name}"], _interval(name, rows[-1])) for name in names
     )
-    if not shown:
+    if not tiles:
         return ""
-    return f'<section aria-label="Held-out metrics"><h2>Held out</h2><dl class="facts">{shown}</dl></section>'
+    return f'<section aria-label="Held-out metrics"><h2>Held out</h2><dl class="facts">{tiles}</dl></section>'
 
 
 def _interval(name: str, row: ReadRow) -> str:
@@ -551,8 +551,8 @@ def _interval(name: str, row: ReadRow) -> str:
 def _row(name: str, first: object, last: object, interval: str) -> str:
     if not header_is_number(last):
         return ""
-    said = number(last) if first == last or not header_is_number(first) else f"{number(first)} → {number(last)}"
-    return f"<div><dt>{escape(name.replace('_', ' '))}</dt><dd>{said}{interval}</dd></div>"
+    text = number(last) if first == last or not header_is_number(first) else f"{number(first)} → {number(last)}"
+    return f"<div><dt>{escape(name.replace('_', ' '))}</dt><dd>{text}{interval}</dd></div>"
 
 
 # The report of a training run: one HTML file that needs no network, no server and no other file.
@@ -588,7 +588,7 @@ def write_page(target: Path, page: str) -> Path:
 
 def render(files: RunFiles) -> str:
     """The page as text."""
-    shown = gallery(files.folder, files.rollouts)
+    examples = gallery(files.folder, files.rollouts)
     main = Template(frame_text("run.html")).substitute(
         title=escape(title(files)),
         run=escape(files.folder.name),
@@ -607,5 +607,5 @@ def render(files: RunFiles) -> str:
         {"curves": "Curves", "rollouts": "Rollouts", "config": "Config"},
         style=frame_text("page.css"),
         scripts=SCRIPTS,
-        data={"sections": sections(files.metrics, files.timings), **shown, "shown": files.shown},
+        data={"sections": sections(files.metrics, files.timings), **examples, "shown": files.shown},
     )

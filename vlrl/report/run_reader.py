@@ -69,12 +69,12 @@ def _surprise(rows: Sequence[ChooseRow]) -> dict[int, float]:
     for place, row in enumerate(rows):
         if _reward(row) is not None and row.get("sample_id") is not None:
             of_sample[str(row["sample_id"])].append(place)
-    found = {}
+    values = {}
     for places in of_sample.values():
         total, others = sum(_reward(rows[place]) for place in places), len(places) - 1
         for place in places if others else ():
-            found[place] = abs(_reward(rows[place]) - (total - _reward(rows[place])) / others)
-    return found
+            values[place] = abs(_reward(rows[place]) - (total - _reward(rows[place])) / others)
+    return values
 
 
 def _in_turn(places: Iterable[int], kind: Callable[[int], Any]) -> list[int]:
@@ -131,19 +131,19 @@ def names(curves: Mapping[str, list[Point]]) -> list[str]:
 
 def charts(curves: Mapping[str, list[Point]], used: set[str]) -> list[dict[str, Any]]:
     """Held-out accuracy, accuracy, reward, share and reward parts of each task, noting in `used` what is drawn."""
-    tasks, made = names(curves), []
+    tasks, figures = names(curves), []
     held = [measured(name, curves, f"eval/task/{name}/") for name in tasks if f"eval/task/{name}/accuracy" in curves]
     used |= {f"eval/task/{name}/{key}" for name in tasks for key in HELD}
     if held:
-        made.append({"title": "Held-out accuracy by task", "note": "with intervals", "wide": True, "series": held})
+        figures.append({"title": "Held-out accuracy by task", "note": "with intervals", "wide": True, "series": held})
     for key, title in SHOWN.items():
         series = [_line(name, curves, f"task/{name}/{key}", used) for name in tasks if f"task/{name}/{key}" in curves]
-        made += [{"title": title, "note": "", "wide": False, "series": series}] if series else []
+        figures += [{"title": title, "note": "", "wide": False, "series": series}] if series else []
     for name in tasks:
         parts = sorted(key for key in curves if key.startswith(f"reward/{name}/"))
         series = [_line(key.split("/", 2)[2], curves, key, used) for key in parts]
-        made += [{"title": f"Reward parts: {name}", "note": "", "wide": False, "series": series}] if series else []
-    return made
+        figures += [{"title": f"Reward parts: {name}", "note": "", "wide": False, "series": series}] if series else []
+    return figures
 
 
 def measured(name: str, curves: Mapping[str, list[Point]], prefix: str) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def read_run(run: Path) -> RunFiles:
     files = within(saved, MAX_BYTES)
     read = [row for path in files for row in lines(path)]
     rollouts = [{**read[place], "why": why} for place, why in choose(read, MAX_ROLLOUTS).items()]
-    shown = {"rollouts": len(rollouts), "read": len(read), "steps": len(files), "of_steps": len(saved)}
+    counts = {"rollouts": len(rollouts), "read": len(read), "steps": len(files), "of_steps": len(saved)}
     summary = read_object(run / "summary.json", unreadable)
     return RunFiles(
         folder=run,
@@ -206,7 +206,7 @@ def read_run(run: Path) -> RunFiles:
         metrics=lines(run / "metrics.jsonl"),
         timings=lines(run / "timings.jsonl"),
         rollouts=rollouts,
-        shown=shown,
+        shown=counts,
         unreadable=unreadable,
     )
 
@@ -276,10 +276,10 @@ Stamp = tuple[int, int, int]  # inode, size, modification time
 def stamp(path: Path) -> Stamp | None:
     """Changes whenever the file does; None where there is none."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @dataclass
@@ -297,8 +297,8 @@ class Tail:
 
     def follow(self) -> None:
         """Reads what has come."""
-        found = stamp(self.path)
-        inode, size = found[:2] if found else (-1, 0)
+        present = stamp(self.path)
+        inode, size = present[:2] if present else (-1, 0)
         if inode != self._inode or size < self._read:
             self.rows, self.unreadable, self._read, self._inode = [], 0, 0, inode
         if size == self._read:

@@ -91,15 +91,15 @@ class WatchedRun:
 
     def samples(self) -> dict[str, list[list[float]]]:
         """Sample -> [step, rollouts, right ones, parse failures] of each step that saved it."""
-        found: dict[str, dict[float, list[float]]] = {}
+        values: dict[str, dict[float, list[float]]] = {}
         for row in self._rows():
-            counts = found.setdefault(str(row["sample_id"]), {}).setdefault(row["step"], [row["step"], 0, 0, 0])
+            counts = values.setdefault(str(row["sample_id"]), {}).setdefault(row["step"], [row["step"], 0, 0, 0])
             correct = row.get("correct")
             failed = bool(row.get("reason"))
             right = not failed and isinstance(correct, int | float) and correct >= 0.5
             for place, more in enumerate((1, right, failed), 1):
                 counts[place] += more
-        return {sample: [steps[step] for step in sorted(steps)] for sample, steps in found.items()}
+        return {sample: [steps[step] for step in sorted(steps)] for sample, steps in values.items()}
 
     def rollouts(self, sample: str) -> dict[str, list]:
         """{cards, images} of one sample, by step."""
@@ -151,12 +151,12 @@ def watched(folders: list[Path]) -> list[WatchedRun]:
     Raises:
         UserError: a folder is missing, holds no run, or there are more than MOST_RUNS.
     """
-    found = list(dict.fromkeys(run for folder in folders for run in _runs(folder)))
-    if len(found) > MOST_RUNS:
-        raise UserError(f"{len(found)} runs: at most {MOST_RUNS} side by side; name the ones to look at")
-    names = [run.name for run in found]
-    labels = [run.name if names.count(run.name) == 1 else f"{run.parent.name}/{run.name}" for run in found]
-    return [WatchedRun(run, i, name) for i, (run, name) in enumerate(zip(found, labels, strict=True))]
+    runs = list(dict.fromkeys(run for folder in folders for run in _runs(folder)))
+    if len(runs) > MOST_RUNS:
+        raise UserError(f"{len(runs)} runs: at most {MOST_RUNS} side by side; name the ones to look at")
+    names = [run.name for run in runs]
+    labels = [run.name if names.count(run.name) == 1 else f"{run.parent.name}/{run.name}" for run in runs]
+    return [WatchedRun(run, i, name) for i, (run, name) in enumerate(zip(runs, labels, strict=True))]
 
 
 def _runs(folder: Path) -> list[Path]:
@@ -235,14 +235,14 @@ class Viewer:
         if parts[1] == "image" and len(parts) == 3:
             return self._image(run, parts[2])
         sample = parse_qs(query).get("sample", [""])[0]
-        asked: dict[str, tuple[Callable, Callable]] = {
+        routes: dict[str, tuple[Callable, Callable]] = {
             "curves": (run.curves_stamp, run.curves),
             "samples": (run.rollouts_stamp, run.samples),
             "rollouts": (run.rollouts_stamp, lambda: run.rollouts(sample)),
         }
-        if parts[1] not in asked or len(parts) == 3:
+        if parts[1] not in routes or len(parts) == 3:
             return None
-        mark, make = asked[parts[1]]
+        mark, make = routes[parts[1]]
         now = f'"{hashlib.sha256(repr((path, query, mark())).encode()).hexdigest()[:20]}"'
         return now, None if now == etag else ("application/json", _json(make()))
 
@@ -262,14 +262,14 @@ def _json(value: Any) -> bytes:
 def _handler(viewer: Viewer) -> type[HttpHandler]:
     class Handler(HttpHandler):
         def handle_get(self) -> None:
-            asked = urlsplit(self.path)
+            url = urlsplit(self.path)
             try:
-                found = viewer.answer(asked.path, asked.query, self.headers.get("If-None-Match", ""))
+                response = viewer.answer(url.path, url.query, self.headers.get("If-None-Match", ""))
             except OSError:  # a file that was there has gone
-                found = None
-            if found is None:
+                response = None
+            if response is None:
                 return self.send(404, "text/plain", b"not here\n")
-            etag, content = found
+            etag, content = response
             kind, body = content or ("", None)
             return self.send(200 if content else 304, kind, body, {"ETag": etag} if etag else {})
 

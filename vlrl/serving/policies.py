@@ -340,9 +340,9 @@ class Corrector:
         self._episodes: dict[str, Episode] = {}  # of each session, with its last turn alone
 
     def infer(self, asked: Sequence[PolicyRequest]) -> list[np.ndarray]:
-        episodes, seen = [self._episode(one) for one in asked], [make_observation(one) for one in asked]
-        decisions = self._policy.act(episodes, seen, greedy=True)
-        for episode, observation, decision in zip(episodes, seen, decisions, strict=True):
+        episodes, observations = [self._episode(one) for one in asked], [make_observation(one) for one in asked]
+        decisions = self._policy.act(episodes, observations, greedy=True)
+        for episode, observation, decision in zip(episodes, observations, decisions, strict=True):
             episode.turns[:] = [Turn(observation, decision, Step(observation))]
         return [decision.action for decision in decisions]
 
@@ -407,8 +407,8 @@ def reward_server(folder: str | Path) -> RewardServer:
 def _read_picture(asked: PolicyRequest, name: str, width: int, height: int) -> np.ndarray:
     picture = asked.images.get(name)
     if picture is None or picture.shape != (height, width, 3):
-        shown = "none" if picture is None else f"{picture.shape[1]}x{picture.shape[0]}"
-        raise UserError(f"picture {name}: {shown}; the reward model sees {width}x{height}")
+        size = "none" if picture is None else f"{picture.shape[1]}x{picture.shape[0]}"
+        raise UserError(f"picture {name}: {size}; the reward model sees {width}x{height}")
     return picture
 
 
@@ -430,19 +430,19 @@ def servable(folder: str, config: Config | None = None, *, hz: float = 0.0, devi
         UserError: no such policy, one that does not drive robots, or one whose actions need a task.
     """
     source = source_of(folder)
-    found = config or _of_run(folder)
-    section = found.policy if found else PolicySection()
+    run_config = config or _of_run(folder)
+    section = run_config.policy if run_config else PolicySection()
     if described(source).get("model_type") == reward_classifier.FAMILY:
         return reward_server(source)
     policy = load_policy(section.model_copy(update={"model": source}), device=device)
     name, version = Path(folder).name, version_of(source)
     if isinstance(policy, DRIVING):
-        known = config or (None if policy.shape.hz else found)
-        made = Corrector if isinstance(policy, ResidualPolicy) else Driver
-        return made(name, version, policy, driver_spec(policy, _find_robot_info(known, policy), hz))
+        known = config or (None if policy.shape.hz else run_config)
+        kind = Corrector if isinstance(policy, ResidualPolicy) else Driver
+        return kind(name, version, policy, driver_spec(policy, _find_robot_info(known, policy), hz))
     if isinstance(policy, LerobotPolicy):
         return Lerobot(name, version, policy, hz, _find_robot_info(config, policy))
-    return _speaker(name, version, policy, found, hz)
+    return _speaker(name, version, policy, run_config, hz)
 
 
 def _of_run(folder: str) -> Config | None:

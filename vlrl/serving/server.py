@@ -53,8 +53,8 @@ class Door:
         """Whether a request has the token: `Authorization: Bearer TOKEN`, or `Api-Key TOKEN` as openpi sends it."""
         if self.token is None:
             return True
-        kind, _, given = request.headers.get("Authorization", "").partition(" ")
-        same = hmac.compare_digest(given.strip().encode(), self.token.encode())
+        kind, _, credential = request.headers.get("Authorization", "").partition(" ")
+        same = hmac.compare_digest(credential.strip().encode(), self.token.encode())
         return kind.lower() in ("bearer", "api-key") and same
 
     def tls(self) -> ssl.SSLContext | None:

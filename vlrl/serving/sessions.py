@@ -146,11 +146,11 @@ class Session:
         return state
 
     def _pictures(self, observe: Observe) -> dict[str, Numbers | Jpeg]:
-        given, wanted = observe.images, self._names
-        fits = set(given) == set(wanted) or all(w in ("", g) for w, g in zip(wanted, given, strict=False))
-        if len(given) != len(wanted) or not fits:
-            raise ValueError(f"pictures {sorted(given)}, the policy sees {sorted(wanted)}")
-        chosen = {name: given[name] for name in wanted} if set(given) == set(wanted) else dict(given)
+        images, names = observe.images, self._names
+        fits = set(images) == set(names) or all(w in ("", g) for w, g in zip(names, images, strict=False))
+        if len(images) != len(names) or not fits:
+            raise ValueError(f"pictures {sorted(images)}, the policy sees {sorted(names)}")
+        chosen = {name: images[name] for name in names} if set(images) == set(names) else dict(images)
         for (name, picture), want in zip(chosen.items(), self._spec.pictures, strict=True):
             try:
                 height, width = size_of(picture)
@@ -315,15 +315,15 @@ class Scheduler:
     def _infer(self, requests: Sequence[Request]) -> list[tuple[np.ndarray | Refused, float, str]]:
         started = boottime()
         results: list[np.ndarray | Refused] = []
-        asked: dict[int, PolicyRequest] = {}
+        by_session: dict[int, PolicyRequest] = {}
         for place, request in enumerate(requests):
             try:
-                asked[place] = request.decode()
+                by_session[place] = request.decode()
             except Refused as refused:
                 results.append(refused)
             else:
                 results.append(Refused("policy", "no answer"))
-        for place, outcome in zip(asked, self._outcomes(list(asked.values())), strict=True):
+        for place, outcome in zip(by_session, self._outcomes(list(by_session.values())), strict=True):
             results[place] = outcome
         taken, version = boottime() - started, self._servable.version
         self._metrics.infer.observe(taken)

@@ -128,8 +128,8 @@ def measure_run(config: Config) -> Iterator[Finding]:
     yield Finding("memory", "ok", f"{used:.3g} GB ({what}); plan says {plan.gigabytes:.3g} GB")
     times = api._lines(run.folder / "timings.jsonl")
     seconds = statistics.median(row["seconds"] for row in times[1:] or times)
-    said = "" if plan.step is None else f"; plan says {plan.step:.3g} s at an MFU of 0.4"
-    yield Finding("time", "ok", f"{seconds:.3g} s a step (median of {len(times[1:]) or 1}){said}")
+    estimate = "" if plan.step is None else f"; plan says {plan.step:.3g} s at an MFU of 0.4"
+    yield Finding("time", "ok", f"{seconds:.3g} s a step (median of {len(times[1:]) or 1}){estimate}")
     summary = run.summary
     start, end = ("{value:.3f} [{low:.3f}, {high:.3f}]".format(**summary[when]) for when in ("before", "after"))
     yield Finding("accuracy", "ok", f"{start} -> {end} on {summary['after']['n']} samples")
@@ -160,7 +160,7 @@ def accept(model: str, task: str, data: str, test: str | None, out: str, changes
     check_paths(config)
     folder.mkdir(parents=True, exist_ok=True)
     held_out = "held-out rows" if test else "the rows that are trained on: no measure of generalisation"
-    found: dict[str, list[Finding]] = {"Machine": report(), "Model": [], "Parity with transformers": [], "Run": []}
+    findings: dict[str, list[Finding]] = {"Machine": report(), "Model": [], "Parity with transformers": [], "Run": []}
     parts = {
         "Model": lambda: examine(model, config.task.name, [f"data.test={test or data}", *_of_task(config)]),
         "Parity with transformers": lambda: iter([measure_parity(config)]),
@@ -168,11 +168,11 @@ def accept(model: str, task: str, data: str, test: str | None, out: str, changes
     }
     for title, part in parts.items():
         for finding in part():
-            found[title].append(finding)
+            findings[title].append(finding)
             print(table([finding]), flush=True)
-        write_atomic(folder / PAGE, _page(config, held_out, found))
+        write_atomic(folder / PAGE, _page(config, held_out, findings))
     print(folder / PAGE)
-    return int(any(each.status == "error" for title in parts for each in found[title]))
+    return int(any(each.status == "error" for title in parts for each in findings[title]))
 
 
 def _of_task(config: Config) -> list[str]:

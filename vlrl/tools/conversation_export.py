@@ -44,10 +44,10 @@ class Conversation:
 
     def show(self, turn: Mapping[str, Any], parts: Parts) -> None:
         """Appends what a turn shows, and the reply to it."""
-        shown = iter(parts)
+        rest = iter(parts)
         prompt: dict[str, Any] = {"role": "user", "parts": len(parts)}
         for row in turn.get("messages") or [prompt]:
-            content = list(itertools.islice(shown, row["parts"]))
+            content = list(itertools.islice(rest, row["parts"]))
             self._append({"role": row["role"], "content": content}, row.get("tool_calls") or [])
         text, calls = split_reply(turn["action"])
         self._append({"role": "assistant", "content": [{"type": "text", "text": text}] if text else []}, calls)
@@ -68,9 +68,9 @@ class Conversation:
 def turn_facts(turn: Mapping[str, Any]) -> dict[str, Any]:
     """Of a reply, as far as it is known: its tokens, their mean log-probability, mean entropy and advantage."""
     logprobs = turn.get("logprobs")
-    found = {name: turn.get(name) for name in ("tokens", "entropy", "advantage")}
-    found["logprob"] = sum(logprobs) / len(logprobs) if logprobs else None
-    return {name: value for name, value in found.items() if value is not None}
+    facts = {name: turn.get(name) for name in ("tokens", "entropy", "advantage")}
+    facts["logprob"] = sum(logprobs) / len(logprobs) if logprobs else None
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def split_reply(text: str) -> tuple[str, list[dict[str, Any]]]:
@@ -97,7 +97,7 @@ def read_conversations(source: Path) -> Iterator[Conversation]:
         UserError: the folder holds none.
     """
     files = [source / FILE] if (source / FILE).is_file() else rollout_files(source)
-    found = 0
+    count = 0
     for file in files:
         for number, row in enumerate(read_lines(file)[0]):
             name = f"{row.get('sample_id', row.get('sample'))}/{file.stem}/{number}"
@@ -105,9 +105,9 @@ def read_conversations(source: Path) -> Iterator[Conversation]:
                 segments = list(_segments(row, source, name))
             except (AttributeError, IndexError, KeyError, TypeError) as error:
                 raise UserError(f"{file}: row {number + 1} is no conversation ({error!r})") from None
-            found += len(segments)
+            count += len(segments)
             yield from segments
-    if not found:
+    if not count:
         raise UserError(f"{source}: no conversations: name the folder of a run that holds some, or of `vlrl record`")
 
 
@@ -119,11 +119,11 @@ def _segments(row: Mapping[str, Any], source: Path, name: str) -> Iterator[Conve
     begins = [i for i, turn in enumerate(turns) if i == 0 or turn.get("restart") or not turn.get("messages")]
     for number, (start, end) in enumerate(itertools.pairwise([*begins, len(turns)]), start=1):
         whole = len(begins) == 1
-        found = Conversation(name if whole else f"{name}/{number}", facts, turns[start].get("tools") or ())
+        segment = Conversation(name if whole else f"{name}/{number}", facts, turns[start].get("tools") or ())
         for turn in turns[start:end]:
             parts = [part for each in turn["content"] for part in _split_part(each, row, source)]
-            found.show(turn, parts)
-        yield found
+            segment.show(turn, parts)
+        yield segment
 
 
 def _split_part(part: Any, row: Mapping[str, Any], source: Path) -> Parts:

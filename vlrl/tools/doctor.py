@@ -86,14 +86,20 @@ def devices() -> Iterator[Finding]:
 
 def cards(torch: Any, there: bool) -> Iterator[Finding]:
     """Args: there: whether the machine has a card, whatever torch says of it."""
-    with warnings.catch_warnings(record=True) as said:  # a driver that is too old for torch is only warned of
+    with warnings.catch_warnings(
+        record=True
+    ) as warnings_of_driver:  # a driver that is too old for torch is only warned of
         warnings.simplefilter("always")
         usable = torch.cuda.is_available()
     fix = f"a driver for CUDA {torch.version.cuda}, or a torch for the driver's" if torch.version.cuda else (
         "this torch is built without CUDA: install one that is built with it"
     )  # fmt: skip
     if not usable and there:
-        why = str(said[0].message).splitlines()[0] if said else "torch cannot use the GPU that is there"
+        why = (
+            str(warnings_of_driver[0].message).splitlines()[0]
+            if warnings_of_driver
+            else "torch cannot use the GPU that is there"
+        )
         yield Finding("cuda", "warn", why, fix)
     elif not usable:
         yield Finding("cuda", "missing", "no GPU that torch can use", f"if there is one: {fix}")
@@ -147,11 +153,11 @@ def packages() -> Iterator[Finding]:
     except ImportError:
         yield Finding("packages", "error", "not installed", SETUP)
         return
-    wanted = {}
+    requirements = {}
     for requirement in map(Requirement, _requirements()):
         if requirement.name != "vlrl":  # our own extras, whose parts are listed themselves
-            wanted.setdefault((requirement.name, requirement.specifier), requirement)
-    yield from map(_package, wanted.values())
+            requirements.setdefault((requirement.name, requirement.specifier), requirement)
+    yield from map(_package, requirements.values())
 
 
 def conflicts() -> Iterator[Finding]:
@@ -165,24 +171,26 @@ def conflicts() -> Iterator[Finding]:
     except ImportError:
         return
     waiting = [Requirement(line).name for line in _requirements()]
-    seen: set[str] = {"vlrl"}
+    visited: set[str] = {"vlrl"}
     wrong = []
     while waiting:
         name = canonicalize_name(waiting.pop())
         version = version_of(name)
-        if name in seen or version is None:
+        if name in visited or version is None:
             continue
-        seen.add(name)
+        visited.add(name)
         for needed in _needs(name):
             waiting.append(needed.name)
-            found = version_of(needed.name)
-            if found is not None and not needed.specifier.contains(found, prereleases=True):
-                wrong.append((f"{name} {version} needs {needed.name}{needed.specifier}, and {found} is there", needed))
+            installed = version_of(needed.name)
+            if installed is not None and not needed.specifier.contains(installed, prereleases=True):
+                wrong.append(
+                    (f"{name} {version} needs {needed.name}{needed.specifier}, and {installed} is there", needed)
+                )
     for value, needed in sorted(wrong, key=lambda each: each[0]):
         locked = " --constraint requirements.lock" if CHECKOUT else ""
         yield Finding("versions", "warn", value, f"pip install '{needed.name}{needed.specifier}'{locked}")
     if not wrong:
-        yield Finding("versions", "ok", f"the {len(seen)} packages in use fit together")
+        yield Finding("versions", "ok", f"the {len(visited)} packages in use fit together")
 
 
 def _needs(package: str) -> Iterator[Requirement]:
@@ -213,8 +221,8 @@ def _package(requirement: Requirement) -> Finding:
         return Finding(requirement.name, "missing" if extra else "error", "not installed", fix)
     if not requirement.specifier.contains(version, prereleases=True):
         why = REASONS.get(requirement.name)
-        wanted = f"needs {requirement.specifier}{f': {why}' if why else ''}; {fix}"
-        return Finding(requirement.name, wrong, version, wanted)
+        need = f"needs {requirement.specifier}{f': {why}' if why else ''}; {fix}"
+        return Finding(requirement.name, wrong, version, need)
     if lacking := _lacking(requirement):
         return Finding(requirement.name, wrong, f"{version} without {', '.join(lacking)}", fix)
     return Finding(requirement.name, "ok", version)
@@ -225,8 +233,8 @@ def _lacking(requirement: Requirement) -> list[str]:
     from packaging.requirements import Requirement
 
     parts = [Requirement(line) for line in metadata.requires(requirement.name) or ()]
-    asked = [p for p in parts if p.marker and any(p.marker.evaluate({"extra": e}) for e in requirement.extras)]
-    return sorted({part.name for part in asked if version_of(part.name) is None})
+    marked = [p for p in parts if p.marker and any(p.marker.evaluate({"extra": e}) for e in requirement.extras)]
+    return sorted({part.name for part in marked if version_of(part.name) is None})
 
 
 # Modules that other distributions may stand in the way of.
@@ -235,10 +243,10 @@ def _lacking(requirement: Requirement) -> list[str]:
 def opencv() -> Iterator[Finding]:
     """All variants of OpenCV write into the same `cv2` folder, so two versions leave a mixture."""
     variants = ("opencv-python", "opencv-python-headless", "opencv-contrib-python", "opencv-contrib-python-headless")
-    found = {name: version for name in variants if (version := version_of(name))}
-    if len(set(found.values())) > 1:
-        value = ", ".join(f"{name} {version}" for name, version in found.items())
-        yield Finding("cv2", "error", value, f"pip install --force-reinstall {' '.join(found)} -c requirements.lock")
+    versions = {name: version for name in variants if (version := version_of(name))}
+    if len(set(versions.values())) > 1:
+        value = ", ".join(f"{name} {version}" for name, version in versions.items())
+        yield Finding("cv2", "error", value, f"pip install --force-reinstall {' '.join(versions)} -c requirements.lock")
 
 
 def modules() -> Iterator[Finding]:
@@ -309,7 +317,7 @@ PARTS = (python, packages, conflicts, opencv, modules, devices, room, renderers,
 
 def report() -> list[Finding]:
     """Everything that was looked at, in the order of the table."""
-    return [found for part in PARTS for found in part()]
+    return [finding for part in PARTS for finding in part()]
 
 
 def main(json: bool = False) -> int:

@@ -91,8 +91,8 @@ class DryRun(LiveTensors):
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
 
     def compute(self, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        given = [leaf for leaf in tree_leaves((arguments, options)) if isinstance(leaf, Tensor)]
-        if given and not any(map(_has_no_numbers, given)):
+        tensors = [leaf for leaf in tree_leaves((arguments, options)) if isinstance(leaf, Tensor)]
+        if tensors and not any(map(_has_no_numbers, tensors)):
             out = function(*arguments, **options)
             return tree_map(self._without_numbers, out)
         if function is aten._local_scalar_dense.default:
@@ -106,7 +106,7 @@ class DryRun(LiveTensors):
                 out = function(*arguments, **options)
         self._fake.fake_tensor_converter.meta_converter.tensor_memo.clear()  # weak references, with which none moves
         self._count_flops(function, arguments, options, out)
-        if any(leaf is each for leaf in tree_leaves(out) for each in given):  # written to in place
+        if any(leaf is each for leaf in tree_leaves(out) for each in tensors):  # written to in place
             return out
         return tree_map(_computed, out)
 

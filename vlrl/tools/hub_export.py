@@ -77,14 +77,14 @@ def ask(
         UserError: no such task, options it does not have, a task of several turns, videos.
     """
     options, data = dict(options or {}), dict(data or {})
-    made = load_task(task, json.dumps(options, sort_keys=True), json.dumps(data, sort_keys=True))
+    task_object = load_task(task, json.dumps(options, sort_keys=True), json.dumps(data, sort_keys=True))
     read = reader(model)
-    for index, sample in enumerate(islice(made.samples(split), count)):
+    for index, sample in enumerate(islice(task_object.samples(split), count)):
         if sample.prompt.videos:
             raise UserError(f"task: {task!r} shows videos, which other trainers cut into frames in their own ways")
         frames = tuple(asdict(frame) for frame in read(sample.prompt))
-        shown = replace(sample, prompt=_as_plain_text(sample.prompt))
-        yield KeyedSample(shown, Key(task, split, index, options, data, frames).text())
+        sample_text = replace(sample, prompt=_as_plain_text(sample.prompt))
+        yield KeyedSample(sample_text, Key(task, split, index, options, data, frames).text())
 
 
 def _as_plain_text(shown: Observation) -> Observation:
@@ -113,12 +113,12 @@ def of_task(key: str) -> str:
 @lru_cache(maxsize=64)
 def load_task(name: str, options: str, data: str) -> Any:
     """The task; options and data as JSON."""
-    given = parse_json(options)
-    section = argparse.Namespace(task=Component(**{**given, "name": name}), data=DataSection(**parse_json(data)))
-    made = registry.make_task(section)
-    if made.takes_turns() and given.get("turns") != 1:
+    fields = parse_json(options)
+    section = argparse.Namespace(task=Component(**{**fields, "name": name}), data=DataSection(**parse_json(data)))
+    loaded = registry.make_task(section)
+    if loaded.takes_turns() and fields.get("turns") != 1:
         raise UserError(f"task: {name!r} takes several turns: other trainers' rewards see one completion")
-    return made
+    return loaded
 
 
 @lru_cache(maxsize=KEPT)
@@ -196,14 +196,14 @@ def _rows(file: Path) -> list[Mapping[str, Any]]:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
-    found = []
+    rows = []
     for line in lines:
         try:
             row = parse_log_row(line)
         except ValueError:
             continue
-        found += [row] if isinstance(row, dict) and isinstance(row.get("step"), int) else []
-    return found
+        rows += [row] if isinstance(row, dict) and isinstance(row.get("step"), int) else []
+    return rows
 
 
 # A trained model as a folder that other programs load: weights, processor and a card; the trainer's state stays here.
@@ -284,13 +284,13 @@ def export(source: ExportSource, out: Path, *, merged: bool = False, dtype: Widt
         raise UserError(f"{source.folder}: holds no adapter, so there is nothing to merge: leave --merged out")
     if dtype and source.adapter and not merged:
         raise UserError("--dtype goes with --merged: an adapter is small, and is trained in float32")
-    with make_folder(out) as made:
+    with make_folder(out) as folder:
         if merged or dtype:
-            _loaded(source, made, dtype)
+            _loaded(source, folder, dtype)
         else:
             for file in list_model_files(source.folder):
-                shutil.copyfile(file, made / file.name)
-        older_readers(made)
+                shutil.copyfile(file, folder / file.name)
+        older_readers(folder)
 
 
 def list_model_files(folder: Path) -> list[Path]:
@@ -383,16 +383,16 @@ def average(models: Sequence[ExportSource], out: Path, shares: Sequence[float] |
     _check(models, shares)
     from safetensors.torch import save_file
 
-    with make_folder(out) as made, ExitStack() as opened:
+    with make_folder(out) as folder, ExitStack() as opened:
         held = [_opened(model.folder, opened) for model in models]
         for model, tensors in zip(models[1:], held[1:], strict=True):
             _same_tensors(models[0], held[0], model, tensors)
         for file in list_model_files(models[0].folder):
             if file.suffix == WEIGHTS:
                 names = [name for name, (there, _) in held[0].items() if there == file.name]
-                save_file({name: _mean(held, name, shares) for name in names}, made / file.name, {"format": "pt"})
+                save_file({name: _mean(held, name, shares) for name in names}, folder / file.name, {"format": "pt"})
             else:
-                shutil.copyfile(file, made / file.name)
+                shutil.copyfile(file, folder / file.name)
 
 
 def _check(models: Sequence[ExportSource], shares: Sequence[float]) -> None:
@@ -421,12 +421,12 @@ def _opened(folder: Path, opened: ExitStack) -> dict[str, tuple[str, Any]]:
     """A tensor's name -> its file's name, and the open file."""
     from safetensors import safe_open
 
-    found = {}
+    files = {}
     for file in list_model_files(folder):
         if file.suffix == WEIGHTS:
             there = opened.enter_context(safe_open(file, framework="pt"))
-            found |= {name: (file.name, there) for name in sorted(there.keys())}
-    return found
+            files |= {name: (file.name, there) for name in sorted(there.keys())}
+    return files
 
 
 def _same_tensors(first: ExportSource, own: Mapping[str, Any], other: ExportSource, theirs: Mapping[str, Any]) -> None:
@@ -466,10 +466,10 @@ def config_of(source: ExportSource) -> dict[str, Any]:
     if source.run is None:
         return {}
     try:
-        found = load_yaml(source.run / "config.yaml")
+        loaded = load_yaml(source.run / "config.yaml")
     except (OSError, DecodeError):
         return {}
-    return redact(migrate(found)) if isinstance(found, dict) else {}
+    return redact(migrate(loaded)) if isinstance(loaded, dict) else {}
 
 
 def versions_of(source: ExportSource) -> str:
@@ -513,10 +513,10 @@ def data_of(config: Mapping[str, Any]) -> Origin:
     named = (config.get("data") or {}).get("train")
     if not named:
         return Origin("what the task renders or bundles", licence="as NOTICE.md of vlrl says")
-    found = re.match(rf"hf://(?:datasets/)?({HUB_NAME.pattern})", named)
-    if not found:
+    match = re.match(rf"hf://(?:datasets/)?({HUB_NAME.pattern})", named)
+    if not match:
         return Origin(f"`{Path(named).name}`")
-    return Origin(f"`{named}`", found[1], _licence(_cached(found[1], "dataset")))
+    return Origin(f"`{named}`", match[1], _licence(_cached(match[1], "dataset")))
 
 
 def _cached(name: str, kind: str) -> Path | None:
@@ -574,10 +574,10 @@ def card_write(source: ExportSource, folder: Path, *, name: str = "", licence: s
         licence: of this model, as the hub spells licences; default: not stated.
     """
 
-    drawn = source.run is not None and draw(source.run, folder / CURVES)
+    has_curves = source.run is not None and draw(source.run, folder / CURVES)
     card = folder / "README.md"
     card.write_text(
-        card_text(source, folder, name=name or folder.name, licence=licence, curves=drawn), encoding="utf-8"
+        card_text(source, folder, name=name or folder.name, licence=licence, curves=has_curves), encoding="utf-8"
     )
     return card
 

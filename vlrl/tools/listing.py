@@ -44,18 +44,18 @@ def search(words: str) -> str:
     Raises:
         UserError: nothing has, with the nearest name.
     """
-    wanted = _plain(words).split()
+    terms = _plain(words).split()
     name = words.strip().lower().replace("-", "_").replace(" ", "_")
     meant_by = {SYNONYMS.get(name), RENAMED.get(name, "").partition(" ")[0]} - {None, ""}
-    found: dict[str, list[Row]] = {}
+    matches: dict[str, list[Row]] = {}
     for kind, rows in KINDS.items():
         for row in rows():
-            if row[1] in meant_by or all(word in _plain(" ".join(row)) for word in wanted):
-                found.setdefault(kind, []).append(row)
-    if not found or not wanted:
+            if row[1] in meant_by or all(word in _plain(" ".join(row)) for word in terms):
+                matches.setdefault(kind, []).append(row)
+    if not matches or not terms:
         hint = meant(words, [row[1] for rows in KINDS.values() for row in rows()])
         raise UserError(f"list: nothing has {words!r} in its name or description{hint}")
-    return "\n\n".join(_table(kind, rows) for kind, rows in found.items())
+    return "\n\n".join(_table(kind, rows) for kind, rows in matches.items())
 
 
 def _plain(text: str) -> str:

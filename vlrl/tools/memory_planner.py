@@ -86,11 +86,11 @@ def _pixels(folder: Path, geometry: Geometry) -> tuple[int, int]:
     """Of the folder's image processor; the published one's where it has none."""
     for file, part in (("processor_config.json", "image_processor"), ("preprocessor_config.json", None)):
         if (folder / file).is_file():
-            found = _read(folder / file)
-            found = found.get(part, {}) if part else found
-            size = found.get("size") or {}
+            values = _read(folder / file)
+            values = values.get(part, {}) if part else values
+            size = values.get("size") or {}
             low, high = (
-                size.get(new) or found.get(old)
+                size.get(new) or values.get(old)
                 for new, old in (("shortest_edge", "min_pixels"), ("longest_edge", "max_pixels"))
             )
             if low and high:
@@ -217,8 +217,8 @@ def prompt_of(config: Config, model: Model, visual: int | None, text: int | None
 
 def tokens_of(observation: Observation, model: Model, limits: tuple[int, int], count: Callable) -> PromptSize:
     """One observation's size; count: of `(observation)`, its text's tokens, chat template included."""
-    seen = [_visual(part, model, limits) for part in observation.media]
-    visual, frames = (sum(numbers) for numbers in zip(*seen, strict=True)) if seen else (0, 0)
+    visual_tokens = [_visual(part, model, limits) for part in observation.media]
+    visual, frames = (sum(numbers) for numbers in zip(*visual_tokens, strict=True)) if visual_tokens else (0, 0)
     return PromptSize(visual, count(observation), frames, "")
 
 
@@ -256,16 +256,16 @@ def _first_samples(config: Config) -> list[Observation]:
 
 def _counted(config: Config, model: Model) -> PromptSize:
     try:
-        shown = _first_samples(config)
+        observations = _first_samples(config)
     except UserError as error:
         raise UserError(f"{error}; to plan without the task's samples, give --visual and --text") from None
     limits = (config.policy.min_pixels or model.pixels[0], config.policy.max_pixels or model.pixels[1])
     if limits[0] > limits[1]:
         raise UserError(f"policy.max_pixels: {limits[1]} is below the smallest image, {limits[0]}")
     count, how = text_counter(model)
-    found = [tokens_of(observation, model, limits, count) for observation in shown]
-    means = [sum(column) / len(found) for column in zip(*((o.visual, o.text, o.frames) for o in found), strict=True)]
-    return PromptSize(*means, f"mean of {len(found)} samples of {config.task.name}, {how}")
+    counts = [tokens_of(observation, model, limits, count) for observation in observations]
+    means = [sum(column) / len(counts) for column in zip(*((o.visual, o.text, o.frames) for o in counts), strict=True)]
+    return PromptSize(*means, f"mean of {len(counts)} samples of {config.task.name}, {how}")
 
 
 def _visual(part: Any, model: Model, limits: Sequence[int]) -> tuple[int, int]:
@@ -405,8 +405,8 @@ def _states(config: Config, geometry: Geometry, whole: Parameters, learning: dic
 
 
 def _asks_reference(config: Config) -> bool:
-    made = [registry.make("advantages", c, f"advantages.{i}") for i, c in enumerate(config.advantages)]
-    return registry.needs_reference(config, made)
+    estimators = [registry.make("advantages", c, f"advantages.{i}") for i, c in enumerate(config.advantages)]
+    return registry.needs_reference(config, estimators)
 
 
 # A run's memory and seconds before anything is loaded, and what to turn where it does not fit.
@@ -508,17 +508,17 @@ def _all_turned(whole: MemoryPlan, keys: list[str]) -> PlanChange:
 
 
 def _knobs(whole: MemoryPlan) -> list[Knob]:
-    found = knobs(whole.config, whole.asked.gpus, whole.model, whole.prompt.visual / max(whole.prompt.frames, 1))
+    options = knobs(whole.config, whole.asked.gpus, whole.model, whole.prompt.visual / max(whole.prompt.frames, 1))
     on_cpu = whole.asked.device is not None and whole.asked.device.name == "cpu"
-    return [knob for knob in found if not (on_cpu and "4bit" in knob.key)]
+    return [knob for knob in options if not (on_cpu and "4bit" in knob.key)]
 
 
 def _turned(whole: MemoryPlan, knob: Knob) -> PlanChange:
-    asked = replace(whole.asked, gpus=knob.gpus)
+    changed = replace(whole.asked, gpus=knob.gpus)
     if isinstance(whole.model, UnknownModel):
-        return PlanChange(knob.change, _try_step(knob.config, whole.model, asked))
+        return PlanChange(knob.change, _try_step(knob.config, whole.model, changed))
     prompt = replace(whole.prompt, visual=whole.prompt.visual * knob.shrunk)
-    return PlanChange(knob.change, _count_step(knob.config, whole.model, prompt, asked))
+    return PlanChange(knob.change, _count_step(knob.config, whole.model, prompt, changed))
 
 
 def _count_step(config: Config, model: Model, prompt: PromptSize, asked: PlanOptions) -> MemoryPlan:
@@ -582,7 +582,7 @@ def text(plan: MemoryPlan) -> str:
 
 
 def _head(plan: MemoryPlan) -> Iterator[str]:
-    train, policy, cost, asked = plan.config.train, plan.config.policy, plan.cost, plan.asked
+    train, policy, cost, options = plan.config.train, plan.config.policy, plan.cost, plan.asked
     yield f"model   {policy.model}: {cost.parameters / 1e6:,.1f} M parameters ({plan.model.source})"
     adapter, width = ", LoRA" if policy.lora else "", "float32" if cost.width == FULL else "bfloat16"
     yield f"        {cost.trained / 1e6:,.1f} M trained{adapter}, products in {width}"
@@ -590,17 +590,16 @@ def _head(plan: MemoryPlan) -> Iterator[str]:
     yield f"prompt  {prompt.tokens:.0f} tokens, {prompt.visual:.0f} of them visual ({prompt.source})"
     if not prompt.visual:
         yield "        the samples show no image; where an environment does, give --visual"
-    length = (
-        f"{asked.tokens or policy.max_tokens} tokens ({'as told' if asked.tokens else 'policy.max_tokens, the most'})"
-    )
+    limit = "as told" if options.tokens else "policy.max_tokens, the most"
+    length = f"{options.tokens or policy.max_tokens} tokens ({limit})"
     yield f"step    {train.prompts_per_step} prompts x {train.group_size} completions of {length}"
     yield f"        {MODES[cost.mode]}{', checkpointed' if policy.recomputes_layers else ''}"
-    device = asked.device
+    device = options.device
     if device:
         peak = f", {device.tflops:g} TFLOPs a second" if device.tflops else ""
-        spread = f"{asked.gpus} x " if asked.gpus > 1 else ""
+        spread = f"{options.gpus} x " if options.gpus > 1 else ""
         yield f"device  {spread}{device.name}: {device.memory:g} GB{peak}"
-    if asked.gpus > 1:
+    if options.gpus > 1:
         held = "in parts (FSDP2)" if isinstance(plan.model, Model) else "whole on each"
         yield f"        prompts shared out; weights, gradients, optimizer {held}; traffic not counted"
 

@@ -65,15 +65,15 @@ def suggest_frame(task: Any, episodes: Sequence[Episode], documented: Sequence[s
     if not frames:
         return Suggestion({}, None)
     own = frames[0].space
-    found = {
+    errors = {
         space: np.array([_correct(task, e, space) for e in episodes])
         for space in dict.fromkeys((own, *documented, *SPACES))
     }
-    best = max(found, key=lambda space: float(found[space].mean()))
-    gain = found[best] - found[own]
+    best = max(errors, key=lambda space: float(errors[space].mean()))
+    gain = errors[best] - errors[own]
     error = float(gain.std()) / len(gain) ** 0.5
     better = float(gain.mean()) > SURE * error and float(gain.mean()) > 0
-    return Suggestion({space: float(each.mean()) for space, each in found.items()}, best if better else None)
+    return Suggestion({space: float(each.mean()) for space, each in errors.items()}, best if better else None)
 
 
 def _correct(task: Any, episode: Episode, space: str) -> float:
@@ -309,8 +309,8 @@ def _measure_speed(folder: Path) -> tuple[float, float, float]:
     section = PolicySection(model=str(folder), max_tokens=WRITTEN)
     policies: list[Any] = [load(section, shared_prefix=shared, device="cpu") for shared in (False, True)]
     images = -(-VISUAL // max(1, int(policies[0].prompt(Observation((_noise(64, 64), "?"))).types.sum())))
-    shown = [part for _ in range(images) for part in (_noise(64, 64), "and")]  # text between, as templates have it
-    sample = Sample("speed", Observation((*shown, "what is at [1, 2]?")))
+    content = [part for _ in range(images) for part in (_noise(64, 64), "and")]  # text between, as templates have it
+    sample = Sample("speed", Observation((*content, "what is at [1, 2]?")))
     rounds = [[_time_group(policy, sample) for policy in policies] for _ in range(1 + ROUNDS)][1:]
     ratios = [plain / fast for plain, fast in rounds]
     return min(ratios), statistics.median(ratios), max(ratios)
@@ -343,8 +343,8 @@ def _update(policy: VLM, now: Any) -> None:
 def _samples() -> list[Sample]:
     """Two images of different sizes with questions of different lengths."""
     texts = ("Click the red square.", "What is at [1, 2]?")
-    shown = [(_noise(48, 32), texts[0]), (texts[1], _noise(32, 64), texts[0])]
-    return [Sample(f"q/{i}", Observation(content)) for i, content in enumerate(shown)]
+    contents = [(_noise(48, 32), texts[0]), (texts[1], _noise(32, 64), texts[0])]
+    return [Sample(f"q/{i}", Observation(content)) for i, content in enumerate(contents)]
 
 
 def _noise(width: int, height: int) -> Image.Image:

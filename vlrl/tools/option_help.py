@@ -476,12 +476,12 @@ def _arguments(target: Any) -> dict[str, str]:
     """The `Args:` of a docstring: name -> sentence."""
     doc = inspect.cleandoc(target.__doc__ or "")
     section = re.search(r"^Args:\n((?:(?:    .*)?\n?)+)", doc, re.MULTILINE)
-    found = {}
+    texts = {}
     for names, text in re.findall(
         r"^    (\w+(?:, \w+)*): (.*(?:\n {6,}.*)*)", section[1] if section else "", re.MULTILINE
     ):
-        found |= dict.fromkeys(names.split(", "), re.sub(r"\s+", " ", text))
-    return found
+        texts |= dict.fromkeys(names.split(", "), re.sub(r"\s+", " ", text))
+    return texts
 
 
 def _comments(section: type[BaseModel]) -> dict[str, str]:
@@ -490,7 +490,7 @@ def _comments(section: type[BaseModel]) -> dict[str, str]:
         lines = inspect.getsource(section).splitlines()
     except (OSError, TypeError):
         return {}
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     above: list[str] = []
     for line in lines:
         text = line.strip()
@@ -500,11 +500,11 @@ def _comments(section: type[BaseModel]) -> dict[str, str]:
             above.append(text[2:])
             continue
         field = re.match(r"(\w+): ", code)
-        said = comment if comment and not comment.startswith(("fmt:", "type:")) else " ".join(above)
-        if field and said:
-            found[field[1]] = said
+        sentence = comment if comment and not comment.startswith(("fmt:", "type:")) else " ".join(above)
+        if field and sentence:
+            comments[field[1]] = sentence
         above = []
-    return found
+    return comments
 
 
 def _section_lines(section: BaseModel, indent: str = "") -> Iterator[str]:

@@ -104,8 +104,8 @@ def _fill(config: Config, part: Path, samples: int | None, tries: int, keep: Kee
     with Progress(len(positions)) as progress:
         for start in range(total.samples, len(positions), size):
             policy.generator.manual_seed(config.seed + (start << 20))
-            asked = [pool[i] for i in positions[start : start + size]]
-            total += _best_of_kept(part, collect(policy, task, asked, tries), tries, keep)
+            part_of_pool = [pool[i] for i in positions[start : start + size]]
+            total += _best_of_kept(part, collect(policy, task, part_of_pool, tries), tries, keep)
             metrics.append_row(part / COURSE, asdict(total))
             progress.note(f"sample {total.samples}/{len(positions)}  {total}")
     return total
@@ -183,15 +183,15 @@ class Calls(Protocol):
 
 def answered(plan: StagePlan, at_work: Calls) -> dict[str, dict[str, Any]]:
     """What each model that is there answers of the held-out samples: folder's name, or `start` -> its numbers."""
-    wanted = {step.name: str(step.folder) for step in plan.steps if step.makes == "model" and step.finished}
+    models = {step.name: str(step.folder) for step in plan.steps if step.makes == "model" and step.finished}
     if plan.begin is not None:
-        wanted = {"start": plan.begin} | wanted
+        models = {"start": plan.begin} | models
     settings = plan.measured.model_dump(mode="json")
-    files = {name: plan.out / f"{name}.{ENDING}" for name in wanted}
+    files = {name: plan.out / f"{name}.{ENDING}" for name in models}
     left = [name for name, file in files.items() if held_out_read(file).get("settings") != settings]
     if left:
         write_text(plan.out / "held_out.yaml", dump(plan.measured))
-        pairs = [part for name in left for part in (wanted[name], str(files[name]))]
+        pairs = [part for name in left for part in (models[name], str(files[name]))]
         at_work.run(["-m", "vlrl.tools.stages", str(plan.out / "held_out.yaml"), *pairs], plan.out / "held_out.log")
     return {name: held_out_read(file) for name, file in files.items()}
 
@@ -248,9 +248,9 @@ def write_report(
 def _row(
     plan: StagePlan, step: StageStep, measured: Mapping[str, Mapping[str, Any]], result: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    said = dict((result or {}).get("said", {}))
-    own = {when: said[when] for when in ("before", "after") if when in said}
-    counts = {key: value for key, value in said.items() if step.stage.run in ("select", "best_of")}
+    values = dict((result or {}).get("said", {}))
+    own = {when: values[when] for when in ("before", "after") if when in values}
+    counts = {key: value for key, value in values.items() if step.stage.run in ("select", "best_of")}
     before = "" if step.start is None else _of_folder(plan, step.start)
     return {
         "name": step.name, "run": step.stage.run, "start": before or step.start, "task": step.task,
@@ -353,8 +353,8 @@ def _stoppable() -> Iterator[None]:
 
 def _check(step: StageStep) -> None:
     """UserError where the stage was begun with other settings."""
-    if begun := step.state:
-        check_same(step.folder, begun["settings"], step.settings())
+    if state := step.state:
+        check_same(step.folder, state["settings"], step.settings())
 
 
 def _check_needs(plan: StagePlan, step: StageStep) -> None:
@@ -378,15 +378,15 @@ def _run(step: StageStep, at_work: Calls) -> None:
 
 def _carry_out(step: StageStep, at_work: Calls) -> None:
     """Its command, unless an earlier call got as far; for hard samples also the choice."""
-    wanted, rate = command(step), step.stage.pass_rate if isinstance(step.stage, Select) else None
+    call, rate = command(step), step.stage.pass_rate if isinstance(step.stage, Select) else None
     if step.stage.run in RESUMABLE and (step.folder / "config.yaml").is_file():
-        wanted = [step.stage.run, "--resume", str(step.folder)]
+        call = [step.stage.run, "--resume", str(step.folder)]
     if step.stage.run == "select":
         step.folder.mkdir(exist_ok=True)
     last = MEASURED if rate else LAST[step.stage.run]
     try:
         if not (step.folder / last).is_file():
-            at_work.run(["-m", "vlrl.cli", *wanted], step.sibling_file("log"))
+            at_work.run(["-m", "vlrl.cli", *call], step.sibling_file("log"))
     except UserError:  # a list that disagrees nowhere may still hold what is as hard as is wanted
         if not (rate and (step.folder / MEASURED).is_file()):
             raise
@@ -397,12 +397,12 @@ def _carry_out(step: StageStep, at_work: Calls) -> None:
 def _result(step: StageStep) -> dict[str, Any]:
     """What a finished stage says of itself."""
     of = {"train": LAST["train"], "best_of": "best_of.json"}
-    said = held_out_read(step.folder / of[step.stage.run]) if step.stage.run in of else {}
+    values = held_out_read(step.folder / of[step.stage.run]) if step.stage.run in of else {}
     if step.stage.run == "select":
         from vlrl.algorithms.samplers import selection_read, summary
 
-        said = vars(summary(selection_read(step.folder / LIST)))
-    return {"said": said, **step.state["finished"]}
+        values = vars(summary(selection_read(step.folder / LIST)))
+    return {"said": values, **step.state["finished"]}
 
 
 def _cpu_s() -> float:

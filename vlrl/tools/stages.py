@@ -359,13 +359,13 @@ def plan_plan(path: str, changes: Sequence[str] = ()) -> StagePlan:
         UserError: a mistake in a file; a name of no earlier stage, or one that makes something else.
     """
     stages = loading_load(path, changes)
-    made, steps = _Made(), []
+    outline, steps = _Made(), []
     for stage, number in unrolled(stages):
         try:
-            step = _step(stage, number, len(steps) + 1, stages, made)
+            step = _step(stage, number, len(steps) + 1, stages, outline)
         except UserError as error:
             raise UserError(f"{path}: stage {stage.name}: {error}") from None
-        made.add(step)
+        outline.add(step)
         steps.append(step)
     last = next((step.config for step in reversed(steps) if isinstance(step.config, configs.Config)), None)
     if stages.measured_on is None and last is None:
@@ -390,13 +390,13 @@ def _step(stage: Single, number: int | None, place: int, stages: Stages, made: _
         averaged = Averaged(models=[str(step.folder) for step in of], shares=stage.shares, out=str(folder))
         return StageStep(stage, name, folder, averaged.models[0], averaged, tuple(step.name for step in of))
     start, needs = _plan_start(stage.start, stages.start, made)
-    given = [f"out={json.dumps(str(folder))}"]
+    arguments = [f"out={json.dumps(str(folder))}"]
     if start is not None:
-        given.append(f"{'start' if stage.run == 'warmstart' else 'policy.model'}={json.dumps(start)}")
+        arguments.append(f"{'start' if stage.run == 'warmstart' else 'policy.model'}={json.dumps(start)}")
     for change, step in _read(stage, made):
-        given.append(change)
+        arguments.append(change)
         needs.append(step.name)
-    config = _load(stage, given)
+    config = _load(stage, arguments)
     seed = (config.seed if stages.seed is None else stages.seed) + (number or 0)
     config = config.model_copy(update={"seed": seed})
     begins = config.start if stage.run == "warmstart" else config.policy.model

@@ -118,13 +118,16 @@ def fit_memory(config: Config, gigabytes: float) -> tuple[Config, str]:
     whole = plan_plan(config, PlanOptions(find_device(f"{gigabytes:g}GB")))
     if whole.fits:
         return config, f"fits {gigabytes:g} GB as it is: {whole.gigabytes:.1f} GB by `vlrl plan`"
-    found = together(whole)
-    if found is None or "--gpus" in found.change:
+    choice = together(whole)
+    if choice is None or "--gpus" in choice.change:
         raise UserError(
             f"--gpu-memory {gigabytes:g}: a step takes {whole.gigabytes:.1f} GB, and no setting of one GPU is enough "
             "(`vlrl plan` shows what each saves): take a smaller model, or more GPUs"
         )
-    return found.plan.config, f"{found.change}: {whole.gigabytes:.1f} -> {found.plan.gigabytes:.1f} GB by `vlrl plan`"
+    return (
+        choice.plan.config,
+        f"{choice.change}: {whole.gigabytes:.1f} -> {choice.plan.gigabytes:.1f} GB by `vlrl plan`",
+    )
 
 
 def _fit_memory(out: Path, values: dict[str, Any], gigabytes: float, lines: list[str]) -> str:
@@ -165,7 +168,5 @@ def _format_section(values: Mapping[str, Any], section: type[BaseModel], indent:
 
 
 def _format_line(key: str, value: Any, text: str, indent: str) -> str:
-    written = (
-        yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False).removesuffix("\n...\n").strip()
-    )
-    return f"{indent}{key}: {written}" + (f"  # {text}" if text else "")
+    line = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False).removesuffix("\n...\n").strip()
+    return f"{indent}{key}: {line}" + (f"  # {text}" if text else "")

@@ -56,19 +56,19 @@ def columns_of(
     """
     samples = [episode.sample for episode in episodes]
     tags = sorted({tag for sample in samples for tag in sample.tags})
-    found = {tag: [sample.tags.get(tag) for sample in samples] for tag in tags} | {
+    columns = {tag: [sample.tags.get(tag) for sample in samples] for tag in tags} | {
         "id": [sample.id for sample in samples],
         "answer": [plain(sample.answer) for sample in samples],
         "gold": [gold(episode) for episode in episodes],
         "images": [list(sample.prompt.images) for sample in samples],
     }
     for theirs, ours in names.items():
-        if ours not in found:
+        if ours not in columns:
             raise UserError(
-                f"process_rewards: trl: columns.{theirs}: no column {ours!r}; there are {', '.join(sorted(found))}"
+                f"process_rewards: trl: columns.{theirs}: no column {ours!r}; there are {', '.join(sorted(columns))}"
             )
-    found |= {theirs: found[ours] for theirs, ours in names.items()}
-    return {name: values for name, values in found.items() if name not in RESERVED}
+    columns |= {theirs: columns[ours] for theirs, ours in names.items()}
+    return {name: values for name, values in columns.items() if name not in RESERVED}
 
 
 # Our tasks in TRL's GRPOTrainer: a data set of a task's samples, and the reward that scores what is answered.
@@ -100,17 +100,17 @@ def dataset(
         from datasets import Dataset, Image, List
     except ImportError:
         raise UserError("a data set for TRL needs the package datasets: pip install 'vlrl[hub]'") from None
-    found = list(hub_export.ask(task, split, count, options=options, data=data, model=model))
-    if not found:
+    questions = list(hub_export.ask(task, split, count, options=options, data=data, model=model))
+    if not questions:
         raise UserError(f"task: {task!r} has no samples to ask for in the split {split!r}")
-    shown = [each.sample.prompt for each in found]
+    prompts = [each.sample.prompt for each in questions]
     columns: dict[str, list[Any]] = {
-        "prompt": [[{"role": "user", "content": content(each)}] for each in shown],
-        "sample": [each.key for each in found],
+        "prompt": [[{"role": "user", "content": content(each)}] for each in prompts],
+        "sample": [each.key for each in questions],
     }
-    if not any(each.images for each in shown):
+    if not any(each.images for each in prompts):
         return Dataset.from_dict(columns)
-    rows = Dataset.from_dict(columns | {"images": [list(each.images) for each in shown]})
+    rows = Dataset.from_dict(columns | {"images": [list(each.images) for each in prompts]})
     return rows.cast_column("images", List(Image()))
 
 
@@ -172,8 +172,8 @@ def text_of(completion: str | Sequence[Mapping[str, Any]]) -> str:
     """The text of a completion: as it is, or of what the assistant says in a list of messages."""
     if isinstance(completion, str):
         return completion
-    said = [message["content"] for message in completion if message["role"] == "assistant"]
-    return "".join(map(_join_text, said))
+    texts = [message["content"] for message in completion if message["role"] == "assistant"]
+    return "".join(map(_join_text, texts))
 
 
 def _join_text(held: str | Sequence[Mapping[str, Any]] | None) -> str:
@@ -214,8 +214,8 @@ def verl_write(
     import pyarrow
     from pyarrow import parquet
 
-    found = hub_export.ask(task, split, count, options=options, data=data, model=model)
-    rows = [_row(each, task, split, index) for index, each in enumerate(found)]
+    questions = hub_export.ask(task, split, count, options=options, data=data, model=model)
+    rows = [_row(each, task, split, index) for index, each in enumerate(questions)]
     if not rows:
         raise UserError(f"task: {task!r} has no samples to ask for in the split {split!r}")
     parquet.write_table(pyarrow.Table.from_pylist(rows), file)
@@ -254,5 +254,5 @@ def compute_score(
 
 def compute_scores(reward_inputs: Sequence[Mapping[str, Any]], **given: Any) -> list[dict[str, float]]:
     """EasyR1's batched form: `overall` is what is learned from."""
-    found = [hub_export.scored(each["ground_truth"], each["response"]) for each in reward_inputs]
-    return [{"overall": total, "accuracy": score.correct, **score.parts} for total, score in found]
+    scores = [hub_export.scored(each["ground_truth"], each["response"]) for each in reward_inputs]
+    return [{"overall": total, "accuracy": score.correct, **score.parts} for total, score in scores]

@@ -108,10 +108,10 @@ def check_judge(options: Mapping[str, Any], path: str) -> None:
 
 def groups_of(episodes: Sequence[Episode]) -> list[list[int]]:
     """Positions of the episodes of each group, in order of their first."""
-    found: dict[int, list[int]] = {}
+    positions: dict[int, list[int]] = {}
     for i, episode in enumerate(episodes):
-        found.setdefault(episode.group, []).append(i)
-    return list(found.values())
+        positions.setdefault(episode.group, []).append(i)
+    return list(positions.values())
 
 
 def answer_of(episode: Episode) -> str:
@@ -326,12 +326,12 @@ class ReferenceJudge:
         return [self._verdict(question) for question in questions]
 
     def _verdict(self, question: JudgeQuestion) -> Verdict:
-        drawn = random.Random(f"{self.seed}/{question.key}")
-        if drawn.random() < self.failing:
+        generator = random.Random(f"{self.seed}/{question.key}")
+        if generator.random() < self.failing:
             return Verdict(fault="told to fail")
         exact = [self._score(answer, question.reference) for answer in question.answers]
         return Verdict(
-            tuple(min(1.0, max(0.0, s + drawn.uniform(-self.noise, self.noise))) for s in exact), "by a rule"
+            tuple(min(1.0, max(0.0, s + generator.uniform(-self.noise, self.noise))) for s in exact), "by a rule"
         )
 
     def _score(self, answer: str, reference: str | None) -> float:

@@ -78,13 +78,13 @@ class LocalJudge:
         self._policy.generator.manual_seed(
             int(hashlib.sha256(f"{self._seed}/{keys}".encode()).hexdigest()[:15], 16)
         )  # not where earlier questions left it: a run that is resumed asks none of them
-        shown = []
+        content = []
         for question in questions:
             rules, parts = framed(question, self._most, self._frames)
-            shown.append(Observation((rules, *parts)))
-        episodes = [Episode(Sample(f"judged/{i}", each), i) for i, each in enumerate(shown)]
+            content.append(Observation((rules, *parts)))
+        episodes = [Episode(Sample(f"judged/{i}", each), i) for i, each in enumerate(content)]
         try:
-            decisions = self._policy.act(episodes, shown, greedy=self._greedy)
+            decisions = self._policy.act(episodes, content, greedy=self._greedy)
         except UserError as error:  # a question that is longer than the model takes
             return [Verdict(fault=str(error))] * len(questions)
         return [_verdict(str(d.action), d.truncated, len(q.answers)) for d, q in zip(decisions, questions, strict=True)]
@@ -262,10 +262,10 @@ class JudgeEndpoint:
         until = time.monotonic() + self._patience
         bodies = [self._body(question) for question in questions]
         keys = [hashlib.sha256(self._url.encode() + body).hexdigest()[:32] for body in bodies]
-        asked = {k: (body, len(q.answers)) for k, body, q in zip(keys, bodies, questions, strict=True)}
-        missing = [(key, *each) for key, each in asked.items() if self._memory.of(key) is None]
-        found = concurrently(lambda each: self._verdict(*each, until), missing, self._concurrent, until)
-        new = {each[0]: verdict or Verdict(fault=OUT_OF_TIME) for each, verdict in zip(missing, found, strict=True)}
+        requests = {k: (body, len(q.answers)) for k, body, q in zip(keys, bodies, questions, strict=True)}
+        missing = [(key, *each) for key, each in requests.items() if self._memory.of(key) is None]
+        verdicts = concurrently(lambda each: self._verdict(*each, until), missing, self._concurrent, until)
+        new = {each[0]: verdict or Verdict(fault=OUT_OF_TIME) for each, verdict in zip(missing, verdicts, strict=True)}
         return [new.get(key) or self._memory.of(key) for key in keys]
 
     def _verdict(self, key: str, body: bytes, count: int, until: float) -> Verdict:
@@ -298,14 +298,14 @@ class JudgeEndpoint:
             {"role": "system", "content": rules},
             {"role": "user", "content": [_part(part) for part in parts]},
         ]
-        asked: dict[str, Any] = {"model": self._model, "messages": messages, "temperature": self._temperature,
+        body: dict[str, Any] = {"model": self._model, "messages": messages, "temperature": self._temperature,
                                  "max_tokens": self._max_tokens}  # fmt: skip
         if self._temperature:
-            asked["seed"] = int(hashlib.sha256(f"{self._seed}/{question.key}".encode()).hexdigest()[:7], 16)
+            body["seed"] = int(hashlib.sha256(f"{self._seed}/{question.key}".encode()).hexdigest()[:7], 16)
         if self._structured:
             shape = {"name": "verdict", "strict": True, "schema": base.schema(len(question.answers))}
-            asked["response_format"] = {"type": "json_schema", "json_schema": shape}
-        return json.dumps(asked, sort_keys=True).encode()
+            body["response_format"] = {"type": "json_schema", "json_schema": shape}
+        return json.dumps(body, sort_keys=True).encode()
 
 
 def parse_completion(body: bytes) -> str:

@@ -40,7 +40,7 @@ def concurrently[T, R](do: Callable[[T], R], items: Sequence[T], workers: int, u
 
     for _ in range(min(workers, len(items))):
         threading.Thread(target=work, daemon=True).start()
-    found: list[R | None] = [None] * len(items)
+    results: list[R | None] = [None] * len(items)
     for _ in items:
         try:
             number, result, error = done.get(timeout=max(0.0, until - time.monotonic()))
@@ -48,8 +48,8 @@ def concurrently[T, R](do: Callable[[T], R], items: Sequence[T], workers: int, u
             break
         if error:
             raise error
-        found[number] = result
-    return found
+        results[number] = result
+    return results
 
 
 class RequestPacer:
@@ -195,10 +195,10 @@ def play(tournaments: Sequence[Tournament], judge: Callable[[list[tuple[int, Pai
     for number in range(len(tournaments)):
         go_on(number, None)
     while waiting:
-        asked = [(number, pair) for number, pairs in waiting.items() for pair in pairs]
-        found = iter(judge(asked))
+        questions = [(number, pair) for number, pairs in waiting.items() for pair in pairs]
+        verdicts = iter(judge(questions))
         for number, pairs in list(waiting.items()):
-            go_on(number, [next(found) for _ in pairs])
+            go_on(number, [next(verdicts) for _ in pairs])
     return places
 
 
@@ -223,9 +223,9 @@ def ballots(answers: Sequence[str], votes: int, together: bool, seed: int) -> It
         if not together:
             yield from ((vote, (answer,)) for answer in answers)
             continue
-        shown = list(answers)
-        random.Random(f"{seed}/{vote}/{answers}").shuffle(shown)
-        yield vote, tuple(shown)
+        listed = list(answers)
+        random.Random(f"{seed}/{vote}/{answers}").shuffle(listed)
+        yield vote, tuple(listed)
 
 
 def counted(cast: Mapping[str, Mapping[int, float]], how: Vote, kept: int | None) -> dict[str, float]:
@@ -241,9 +241,9 @@ def counted(cast: Mapping[str, Mapping[int, float]], how: Vote, kept: int | None
         for vote, score in scores.items():
             far.setdefault(vote, []).append(abs(score - centre[answer]))
     nearest = sorted(far, key=lambda vote: (fmean(far[vote]), vote))[:kept]
-    found = {answer: [scores[vote] for vote in nearest if vote in scores] for answer, scores in cast.items()}
+    values = {answer: [scores[vote] for vote in nearest if vote in scores] for answer, scores in cast.items()}
     result = fmean if how == "mean" else _majority
-    return {answer: result(scores) for answer, scores in found.items() if scores}
+    return {answer: result(scores) for answer, scores in values.items() if scores}
 
 
 def _majority(scores: Sequence[float]) -> float:

@@ -58,9 +58,9 @@ class Answers:
     """
 
     def __init__(self, path: Path, judge: Component, goal: str):
-        asked = json.dumps([goal, judge.name, judge.options], sort_keys=True)
+        fields = json.dumps([goal, judge.name, judge.options], sort_keys=True)
         self._path, self._goal = path, goal
-        self._asked = hashlib.sha256(asked.encode()).hexdigest()[:16]
+        self._asked = hashlib.sha256(fields.encode()).hexdigest()[:16]
         self._known = _read(path)
 
     def of(self, pair: Pair) -> Answer:
@@ -87,13 +87,13 @@ class Answers:
         for start in range(0, len(missing), size):
             progress(len(distinct) - len(missing) + start, len(distinct))
             batch = missing[start : start + size]
-            given = list(judge.prefer(batch, self._goal))
-            if len(given) != len(batch) or any(each not in POSSIBLE for each in given):
+            preferences = list(judge.prefer(batch, self._goal))
+            if len(preferences) != len(batch) or any(each not in POSSIBLE for each in preferences):
                 raise UserError(
-                    f"judge: gave {given[:8]!r} for {len(batch)} pairs: each takes one answer, 0, 1 or None"
+                    f"judge: gave {preferences[:8]!r} for {len(batch)} pairs: each takes one answer, 0, 1 or None"
                 )
-            said = judge.said or [""] * len(batch)
-            for pair, answer, words in zip(batch, given, said, strict=True):
+            reasons = judge.said or [""] * len(batch)
+            for pair, answer, words in zip(batch, preferences, reasons, strict=True):
                 self._add(self._key(pair), None if answer is None else int(answer), words)
 
     def write(self) -> None:
@@ -207,11 +207,15 @@ class PreferencesLearner(SupervisedLearner):
         """Draws pairs of a part's moments, and has the judge answer those that are new."""
         rng = np.random.default_rng([self.config.seed, DRAWN, part])
         pairs = sample_pairs(self.places[part], max(1, count), rng)
-        shown = [pair_of(self.frames.observation(first), self.frames.observation(second)) for first, second in pairs]
-        self.answers.ask(self.judge, shown, self.config.asked, tell)
-        given = [self.answers.of(pair) for pair in shown]
-        known = np.array([each is not None for each in given])
-        return LabelledPairs(pairs[known], np.array([each for each in given if each is not None], np.int64), len(pairs))
+        observed_pairs = [
+            pair_of(self.frames.observation(first), self.frames.observation(second)) for first, second in pairs
+        ]
+        self.answers.ask(self.judge, observed_pairs, self.config.asked, tell)
+        answers = [self.answers.of(pair) for pair in observed_pairs]
+        known = np.array([each is not None for each in answers])
+        return LabelledPairs(
+            pairs[known], np.array([each for each in answers if each is not None], np.int64), len(pairs)
+        )
 
     def draw(self) -> list[np.ndarray]:
         """Each member's own answers."""
@@ -235,9 +239,9 @@ class PreferencesLearner(SupervisedLearner):
 
 def _names(task: Any, config: PreferencesConfig) -> tuple[str, ...]:
     """Of the state's numbers; UserError where the model is to see others, or nothing."""
-    names, wanted = tuple(task.pool.info.names), config.model.state
-    if unknown := [name for name in wanted or () if name not in names]:
+    names, chosen = tuple(task.pool.info.names), config.model.state
+    if unknown := [name for name in chosen or () if name not in names]:
         raise UserError(f"model.state: the robot has no {unknown[0]!r}{suggest(unknown[0], list(names))}")
-    if wanted == [] and config.model.encoder is None:
+    if chosen == [] and config.model.encoder is None:
         raise UserError("model: sees nothing: name numbers under state, or an encoder")
     return names

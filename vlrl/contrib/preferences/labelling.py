@@ -68,9 +68,9 @@ class _Watching(Environment):
         self._played.close()
 
     def reset(self) -> Observation:
-        shown = self._played.reset()
-        self._album.note(shown)
-        return shown
+        observation = self._played.reset()
+        self._album.note(observation)
+        return observation
 
     def step(self, action: Any, frames: Sequence[Frame] = ()) -> Step:
         step = self._played.step(action, frames)
@@ -164,9 +164,11 @@ class PreferenceJudge(ABC):
 def pair_of(first: Observation, second: Observation) -> Pair:
     """The pair under the name of what it shows."""
     digest = hashlib.sha256()
-    for shown in (first, second):
-        digest.update(b"" if shown.state is None else np.ascontiguousarray(shown.state, np.float32).tobytes())
-        for image in shown.images:
+    for observation in (first, second):
+        digest.update(
+            b"" if observation.state is None else np.ascontiguousarray(observation.state, np.float32).tobytes()
+        )
+        for image in observation.images:
             digest.update(f"{image.mode}{image.size}".encode() + image.tobytes())
         digest.update(b"|")
     return Pair(digest.hexdigest()[:32], first, second)
@@ -272,13 +274,13 @@ def split(frames: EpisodeMoments, share: float, seed: int) -> tuple[np.ndarray, 
     sizes = np.array([(frames.episode == number).sum() for number in order])
     count = int(np.searchsorted(np.cumsum(sizes), share * len(frames)) + 1)
     held = np.isin(frames.episode, order[: min(count, len(order) - 1)])
-    learned, told = np.flatnonzero(~held), np.flatnonzero(held)
-    if min(len(learned), len(told)) < 2:
+    learned, test_rows = np.flatnonzero(~held), np.flatnonzero(held)
+    if min(len(learned), len(test_rows)) < 2:
         raise UserError(
             f"offline: {len(frames)} moments of {len(order)} episodes that share no state: too few to hold some out; "
             "give more episodes"
         )
-    return learned, told
+    return learned, test_rows
 
 
 def sample_pairs(places: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -424,6 +426,6 @@ def harmless(text: str) -> str:
 def answer_in(text: str) -> Answer:
     """The answer on the last line that is not empty, which may hold nothing else; None of -1 and of anything else."""
     lines = [line.strip() for line in text.replace("\u2212", "-").splitlines() if line.strip()]
-    found = NUMBER.fullmatch(lines[-1]) if lines else None
-    number = int(found[1]) if found else -1
+    match = NUMBER.fullmatch(lines[-1]) if lines else None
+    number = int(match[1]) if match else -1
     return number if number >= 0 else None

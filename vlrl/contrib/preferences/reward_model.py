@@ -109,8 +109,8 @@ class PreferenceModel:
         """
         cameras = [value for name, value in batch.items() if name.startswith("observation.images.")]
         states = batch["observation.state"].float().cpu().numpy()
-        shown = zip(*(map(_picture, camera) for camera in cameras), strict=True) if cameras else [()] * len(states)
-        moments = [Observation(tuple(pictures), state) for pictures, state in zip(shown, states, strict=True)]
+        views = zip(*(map(_picture, camera) for camera in cameras), strict=True) if cameras else [()] * len(states)
+        moments = [Observation(tuple(pictures), state) for pictures, state in zip(views, states, strict=True)]
         return torch.from_numpy(self.value(moments))
 
     def save(self, folder: Path) -> None:
@@ -160,7 +160,7 @@ def inputs_of(moments: Sequence[Observation], shape: RewardModelShape, encoder: 
     Raises:
         UserError: the states have another number of numbers, or there is nothing that the encoder could read.
     """
-    states = np.stack([np.asarray(shown.state, np.float32) for shown in moments])
+    states = np.stack([np.asarray(observation.state, np.float32) for observation in moments])
     if states.shape[1] != len(shape.names):
         raise UserError(f"preference model: made for states of {len(shape.names)} numbers, not {states.shape[1]}")
     parts = [states[:, list(shape.seen)]] + ([] if encoder is None else [vectors_of(moments, encoder)])
@@ -170,7 +170,9 @@ def inputs_of(moments: Sequence[Observation], shape: RewardModelShape, encoder: 
 def vectors_of(moments: Sequence[Observation], encoder: Any) -> np.ndarray:
     """The encoder's vectors of moments by themselves, as of episodes in which nothing happens: float32 [N, D]."""
     nothing = Decision("", None, None, False)
-    episodes = [Episode(Sample("", shown), 0, [Turn(shown, nothing, Step(shown))]) for shown in moments]
+    episodes = [
+        Episode(Sample("", observation), 0, [Turn(observation, nothing, Step(observation))]) for observation in moments
+    ]
     return np.stack([vectors[0] for vectors in encoder.encode(episodes)])
 
 
@@ -211,11 +213,11 @@ def ensemble_loss(network: Ensemble, moments: Tensor, asked: LabelledPairs, chos
         moments: float32 [N, D].
         chosen: each member's pairs, as places [B] in `asked`.
     """
-    wanted = torch.from_numpy(asked.answers.astype(np.float32))
+    targets = torch.from_numpy(asked.answers.astype(np.float32))
     parts = []
     for member, places in enumerate(chosen):
         values = network.of(member, moments[asked.pairs[places]])
-        parts.append(bradley_terry(values[:, 0], values[:, 1], wanted[places]))
+        parts.append(bradley_terry(values[:, 0], values[:, 1], targets[places]))
     return torch.stack(parts).sum()
 
 
@@ -234,12 +236,14 @@ def make_model(
     section, chosen = config.model, config.model.encoder
     component = {"name": chosen.name, **chosen.options} if chosen else None
     encoder = encoders.make(component, "model.encoder") if component else None
-    shown = [frames.observation(place) for place in range(len(frames))]
-    seen = tuple(range(len(names)) if section.state is None else (names.index(name) for name in section.state))
+    observations = [frames.observation(place) for place in range(len(frames))]
+    state_places = tuple(range(len(names)) if section.state is None else (names.index(name) for name in section.state))
     # an encoder that learns a scale learns it from what it sees first
-    width = vectors_of([shown[place] for place in places], encoder).shape[1] if encoder else 0
-    shape = RewardModelShape(len(seen) + width, names, seen, component, section.hidden, section.layers, section.members)
-    moments = inputs_of(shown, shape, encoder)
+    width = vectors_of([observations[place] for place in places], encoder).shape[1] if encoder else 0
+    shape = RewardModelShape(
+        len(state_places) + width, names, state_places, component, section.hidden, section.layers, section.members
+    )
+    moments = inputs_of(observations, shape, encoder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         network = Ensemble(shape)

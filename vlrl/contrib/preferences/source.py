@@ -45,23 +45,25 @@ def labelled(
     if low >= high:
         raise UserError(f"offline: labelled: low = {low:g} is not below high = {high:g}")
     judged, album = model_load(model), StateAlbum()
-    given: Transitions = registry.make("source", source, "offline: labelled: source")(with_album(task, album), seed)
-    states, before, after = moments(given)
+    transitions: Transitions = registry.make("source", source, "offline: labelled: source")(
+        with_album(task, album), seed
+    )
+    states, before, after = moments(transitions)
     value = judged.value([_make_observation(state, album, judged.encoder is not None) for state in states])
     span = float(value.max() - value.min())
     if not np.isfinite(span) or span < 1e-6:
         raise UserError(f"offline: labelled: {model} thinks the same of all that this source gives")
     worth = low + (high - low) * (value.astype(np.float64) - value.min()) / span
-    made = gamma ** given.ticks() * worth[after] - worth[before]
-    reward = given.used * worth[after] if form == "reward" else made
-    return Transitions(**given.columns() | {"reward": reward.astype(np.float32)})
+    bonus = gamma ** transitions.ticks() * worth[after] - worth[before]
+    reward = transitions.used * worth[after] if form == "reward" else bonus
+    return Transitions(**transitions.columns() | {"reward": reward.astype(np.float32)})
 
 
 def _make_observation(state: np.ndarray, album: Any, pictures: bool) -> Observation:
-    shown = album.of(state) if pictures else ()
-    if shown is None:
+    images = album.of(state) if pictures else ()
+    if images is None:
         raise UserError(
             "offline: labelled: one state was shown with different pictures, so that they cannot be told apart: "
             "let the robot's state hold all numbers"
         )
-    return Observation(shown, state)
+    return Observation(images, state)

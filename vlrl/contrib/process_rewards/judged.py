@@ -377,8 +377,8 @@ def find_reward_function(name: str) -> Callable[..., Any]:
 
 def call(function: Callable[..., Any], given: dict[str, Any]) -> Any:
     """What a function, perhaps an async one, returns."""
-    made = function(**given)
-    return asyncio.run(made) if inspect.iscoroutine(made) else made
+    result = function(**given)
+    return asyncio.run(result) if inspect.iscoroutine(result) else result
 
 
 def numbers(name: str, values: Any, count: int) -> list[float | None]:
@@ -388,12 +388,12 @@ def numbers(name: str, values: Any, count: int) -> list[float | None]:
         got = f"{len(held)} rewards" if isinstance(held, list | tuple) else type(held).__name__
         raise UserError(f"process_rewards: trl: {name} gave {got} for {count} completions: it must give one for each")
     try:
-        found = [None if value is None or math.isnan(value) else float(value) for value in held]
+        checked_values = [None if value is None or math.isnan(value) else float(value) for value in held]
     except TypeError:
         raise UserError(f"process_rewards: trl: {name} gave something that is no number: use None for none") from None
-    if any(value is not None and math.isinf(value) for value in found):
+    if any(value is not None and math.isinf(value) for value in checked_values):
         raise UserError(f"process_rewards: trl: {name} gave an infinite reward: use None for none")
-    return found
+    return checked_values
 
 
 # What rewards read of a text's parts: the answer, the thoughts, the sentences; and how a value becomes a reward.
@@ -424,8 +424,8 @@ def thought(episode: Episode) -> str:
 
 def sentences(text: str, most: int) -> list[str]:
     """Its sentences, at most so many: the rest of a longer text is the last one."""
-    found = [part.strip() for part in _SENTENCE.split(text, maxsplit=most - 1)]
-    return [part for part in found if part]
+    pieces = [part.strip() for part in _SENTENCE.split(text, maxsplit=most - 1)]
+    return [part for part in pieces if part]
 
 
 def _inside(text: str, tag: str) -> str:
@@ -438,8 +438,8 @@ def _inside(text: str, tag: str) -> str:
 def scored(asked: JudgeClient, questions: Sequence[JudgeQuestion | float]) -> list[float | None]:
     """The score of each question's first answer, None where there was none; a number stays: it need not be asked."""
     verdicts = iter(asked.ask([each for each in questions if isinstance(each, JudgeQuestion)]))
-    found = [next(verdicts).scores[:1] if isinstance(each, JudgeQuestion) else (each,) for each in questions]
-    return [each[0] if each else None for each in found]
+    scores = [next(verdicts).scores[:1] if isinstance(each, JudgeQuestion) else (each,) for each in questions]
+    return [each[0] if each else None for each in scores]
 
 
 def paid(
@@ -607,13 +607,13 @@ class JudgedAnswer(ProcessReward):
 
     def _question(self, episode: Episode) -> JudgeQuestion | float:
         """What is asked, or the value of what need not be."""
-        said, rights = answered(episode), truths(self._task, episode)
-        if said is None:
+        answer, rights = answered(episode), truths(self._task, episode)
+        if answer is None:
             return 0.0
-        if said.casefold() in (right.casefold() for right in rights):
+        if answer.casefold() in (right.casefold() for right in rights):
             return 1.0
         content = episode.turns[0].observation.content
-        return JudgeQuestion(content, (said,), self._criteria, "\nor: ".join(rights))
+        return JudgeQuestion(content, (answer,), self._criteria, "\nor: ".join(rights))
 
 
 judged_answer = JudgedAnswer
@@ -739,8 +739,8 @@ class Thoughts(ProcessReward):
 
     def _question(self, episode: Episode) -> JudgeQuestion | float:
         answer_of(episode)  # UserError where actions are numbers
-        found = thought(episode)
-        return JudgeQuestion(episode.turns[0].observation.content, (found,), self._criteria) if found else 0.0
+        reasoning = thought(episode)
+        return JudgeQuestion(episode.turns[0].observation.content, (reasoning,), self._criteria) if reasoning else 0.0
 
 
 thoughts = Thoughts

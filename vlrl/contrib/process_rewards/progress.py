@@ -174,15 +174,15 @@ class CaRL(ProcessReward):
         best = None if self.start is None else self.start / self.span
         turns, way, broken = [], 0.0, False
         for turn in episode.turns:
-            earned, info = 0.0, turn.step.info
+            payment, info = 0.0, turn.step.info
             if not broken and (broken := self._breaks(turn.step)):
-                earned = -self.penalty
+                payment = -self.penalty
             elif not broken and self.progress in info:
                 now = info[self.progress] / self.span
                 gain = 0.0 if best is None else max(0.0, now - best)
                 best, way = now if best is None else max(best, now), way + gain
-                earned = self.coef * gain * self._factor(turn.step)
-            turns.append(replace(turn, process_reward=turn.process_reward + earned))
+                payment = self.coef * gain * self._factor(turn.step)
+            turns.append(replace(turn, process_reward=turn.process_reward + payment))
         return replace(episode, turns=turns, reward=min(episode.reward, 0.0) if broken else episode.reward), way, broken
 
     def _breaks(self, step: Step) -> bool:
@@ -385,13 +385,13 @@ def changes(policy: Any, episodes: Sequence[Episode]) -> Tensor:
     import torch
 
     ends = [policy.decide(e.turns[-1].step.observation, e.turns[-1].decision.action, before=e.turns) for e in episodes]
-    asked = [decision for e, end in zip(episodes, ends, strict=True) for decision in (*_decisions(e), end)]
-    made = policy.features(asked).cpu()
+    decisions = [decision for e, end in zip(episodes, ends, strict=True) for decision in (*_decisions(e), end)]
+    features = policy.features(decisions).cpu()
     places, first = [], 0
     for episode in episodes:
         places += range(first, first + len(episode.turns))
         first += len(episode.turns) + 1
-    before, after = made[places], made[[place + 1 for place in places]]
+    before, after = features[places], features[[place + 1 for place in places]]
     return torch.cat([before, after - before], 1)
 
 
@@ -402,12 +402,12 @@ def _decisions(episode: Episode) -> list[Any]:
 def _spread(episodes: Sequence[Episode], given: Sequence[float]) -> list[Episode]:
     """The episodes with what their steps are given beside, and taken out of the outcome."""
     each = iter(given)
-    made = []
+    shares = []
     for episode in episodes:
         own = [next(each) for _ in episode.turns]
         turns = [replace(t, process_reward=t.process_reward + c) for t, c in zip(episode.turns, own, strict=True)]
-        made.append(replace(episode, turns=turns, reward=episode.reward - sum(own)))
-    return made
+        shares.append(replace(episode, turns=turns, reward=episode.reward - sum(own)))
+    return shares
 
 
 # Successes as SRPO compares with them: where they lie, how far apart they are, and how far along them one is.
@@ -439,9 +439,9 @@ class Successes:
     def like(self, task: str, key: str) -> list[np.ndarray]:
         """The newest from the same start if there are two; else those of the same task, if there are two; else []."""
         same = [each for each in self.kept if each.task == task]
-        for found in ([each for each in same if each.key == key], same):
-            if len(found) >= LEAST:
-                return [each.path for each in found[-MOST:]]
+        for candidates in ([each for each in same if each.key == key], same):
+            if len(candidates) >= LEAST:
+                return [each.path for each in candidates[-MOST:]]
         return []
 
     def state_dict(self) -> dict[str, Any]:
@@ -658,15 +658,15 @@ def released(vectors: np.ndarray, success: np.ndarray) -> np.ndarray:
     import numpy as np
     from scipy.special import expit
 
-    seen = (vectors != 0).any(1)
-    rewards = (success & seen).astype(np.float64)
-    won_, lost = vectors[success & seen], vectors[~success & seen]
+    valid = (vectors != 0).any(1)
+    rewards = (success & valid).astype(np.float64)
+    won_, lost = vectors[success & valid], vectors[~success & valid]
     if not len(won_) or not len(lost):
         return rewards
     distance = np.linalg.norm(lost[:, None].astype(np.float64) - _centres(won_)[None], axis=-1).min(1)
     span = distance.max() - distance.min()
     share = (distance - distance.min()) / span if span >= SAME else np.full_like(distance, 0.5)
-    rewards[~success & seen] = CAP * expit(STEEPNESS * (OFFSET - share))
+    rewards[~success & valid] = CAP * expit(STEEPNESS * (OFFSET - share))
     return rewards
 
 

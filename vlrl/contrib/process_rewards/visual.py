@@ -45,10 +45,10 @@ def classified_models_load(model: str) -> tuple[Any, Sizes]:
     if ":" in model:
         from vlrl import registry
 
-        made = registry.find("reward model", model, "process_rewards: classified: model")()
-        if not hasattr(made, "compute_reward"):
+        loaded = registry.find("reward model", model, "process_rewards: classified: model")()
+        if not hasattr(loaded, "compute_reward"):
             raise UserError(f"process_rewards: classified: {model} gives an object without compute_reward(batch)")
-        return made, {}
+        return loaded, {}
     from vlrl.imitation import reward_classifier
 
     about = _read_config(Path(model))
@@ -76,10 +76,10 @@ def _lerobots(folder: str, about: dict[str, Any]) -> tuple[Any, Sizes]:
     try:
         family = get_reward_model_class(str(about["type"]))
         with contextlib.redirect_stdout(io.StringIO()):  # lerobot says that it is loading
-            made = family.from_pretrained(folder, config=RewardModelConfig.from_pretrained(folder))
-        return Prepared(made, _before(folder)), {
+            network = family.from_pretrained(folder, config=RewardModelConfig.from_pretrained(folder))
+        return Prepared(network, _before(folder)), {
             name.removeprefix(PICTURES): tuple(reversed(feature.shape[1:]))
-            for name, feature in made.config.input_features.items() if name.startswith(PICTURES)
+            for name, feature in network.config.input_features.items() if name.startswith(PICTURES)
         }  # fmt: skip
     except Exception as error:  # the border to lerobot, which raises what its many parts raise
         reason = first_line(error)
@@ -99,8 +99,8 @@ class Prepared:
 def _before(folder: str) -> Any:
     from lerobot.processor import PolicyProcessorPipeline
 
-    found = sorted(Path(folder).glob("*preprocessor.json"))
-    return PolicyProcessorPipeline.from_pretrained(folder, config_filename=found[0].name) if found else None
+    files = sorted(Path(folder).glob("*preprocessor.json"))
+    return PolicyProcessorPipeline.from_pretrained(folder, config_filename=files[0].name) if files else None
 
 
 # An answer earns how near it lies to the truth, as a text encoder sees it (MediX-R1's embedding reward).
@@ -171,14 +171,14 @@ class EmbeddedAnswer(ProcessReward):
 
     def _nearness(self, pairs: Sequence[tuple[str, Sequence[str]]]) -> list[float | None]:
         """The largest cosine with a right text, at least 0; None where a vector is missing."""
-        distinct = list(dict.fromkeys(text for said, rights in pairs for text in (said, *rights)))
+        distinct = list(dict.fromkeys(text for answer, rights in pairs for text in (answer, *rights)))
         vectors = dict(zip(distinct, self._embedder.embed(distinct), strict=True)) if distinct else {}
-        found: list[float | None] = []
-        for said, rights in pairs:
-            own, others = vectors[said], [vectors[right] for right in rights if vectors[right] is not None]
+        values: list[float | None] = []
+        for answer, rights in pairs:
+            own, others = vectors[answer], [vectors[right] for right in rights if vectors[right] is not None]
             lost = own is None or not others
-            found.append(None if lost else max(0.0, *(cosine(own, other) for other in others)))
-        return found
+            values.append(None if lost else max(0.0, *(cosine(own, other) for other in others)))
+        return values
 
 
 embedded_answer = EmbeddedAnswer
@@ -334,9 +334,9 @@ class VLMRM(ProcessReward):
 
         # SigLIP learned from texts that were all filled up
         whole = "max_length" if self._model.config.model_type.startswith("siglip") else True
-        given = self._processor(text=list(prompts), padding=whole, truncation=True, return_tensors="pt")
+        inputs = self._processor(text=list(prompts), padding=whole, truncation=True, return_tensors="pt")
         with torch.no_grad():
-            return _unit(self._model.get_text_features(**given.to(self._model.device)))
+            return _unit(self._model.get_text_features(**inputs.to(self._model.device)))
 
     def _pictures(self, pictures: Sequence[Image]) -> Tensor:
         """float32 [M, D], of length 1."""
@@ -448,14 +448,14 @@ class Classified(ProcessReward):
         import numpy as np
         import torch
 
-        given: dict[str, Any] = {"task": [each.text for each in moments]}
+        inputs: dict[str, Any] = {"task": [each.text for each in moments]}
         pictures = [self._pictures(each) for each in moments]
         for number, name in enumerate(self._cameras):
             stacked = np.stack([each[number] for each in pictures])
-            given[f"{PICTURES}{name}"] = torch.from_numpy(stacked).permute(0, 3, 1, 2).float() / 255
+            inputs[f"{PICTURES}{name}"] = torch.from_numpy(stacked).permute(0, 3, 1, 2).float() / 255
         if all(each.state is not None for each in moments):
-            given["observation.state"] = torch.from_numpy(np.stack([each.state for each in moments])).float()
-        return given
+            inputs["observation.state"] = torch.from_numpy(np.stack([each.state for each in moments])).float()
+        return inputs
 
     def _pictures(self, shown_: Observation) -> list[Any]:
         """uint8 [height, width, 3] of each camera; UserError where they are not those that the model knows."""

@@ -76,12 +76,12 @@ class Augment(RolloutStrategy):
 
     def _noisy(self, samples: Sequence[Sample], gaps: Sequence[float], step: int) -> dict[int, Sample]:
         """The samples that are too easy, by their place, as they are asked again."""
-        made = {}
+        noisy = {}
         for i, (sample, gap) in enumerate(zip(samples, gaps, strict=True)):
             if -self.noise * gap >= VISIBLE and (sample.prompt.images or sample.prompt.videos):
                 rng = rollout_common.generator(self.seed, step, sample.id)
-                made[i] = replace(sample, prompt=rollout_common.noisy(sample.prompt, -self.noise * gap, rng))
-        return made
+                noisy[i] = replace(sample, prompt=rollout_common.noisy(sample.prompt, -self.noise * gap, rng))
+        return noisy
 
     def _hinted(
         self, policy: Policy, task: Any, samples: Sequence[Sample], gaps: Sequence[float], act: dict[str, Any]
@@ -90,11 +90,11 @@ class Augment(RolloutStrategy):
         shares = {i: min(self.hint * gap, self.most) for i, gap in enumerate(gaps)}
         shares = {i: share for i, share in shares.items() if share >= LEAST}
         answers = _traces(policy, task, [samples[i] for i in shares], act)
-        made = {}
+        hinted = {}
         for (i, share), answer in zip(shares.items(), answers, strict=True):
-            if asked := hints_hinted(policy, samples[i], answer, share):
-                made[i] = asked
-        return made
+            if sample := hints_hinted(policy, samples[i], answer, share):
+                hinted[i] = sample
+        return hinted
 
     def state_dict(self) -> dict[str, Any]:
         return {"recent": self.recent}
@@ -109,8 +109,10 @@ augment = Augment
 def _traces(policy: Any, task: Any, samples: Sequence[Sample], act: dict[str, Any]) -> list[str]:
     """A right answer to each sample: the policy's own with the gold answer before it, or else the gold answer."""
     answers = golds(policy, task, samples, "augment")
-    asked = [append_text(policy, sample, TOLD.format(answer)) for sample, answer in zip(samples, answers, strict=True)]
-    fitting = {i: sample for i, sample in enumerate(asked) if sample}
-    written = collect(policy, task, list(fitting.values()), 1, **act) if fitting else []
-    own = {i: e.completion for i, e in zip(fitting, written, strict=True) if e.score.is_correct}
+    prompts = [
+        append_text(policy, sample, TOLD.format(answer)) for sample, answer in zip(samples, answers, strict=True)
+    ]
+    fitting = {i: sample for i, sample in enumerate(prompts) if sample}
+    episodes = collect(policy, task, list(fitting.values()), 1, **act) if fitting else []
+    own = {i: e.completion for i, e in zip(fitting, episodes, strict=True) if e.score.is_correct}
     return [own.get(i, answer) for i, answer in enumerate(answers)]

@@ -71,8 +71,8 @@ class SeparableCma:
         self.generation = age
 
     def _step(self, k: int) -> Vector:
-        drawn = np.random.default_rng([self.seed, self.generation, k]).standard_normal(len(self.mean))
-        return np.sqrt(self.variance) * drawn
+        noise = np.random.default_rng([self.seed, self.generation, k]).standard_normal(len(self.mean))
+        return np.sqrt(self.variance) * noise
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -164,8 +164,8 @@ class Essa(RolloutStrategy):
 
         self.spectrum.become(self.strategy.candidate(k))
         if not self.greedy:
-            drawn = np.random.SeedSequence([self.seed, self.strategy.generation, k]).generate_state(1)
-            policy.generator.manual_seed(int(drawn[0]))
+            seeds = np.random.SeedSequence([self.seed, self.strategy.generation, k]).generate_state(1)
+            policy.generator.manual_seed(int(seeds[0]))
         episodes = collect(policy, task, samples, group_size, **act)
         for episode in episodes:
             episode.group += k * len(samples)

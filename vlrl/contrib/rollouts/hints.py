@@ -169,15 +169,15 @@ def _loaded(name: str, policy: Any, seed: int) -> Any:
     from vlrl.config import PolicySection
     from vlrl.engines import load_policy
 
-    made = load_policy(PolicySection(model=name, max_tokens=policy.max_tokens), seed=seed)
-    check_words(made, "guide")
-    if made.codec.space != policy.codec.space:
+    guide = load_policy(PolicySection(model=name, max_tokens=policy.max_tokens), seed=seed)
+    check_words(guide, "guide")
+    if guide.codec.space != policy.codec.space:
         raise UserError(
-            f"rollout_strategy.guide: {name} writes in {made.codec.space}, the policy in {policy.codec.space}: choose "
+            f"rollout_strategy.guide: {name} writes in {guide.codec.space}, the policy in {policy.codec.space}: choose "
             f"a guide "
             "of the same family"
         )
-    return made
+    return guide
 
 
 # Episodes whose first turns a script plays: rollout strategy `guide_turns`.

@@ -53,8 +53,8 @@ class ReplayRollouts(RolloutStrategy):
     def _past(self, policy: Policy, task: Any, count: int, step: int) -> list[Episode]:
         """Up to `count` remembered episodes: known from the step's number and the memory."""
         kept = self.memory.episodes()
-        drawn = np.random.default_rng([self.seed, step]).permutation(len(kept))[:count].tolist()
-        return evaluated(policy, [replayed(policy, task, kept, i) for i in drawn])
+        places = np.random.default_rng([self.seed, step]).permutation(len(kept))[:count].tolist()
+        return evaluated(policy, [replayed(policy, task, kept, i) for i in places])
 
     def state_dict(self) -> dict[str, Any]:
         return self.memory.state_dict()
@@ -197,23 +197,23 @@ class Snapshots(RolloutStrategy):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         sample = self._samples({name for name, *_ in state["known"]})
         self.known = {
-            name: WonEpisode(sample[name], seen, actions if isinstance(actions, list) else actions.numpy())
-            for name, seen, actions in state["known"]
+            name: WonEpisode(sample[name], keys, actions if isinstance(actions, list) else actions.numpy())
+            for name, keys, actions in state["known"]
         }
 
     def _samples(self, names: set[str]) -> dict[str, Sample]:
         """The prompts of these names, which a checkpoint does not hold."""
-        found: dict[str, Sample] = {}
+        samples_by_id: dict[str, Sample] = {}
         for sample in self.task.samples("train") if self.pool is None else self.pool:
-            if len(found) == len(names):
+            if len(samples_by_id) == len(names):
                 break
             if sample.id in names:
-                found[sample.id] = sample
-        if missing := sorted(names - found.keys()):
+                samples_by_id[sample.id] = sample
+        if missing := sorted(names - samples_by_id.keys()):
             raise UserError(
                 f"rollout_strategy: snapshots: sample {missing[0]}, which was won, is gone: put the data back"
             )
-        return found
+        return samples_by_id
 
 
 snapshots = Snapshots
@@ -222,12 +222,12 @@ snapshots = Snapshots
 def _start_metrics(episodes: Sequence[Episode], begins: Sequence[WonEpisode | None]) -> dict[str, float]:
     """How many episodes were begun so and how far, and how each kind went."""
     planned = [len(begin.seen) if begin else 0 for begin in (begins[episode.group] for episode in episodes)]
-    given = [min(repeated(e), most) for e, most in zip(episodes, planned, strict=True)]
-    begun = [e for e, count in zip(episodes, given, strict=True) if count]
-    whole = [e for e, count in zip(episodes, given, strict=True) if not count]
+    lengths = [min(repeated(e), most) for e, most in zip(episodes, planned, strict=True)]
+    continued = [e for e, count in zip(episodes, lengths, strict=True) if count]
+    whole = [e for e, count in zip(episodes, lengths, strict=True) if not count]
     return {
-        "snapshots/share": len(begun) / len(episodes), "snapshots/turns": sum(given) / max(1, len(begun)),
-        "snapshots/lost": 1 - sum(given) / max(1, sum(planned)) if sum(planned) else 0.0,
-        **({"snapshots/begun_accuracy": groups_accuracy(begun)} if begun else {}),
+        "snapshots/share": len(continued) / len(episodes), "snapshots/turns": sum(lengths) / max(1, len(continued)),
+        "snapshots/lost": 1 - sum(lengths) / max(1, sum(planned)) if sum(planned) else 0.0,
+        **({"snapshots/begun_accuracy": groups_accuracy(continued)} if continued else {}),
         **({"snapshots/whole_accuracy": groups_accuracy(whole)} if whole else {}),
     }  # fmt: skip

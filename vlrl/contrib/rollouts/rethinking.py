@@ -92,21 +92,21 @@ class Igrpo(RolloutStrategy):
     def __call__(
         self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any
     ) -> list[Episode]:
-        written = collect(policy, task, samples, self.drafts, **(act | {"keep": False}))
-        check_single_prompts(written, "igrpo")
-        best = [max(group, key=lambda e: e.reward) for group in groups_of(written, self.drafts)]
-        made = [
+        drafts = collect(policy, task, samples, self.drafts, **(act | {"keep": False}))
+        check_single_prompts(drafts, "igrpo")
+        best = [max(group, key=lambda e: e.reward) for group in groups_of(drafts, self.drafts)]
+        prompts = [
             append_text(policy, sample, DRAFT.format(draft.completion)) if draft.completion else None
             for sample, draft in zip(samples, best, strict=True)
         ]
-        asked = [shown or sample for shown, sample in zip(made, samples, strict=True)]
-        refined = collect(policy, task, asked, group_size, **act)  # last, so that a prefill it keeps stays
-        self.played = len(written) + len(refined)
+        chosen = [prompt or sample for prompt, sample in zip(prompts, samples, strict=True)]
+        refined = collect(policy, task, chosen, group_size, **act)  # last, so that a prefill it keeps stays
+        self.played = len(drafts) + len(refined)
         self.metrics = {
-            "igrpo/draft_accuracy": groups_accuracy(written),
+            "igrpo/draft_accuracy": groups_accuracy(drafts),
             "igrpo/best_accuracy": groups_accuracy(best),
             "igrpo/refined_accuracy": groups_accuracy(refined),
-            "igrpo/shown": sum(m is not None for m in made) / len(made),
+            "igrpo/shown": sum(m is not None for m in prompts) / len(prompts),
         }
         return refined
 
@@ -175,22 +175,22 @@ class Rethink(RolloutStrategy):
     ) -> list[Episode]:
         act["keep"] = False  # a prefill that is kept serves prompts of one forward pass only
         first = collect(policy, task, samples, group_size, **act)
-        asked = self._choose_responses(policy, first, group_size, np.random.default_rng([self.seed, step]))
+        chosen = self._choose_responses(policy, first, group_size, np.random.default_rng([self.seed, step]))
         again = collect(
-            policy, task, [samples[first[a.place].group] for a in asked], 1, begun=[a.begun for a in asked],
+            policy, task, [samples[first[a.place].group] for a in chosen], 1, begun=[a.begun for a in chosen],
             room=self.longest + 1, **act,
-        ) if asked else []  # fmt: skip
-        episodes, kept = list(first), self._kept(policy, first, asked, again)
-        for number, episode in zip(kept, self._learned(policy, asked, again, kept), strict=True):
-            place = asked[number].place
+        ) if chosen else []  # fmt: skip
+        episodes, kept = list(first), self._kept(policy, first, chosen, again)
+        for number, episode in zip(kept, self._learned(policy, chosen, again, kept), strict=True):
+            place = chosen[number].place
             episodes[place] = replace(episode, group=first[place].group, is_demonstration=True)
         self.played = len(first) + len(again)
         self.metrics = {
-            "rethink/asked": len(asked) / len(first),
+            "rethink/asked": len(chosen) / len(first),
             "rethink/kept": len(kept) / len(first),
             "rethink/first_accuracy": groups_accuracy(first),
             "rethink/accuracy": groups_accuracy(again) if again else 0.0,
-            "rethink/mended": sum(not first[asked[n].place].score.is_correct for n in kept) / len(first),
+            "rethink/mended": sum(not first[chosen[n].place].score.is_correct for n in kept) / len(first),
         }
         return episodes
 
@@ -198,7 +198,7 @@ class Rethink(RolloutStrategy):
         self, policy: Any, first: Sequence[Episode], size: int, rng: np.random.Generator
     ) -> list[ReopenedResponse]:
         """The responses that are thought over, each with what it goes on from."""
-        made = []
+        responses = []
         for place, episode in enumerate(first):
             group = first[place - place % size :][:size]
             chance, shortened, neutral, which = rng.random(4)  # as many for each, whatever becomes of it
@@ -210,8 +210,8 @@ class Rethink(RolloutStrategy):
             text = thoughts(episode.completion)
             kept = fitting(policy, tokens, before_answer(text) if shortened < self.cut else text)
             doubt = policy.codec.tokens(trigger(right, neutral, which))[:-1]
-            made.append(ReopenedResponse(place, kept, (*tokens[:kept], *doubt)))
-        return made
+            responses.append(ReopenedResponse(place, kept, (*tokens[:kept], *doubt)))
+        return responses
 
     def _kept(
         self, policy: Any, first: Sequence[Episode], asked: Sequence[ReopenedResponse], again: Sequence[Episode]
@@ -232,15 +232,17 @@ class Rethink(RolloutStrategy):
         """The kept episodes as if the policy had written all of them, but for the trigger where that is forced."""
         import torch
 
-        made = []
+        lessons_learned = []
         for number, episode in zip(kept, evaluated(policy, [again[n] for n in kept]), strict=True):
             (turn,), a = episode.turns, asked[number]
             forced = None
             if self.trigger == "forced":
                 forced = torch.zeros(len(turn.decision.logprobs), dtype=torch.bool)
                 forced[a.kept : len(a.begun)] = True
-            made.append(replace(episode, turns=[replace(turn, decision=replace(turn.decision, forced_mask=forced))]))
-        return made
+            lessons_learned.append(
+                replace(episode, turns=[replace(turn, decision=replace(turn.decision, forced_mask=forced))])
+            )
+        return lessons_learned
 
 
 rethink = Rethink

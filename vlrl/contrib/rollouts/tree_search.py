@@ -92,9 +92,9 @@ class Tree:
 
     def fresh(self) -> list[Leaf]:
         """The leaves whose branches are to be found, none of a full tree's; they count as asked from here on."""
-        found = self.leaves[self.asked :] if len(self.leaves) < self.size else []
+        new = self.leaves[self.asked :] if len(self.leaves) < self.size else []
         self.asked = len(self.leaves)
-        return found
+        return new
 
     def taken(self) -> list[TokenBranch]:
         """As many of the waiting branches as leaves are missing."""
@@ -220,13 +220,13 @@ class Latr(RolloutStrategy):
         new = [(tree, leaf) for tree in trees for leaf in tree.fresh()]
         best = policy.likeliest([leaf.decision for _, leaf in new], 2)
         for (tree, leaf), (tokens, logprobs) in zip(new, best, strict=True):
-            found = branches(leaf, tokens, logprobs, policy.codec.stop_ids, self.least, self.gap)
-            tree.waiting = sorted([*tree.waiting, *found], key=lambda branch: branch.at)
+            forks = branches(leaf, tokens, logprobs, policy.codec.stop_ids, self.least, self.gap)
+            tree.waiting = sorted([*tree.waiting, *forks], key=lambda branch: branch.at)
 
     def _looks(self, policy: Any, chosen: Sequence[tuple[Tree, TokenBranch]], act: dict[str, Any]) -> list[Decision]:
         """The branches with the tokens that follow, as many as the oldest age."""
-        begun = [branch.tokens for _, branch in chosen]
-        looks = complete_samples(policy, [tree.sample for tree, _ in chosen], act, begun, self.ages[-1])
+        prefixes = [branch.tokens for _, branch in chosen]
+        looks = complete_samples(policy, [tree.sample for tree, _ in chosen], act, prefixes, self.ages[-1])
         return [
             limited(policy, remembered(look, *known(branch)), policy.max_tokens)
             for look, (_, branch) in zip(looks, chosen, strict=True)
@@ -246,12 +246,12 @@ class Latr(RolloutStrategy):
         """The branches written to their ends."""
         limit = policy.max_tokens
         open_ = [i for i, (*_, look) in enumerate(kept) if look.truncated and len(look.inputs.tokens) < limit]
-        asked, looks = [kept[i][0].sample for i in open_], [kept[i][2] for i in open_]
+        prompts, looks = [kept[i][0].sample for i in open_], [kept[i][2] for i in open_]
         room = limit - min((len(look.inputs.tokens) for look in looks), default=0)
-        made = complete_samples(policy, asked, act, [look.inputs.tokens for look in looks], room)
+        completions = complete_samples(policy, prompts, act, [look.inputs.tokens for look in looks], room)
         ends = [
             limited(policy, remembered(whole, look.logprobs, look.entropy), limit)
-            for whole, look in zip(made, looks, strict=True)
+            for whole, look in zip(completions, looks, strict=True)
         ]
         of = dict(zip(open_, ends, strict=True))
         return [of.get(i, look) for i, (*_, look) in enumerate(kept)]
