@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from vlrl import methods, plugins
@@ -292,6 +294,23 @@ def describe(target: Any) -> Mapping[str, str]:
     about = methods.of(target)
     first = (inspect.getdoc(target) or "").strip().split("\n\n")[0].replace("\n", " ")
     return {"summary": first, "needs": ", ".join(about.needs), "source": about.source}
+
+
+def check_packages() -> None:
+    """The top-level packages that are looked up by name are vlrl's own. Imports none of them.
+
+    Raises:
+        UserError: another folder or distribution has one of the name, and comes first on the path.
+    """
+    home = Path(__file__).parents[1].resolve()
+    for name in ("tasks", "rewards", "robot"):
+        spec = importlib.util.find_spec(name)
+        place = spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), None))
+        if place and not Path(place).resolve().is_relative_to(home / name):
+            raise UserError(
+                f"the package `{name}` is not vlrl's: {place} comes before it on the Python path: work in another "
+                "folder, rename it, or uninstall what brings it (`vlrl doctor` names it)"
+            )
 
 
 # Which optional part of vlrl brings a module that is not installed.

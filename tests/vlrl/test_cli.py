@@ -169,6 +169,19 @@ def test_mistakes_are_one_line_and_exit_with_2(arguments, named, capsys, tmp_pat
     assert line.startswith("vlrl: ") and named in line
 
 
+@pytest.mark.parametrize(("file", "name"), [("tasks/__init__.py", "tasks"), ("rewards.py", "rewards")])
+def test_a_package_of_the_same_name_is_named(file, name, tmp_path):
+    """A folder `tasks` of the user's own hides ours, and every task is unknown."""
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("")
+    command = [sys.executable, "-m", "vlrl.cli", "show", "gui_grounding"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and f"the package `{name}` is not vlrl's: {tmp_path / file} comes before it" in line
+
+
 def test_show_prints_what_would_run(capsys, tmp_path):
     """Otherwise recipes and overrides are guesswork."""
     code, output, _ = asked(capsys, "show", GROUNDING, RECIPE, "train.lr=1e-5")

@@ -15,7 +15,7 @@ from vlrl.cli.robots import bridge_add, engines_add
 from vlrl.cli.tools import data_add, looking_add, planning_add, sharing_add
 from vlrl.cli.train import offpolicy_add, preferences_add, residual_add, stages_add, training_add
 from vlrl.distributed.world import check_command, to_tell
-from vlrl.registry import lacking
+from vlrl.registry import check_packages, lacking
 from vlrl.types import UserError, __version__
 
 
@@ -63,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.path.insert(0, str(Path.cwd()))  # a user's own `my_module:thing`
     try:
         check_command(options.command)
+        if options.command != "doctor":  # which says more of it
+            check_packages()
         return options.run(options)
     except UserError as error:
         if message := to_tell(error):
