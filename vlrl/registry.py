@@ -305,8 +305,9 @@ def check_packages() -> None:
     home = Path(__file__).parents[1].resolve()
     for name in ("tasks", "rewards", "robot"):
         spec = importlib.util.find_spec(name)
-        place = spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), None))
-        if place and not Path(place).resolve().is_relative_to(home / name):
+        places = [spec.origin, *(spec.submodule_search_locations or ())] if spec else []
+        place = next(filter(None, places), None)
+        if place is not None and not Path(place).resolve().is_relative_to(home / name):
             raise UserError(
                 f"the package `{name}` is not vlrl's: {place} comes before it on the Python path: work in another "
                 "folder, rename it, or uninstall what brings it (`vlrl doctor` names it)"
