@@ -128,9 +128,9 @@ def train(config: Config, *, resume: bool = False, allow_changes: bool = False) 
     quiet()
     check_sources(config)
     if "auto" in (config.train.micro_batch_size, config.policy.gradient_checkpointing):
-        from vlrl.tools.memory_fit import fit_memory
+        from vlrl.tools.memory_fit import resolve_auto
 
-        config = fit_memory(config)
+        config = resolve_auto(config)
     from vlrl.runner import Runner
     from vlrl.trainer import RLTrainer
 

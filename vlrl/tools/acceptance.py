@@ -23,6 +23,7 @@ from vlrl.policies.loading import bundled, newest_checkpoint
 from vlrl.policies.plain import stack_rows
 from vlrl.policies.processor import Prompt
 from vlrl.policies.vlm import VLM, compute_tolerance
+from vlrl.report.run_reader import read_lines
 from vlrl.tools.doctor import Finding, memory_size, report, table
 from vlrl.tools.memory_planner import PlanOptions, plan_plan
 from vlrl.tools.model_doctor import examine
@@ -126,7 +127,7 @@ def measure_run(config: Config) -> Iterator[Finding]:
     used = (_peak(on_gpu) - (0 if on_gpu else before)) / 1e9
     what = "most that torch held" if on_gpu else "rise of the process's largest size, with what loading took"
     yield Finding("memory", "ok", f"{used:.3g} GB ({what}); plan says {plan.gigabytes:.3g} GB")
-    times = api._lines(run.folder / "timings.jsonl")
+    times = read_lines(run.folder / "timings.jsonl")[0]
     seconds = statistics.median(row["seconds"] for row in times[1:] or times)
     estimate = "" if plan.step is None else f"; plan says {plan.step:.3g} s at an MFU of 0.4"
     yield Finding("time", "ok", f"{seconds:.3g} s a step (median of {len(times[1:]) or 1}){estimate}")

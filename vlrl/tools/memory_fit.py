@@ -40,7 +40,7 @@ def find_candidates(config: Config) -> Iterator[Config]:
             yield config.model_copy(update=changes)
 
 
-def fit_memory(config: Config, free: float | None = None) -> Config:
+def resolve_auto(config: Config, free: float | None = None) -> Config:
     """The candidate of the fewest operations that fits by `vlrl plan` and whose update was tried, with `auto` replaced.
 
     Args:

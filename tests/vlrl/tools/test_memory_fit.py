@@ -10,7 +10,7 @@ import vlrl
 from vlrl.cli import main
 from vlrl.recipe_checks import load_config
 from vlrl.tools import memory_fit
-from vlrl.tools.memory_fit import find_candidates, fit_memory
+from vlrl.tools.memory_fit import find_candidates, resolve_auto
 from vlrl.types import UserError
 
 AUTO = ("train.micro_batch_size=auto", "policy.gradient_checkpointing=auto")
@@ -19,7 +19,7 @@ SMALL = ("train.prompts_per_step=8", "train.group_size=2", "policy.max_tokens=8"
 
 
 def chosen(free: float) -> tuple[int | None, bool]:
-    fitted = fit_memory(load_config("gui_grounding", [*AUTO, *SMALL]), free)
+    fitted = resolve_auto(load_config("gui_grounding", [*AUTO, *SMALL]), free)
     return fitted.train.micro_size, fitted.policy.recomputes_layers
 
 
