@@ -98,7 +98,7 @@ def test_the_wheel_says_what_it_is(wheel):
 def test_without_torch_one_lists_proves_and_scores(clean):
     """Who only wants the rewards should not have to download gigabytes; nor should anything be sent from here."""
     assert "No module named 'torch'" in clean("python", "-c", "import torch").stderr
-    listed = clean("vlrl", "list")
+    listed = clean("vlrl", "list", "recipes")
     assert (listed.returncode, listed.stderr) == (0, "") and "recipes/mssr" in listed.stdout
     proved = clean("vlrl", "check-task", "gui_grounding")
     assert proved.returncode == 0 and proved.stdout.count("ok ") >= 4, proved.stderr
