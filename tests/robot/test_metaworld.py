@@ -34,6 +34,7 @@ def test_every_task_has_an_instruction_and_a_script():
     assert len(set(INSTRUCTIONS.values())) == 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", INSTRUCTIONS)
 def test_groups_start_equal_and_go_on_from_snapshots(task, bits, controls):
     """Each of the fifty keeps marks of its own: a group would compare actions on different scenes or futures."""

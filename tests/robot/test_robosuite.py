@@ -44,6 +44,7 @@ def state(robot, name):
     ]
 
 
+@pytest.mark.slow
 @EACH
 def test_home_is_the_same_whatever_came_before(task, bits, controls):
     """Two policies compared on one seed would not have met the same scene."""
@@ -94,6 +95,7 @@ def test_what_was_wiped_comes_back(bits, controls):
     ) - 1
 
 
+@pytest.mark.slow
 def test_a_scene_is_the_same_in_another_process():
     """A checksum of scenes would say nothing if it hung on the process: hashes of strings differ between two."""
     code = (
@@ -222,6 +224,7 @@ def test_an_unstable_simulation_is_said(tmp_path, monkeypatch):
     robot.send_action(np.zeros(7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "noise", "limit"), [("Lift", 0.0, 60), ("Lift", 0.2, 100), ("Stack", 0.0, 120), ("PickPlaceCan", 0.0, 200)]
 )

@@ -17,6 +17,7 @@ NAMES = registry.task_names()
 TASKS = [pytest.param(name, marks=pytest.mark.slow) if name == "gui_agent" else name for name in NAMES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("thinking", [False, True])
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_holds_what_is_claimed(name, thinking):

@@ -14,6 +14,7 @@ TASKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_answers_that_do_not_look_earn_no_more_than_they_are_right(name):
     """A policy that always says the same, or nothing, would look trained: it had half of the reward."""

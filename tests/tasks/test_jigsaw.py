@@ -98,6 +98,7 @@ def test_pair_questions_have_the_right_option(rows, columns):
         assert words[question.answer] == puzzles.RELATIONS[down, right]
 
 
+@pytest.mark.slow
 def test_nothing_but_the_picture_gives_the_answer_away():
     """All orders occur, the identity too, and no letter is much more often right than another."""
     orders = Counter(Jigsaw(size=16).samples("train")[i].answer for i in range(480))

@@ -30,6 +30,7 @@ def scored(task, completion, truth="1"):
     return Episode(sample, 0, episode.turns, score=task.score(episode))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["train", "test"])
 @pytest.mark.parametrize("level", [1, 2])
 def test_neither_place_length_nor_words_tell_the_better_one(split, level):

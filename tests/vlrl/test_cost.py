@@ -109,6 +109,7 @@ MEASURED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "policy", "mode"), MEASURED)
 def test_a_step_that_is_run_costs_what_is_told(family, policy, mode):
     """The model of the cost would count passes that the policy does not make, or miss some that it does."""

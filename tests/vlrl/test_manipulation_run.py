@@ -49,6 +49,7 @@ def test_a_clone_imitates_its_script(cloned, capsys):
     assert told["n"] == 4 and len(told["scenes"]) == 16 and told["metrics"]["clipped"] == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", [[], ["policy.logprob_level=chunk"], [ROOT / "configs/recipes/mssr.yaml", "task.buckets=2",
     "train.prompts_per_step=9"]],
@@ -101,6 +102,7 @@ def test_numbers_are_not_recorded_as_text(tmp_path, capsys, by):
     assert "`vlrl demos` records robots" in capsys.readouterr().err and not (tmp_path / "kept").exists()
 
 
+@pytest.mark.slow
 def test_a_residual_is_trained_on_a_frozen_clone(tmp_path, cloned):
     """ResiP as its recipe says: the base moves, the residual does not learn, or a killed run goes on otherwise."""
     start = tmp_path / "residual"

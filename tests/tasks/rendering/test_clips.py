@@ -118,6 +118,7 @@ def questions(kind: str, n: int = 300):
     return [stories.ask(rng, "train", i, (kind,)) for i in range(n)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CLIP_QUESTIONS_KINDS)
 def test_neither_letter_nor_words_tell_the_answer(kind):
     """A reader of the text alone would be paid."""

@@ -53,6 +53,7 @@ def test_a_seed_draws_the_same_picture(topic, level):
     assert not np.array_equal(one, drawn(topic, level, number=1)[0])
 
 
+@pytest.mark.slow
 @EACH
 def test_what_is_told_in_words_decides_every_answer(topic, level):
     """A stage without pictures would ask what cannot be known, and reward guesses."""

@@ -225,6 +225,7 @@ def test_another_robots_flow_is_refused(start, tmp_path):
         dsrl_sac(about(str(tmp_path)), 0)
 
 
+@pytest.mark.slow
 @AGENTS
 def test_it_learns_to_steer(tmp_path, agent):
     """The chunk is the noise, as it is: what pays, the state's own number, must be found in the noise."""

@@ -176,6 +176,7 @@ def test_offline_it_does_better_than_cloning_what_is_mostly_bad(place, capsys):
     assert "Behaviour success" in (place / "run" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_it_goes_on_by_playing(place):
     """Offline to online: the warm-up is the actor's own, or chance would drown what was learned."""
     told = run("ticks=120", "warmup_steps=60", "updates=100", "eval.num_samples=4")

@@ -83,6 +83,7 @@ def test_it_learns_and_tells(place, capsys):
     assert [r["step"] for r in found] == sorted(r["step"] for r in found)
 
 
+@pytest.mark.slow
 def test_a_killed_process_goes_on_exactly(place):
     """A power cut in the middle of an episode: all that a run remembers must come back, or it is another run."""
     assert vlrl("line.yaml", "out=whole") == 0

@@ -249,6 +249,7 @@ def test_critics_and_searches_have_what_they_read(make):
         assert tokens.shape == (len(decision.inputs.tokens), 2) and bool((logprobs[:, 0] >= logprobs[:, 1]).all())
 
 
+@pytest.mark.slow
 def test_a_saved_adapter_is_the_policy_and_merges(make, folder, tmp_path):
     """The result of a run under LoRA must be what was trained, wherever it is loaded."""
     lora = Lora(rank=2, alpha=4, targets=r".*(q_proj|v_proj)")

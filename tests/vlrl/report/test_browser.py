@@ -223,6 +223,7 @@ def test_controls_have_names(open_page, report):
     assert [node["role"]["value"] for node in named if not node.get("name", {}).get("value")] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [[], [{"step": 1, "reward": 0.5}]])
 def test_a_young_run_has_a_readable_page(open_page, tmp_path, rows):
     """Else the page of a run that has made no or one step is blank or broken."""

@@ -93,6 +93,7 @@ def test_it_learns_and_tells(place, capsys):
     np.testing.assert_allclose(model.compute_reward(batch).numpy(), model.value([near, far]), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_same_command_asks_nothing_twice_and_makes_the_same(place):
     """Growing the pairs, or a run that was killed while learning, would pay for every answer again."""
     assert vlrl("pairs=200") == 0

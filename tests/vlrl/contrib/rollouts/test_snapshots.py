@@ -235,6 +235,7 @@ def test_a_policy_that_cannot_take_actions_for_its_own_is_refused(talk):
         Snapshots(Policy(), talk[1], 0)
 
 
+@pytest.mark.slow
 def test_states_are_told_apart():
     """Else a robot seems to be back where only its picture is."""
     one, other, same = (Observation(("Go.",), np.array([x], np.float32)) for x in (0.5, 0.25, 0.5))
