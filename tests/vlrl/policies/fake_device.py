@@ -62,6 +62,15 @@ class DeviceTensor(torch.Tensor):
         made.host = host
         return made
 
+    @property
+    def data(self) -> torch.Tensor:
+        return self.detach()
+
+    @data.setter
+    def data(self, value: DeviceTensor) -> None:  # as a frozen weight is narrowed
+        torch.Tensor.data.__set__(self, value)
+        self.host = value.host
+
     def __format__(self, spec: str) -> str:
         FakeDevice.note("synchronisations", "format")
         return format(self.host, spec)
@@ -186,7 +195,7 @@ def register() -> list[torch.library.Library]:
     return _autocast()
 
 
-def main(folder: str, shared: str) -> None:
+def main(folder: str, shared: str, lora: str, group_size: str) -> None:
     """A GRPO step's device work of the model in a folder: rollout, update, optimizer. Prints what was noted."""
     kept = register()
     import numpy as np
@@ -198,7 +207,8 @@ def main(folder: str, shared: str) -> None:
 
     torch.inference_mode = torch.no_grad  # tensors made in that mode skip the dispatch that is watched
     torch.__future__.set_overwrite_module_params_on_conversion(True)
-    section = PolicySection(model=folder, max_tokens=TOKENS, dtype="bfloat16")
+    adapters = {"rank": 4} if lora == "lora" else None
+    section = PolicySection(model=folder, max_tokens=TOKENS, dtype="bfloat16", lora=adapters)
     with FakeDevice() as watch:
         policy: Any = load(section, shared_prefix=shared == "auto", device=NAME)
         rng = np.random.default_rng(0)
@@ -206,7 +216,8 @@ def main(folder: str, shared: str) -> None:
             Sample(f"s/{i}", Observation((Image.fromarray(rng.integers(0, 256, (32, 32 + 32 * i, 3), np.uint8)), "Go")))
             for i in range(2)
         ]
-        episodes = [Episode(sample, i, stream=(i, j)) for i, sample in enumerate(samples) for j in range(4)]
+        size = int(group_size)
+        episodes = [Episode(sample, i, stream=(i, j)) for i, sample in enumerate(samples) for j in range(size)]
         optimizer = torch.optim.SGD([p for p in policy.model.parameters() if p.requires_grad], 1e-3)
         for _ in range(2):  # the first verifies its own paths
             watch.reset()

@@ -16,24 +16,37 @@ PROGRAM = Path(__file__).with_name("fake_device.py")
 A_STEP = 40  # synchronisations of a step on any path, but for those of each token
 
 
+def count(folder: Path, shared: str, lora: str, group_size: int) -> dict:
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), str(folder), shared, lora, str(group_size)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("family", "shared", "per_token"), [("embedded", "auto", 0), ("llava", "auto", 1), ("llava", "false", 4)]
+    ("family", "shared", "lora", "per_token"),
+    [("embedded", "auto", "", 0), ("embedded", "auto", "lora", 0), ("llava", "auto", "", 1), ("llava", "false", "", 4)],
 )
-def test_a_step_mixes_no_devices_and_seldom_waits(family, shared, per_token, tmp_path):
+def test_a_step_mixes_no_devices_and_seldom_waits(family, shared, lora, per_token, tmp_path):
     """A tensor left on the host ends a run on a GPU, and a value read from it at every token makes it slow."""
     folder = EMBEDDED if family == "embedded" else tmp_path
     if family != "embedded":
         for part in tiny.build_family(family):
             part.save_pretrained(folder)
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder), shared], capture_output=True, text=True, check=False
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    counts = json.loads(done.stdout.splitlines()[-1])
+    counts = count(folder, shared, lora, 4)
     assert counts["device"] == "fake:0" and counts["operations"] > 1000 and counts["shared"] == (shared == "auto")
     assert not counts["mismatches"]
     assert sum(counts["synchronisations"].values()) <= A_STEP + per_token * counts["tokens"], counts["synchronisations"]
+
+
+@pytest.mark.slow
+def test_more_rows_wait_no_more_often():
+    """A wait for each completion would cost a large batch what it gains."""
+    few, many = (count(EMBEDDED, "auto", "", group_size) for group_size in (4, 8))
+    assert sum(many["synchronisations"].values()) <= sum(few["synchronisations"].values())
 
 
 @pytest.mark.slow
