@@ -380,13 +380,13 @@ def _text_sentences_pretrained(source: str) -> tuple[Any, Any]:
     import torch
     from transformers import AutoModel, AutoTokenizer
 
-    reach_hub(source)
     try:
+        reach_hub(source)
         model, info = AutoModel.from_pretrained(
             source, dtype=torch.float32, output_loading_info=True, use_safetensors=True
         )
         tokenizer = AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except (UserError, OSError, ValueError, RuntimeError, KeyError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"embedder.model: cannot load {source!r}: {reason}") from None
     missing = [key for key in info["missing_keys"] if "pooler" not in key]  # unused: the mean is taken
@@ -472,13 +472,13 @@ def _vjepa2_pretrained(source: str) -> tuple[Any, Any]:
     import torch
     from transformers import AutoVideoProcessor, VJEPA2Model
 
-    reach_hub(source)
     try:
+        reach_hub(source)
         model, info = VJEPA2Model.from_pretrained(
             source, dtype=torch.float32, output_loading_info=True, use_safetensors=True
         )
         processor = AutoVideoProcessor.from_pretrained(source)
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except (UserError, OSError, ValueError, RuntimeError, KeyError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"encoder vjepa2: cannot load the model {source!r}: {reason}") from None
     if odd := [*info["missing_keys"], *info["mismatched_keys"]]:

@@ -5,7 +5,6 @@ Libraries of the hub try five times for every file, for a minute in all, and say
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import socket
@@ -18,9 +17,11 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+from vlrl.decoders import parse_json
 from vlrl.types import UserError
 
 PATIENCE = 1.8  # seconds until a host that takes no connection counts as out of reach
+LONGEST = 2**24  # bytes of what the hub says of a repository
 ENDINGS = (".safetensors", ".json", ".jinja", ".model", ".txt")  # of files that are fetched of a model
 Kind = Literal["models", "datasets"]
 
@@ -99,7 +100,7 @@ def _find_size(url: str) -> int | None:
     """Bytes of the files that are fetched; None where the hub does not say."""
     try:
         with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
-            files = json.load(answer).get("siblings", [])
+            files = parse_json(answer.read(LONGEST)).get("siblings", [])
     except (OSError, ValueError, AttributeError, HTTPException):
         return None
     return sum(file.get("size") or 0 for file in files if str(file.get("rfilename", "")).endswith(ENDINGS))

@@ -105,7 +105,7 @@ def test_evaluating_a_model_on_exported_conversations(run, rows, tmp_path, capsy
     """Conversations with a checkable end, tools and images among them, are a test set."""
     file = run.with_name("messages") / "conversations.jsonl"
     config = str(Path(cli.__file__).parents[1] / "configs" / "dialogue.yaml")
-    asked = ["eval", config, f"data.test={file}", "task.replies=file", "--json"]
+    asked = ["eval", config, f"data.test={file}", "task.replies=file", "policy.model=embedded", "--json"]
     assert cli.main(asked) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["n"] == len(rows)

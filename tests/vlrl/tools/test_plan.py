@@ -32,7 +32,8 @@ def file(tmp_path):
 def test_the_files_that_come_with_it_are_sound(path):
     """A recipe of several stages that is refused at its third, after hours, is no recipe."""
     planned = plan_plan(str(path))
-    assert planned.stages.out == f"runs/stages_{path.stem}" and planned.begin == "embedded"
+    assert planned.stages.out == f"runs/stages_{path.stem}"
+    assert planned.begin == (None if path.stem == "any_type" else "embedded")  # which begins with random weights
     assert len(format_plan(planned, planned.steps).splitlines()) == len(planned.steps) + 1
 
 
