@@ -19,7 +19,7 @@ PACKAGES = ("vlrl", "tasks", "rewards", "robot")
 # the packages and modules of ours that a layer may import; the first layer whose name fits a module counts
 LAYERS = {
     "vlrl.types": (),
-    "vlrl.system.hub": ("vlrl.types",),
+    "vlrl.system.hub": ("vlrl.types", "vlrl.decoders"),
     "vlrl.system": ("vlrl.system",),
     **dict.fromkeys(("vlrl.decoders", "vlrl.media"), ("vlrl.types", "vlrl.decoders")),
     **dict.fromkeys(("vlrl.io", "vlrl.serving.protocol"), ("vlrl.types", "vlrl.decoders", "vlrl.media", "vlrl.system")),
