@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from vlrl import methods
-from vlrl.algorithms.policy_losses import clip_fraction, log_ratio
+from vlrl.batch import clip_fraction, log_ratio
 from vlrl.distributed.world import ALONE, Replicated, get_world, in_parts, optimizer_in_parts
 from vlrl.methods import BoundFunction
 from vlrl.performance.memory import UPDATE_REMEDIES, is_out_of_memory, make_room

@@ -30,7 +30,8 @@ REFUSED = {
     "kdrl over jigsaw": "there is no folder 'runs/better'",
     "resip": "there is no folder 'runs/push_residual'",
     "resip over manipulation": "there is no folder 'runs/push_residual'",
-    "vlm_rm": "cannot load the model 'openai/clip-vit-base-patch32'",
+    "opd over jigsaw": "there is no folder 'runs/better'",
+    "vlm_rm": "openai/clip-vit-base-patch32: HF_HUB_OFFLINE is set, and there is no copy",
 }
 
 
@@ -83,7 +84,8 @@ def choose_sizes(name: str, config: Config) -> list[str]:
     # a tracker answers each prompt once before the first step
     tracked = any(each.name in ("beta_tracker", "spo_tracker") for each in config.advantages)
     recurring = ["sampler.limit=16"] if tracked else []
-    return [*changes, *SMALL, *recurring, f"train.group_size={min(2, sizes.group_size)}"]
+    rounds = (config.rollout_strategy.model_extra or {}).get("rounds", 2)  # which divide a group
+    return [*changes, *SMALL, *recurring, f"train.group_size={min(rounds, sizes.group_size)}"]
 
 
 def train(arguments: list[str], out: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:

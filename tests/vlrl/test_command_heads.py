@@ -42,6 +42,7 @@ REFUSED = {
     "runs/offpolicy_push": "there is no folder 'runs/offpolicy_push",
     "offpolicy_push_dsrl": "runs/flow/config.json",
     "configs/gui_agent": "there is no folder 'runs/gui_agent_start'",
+    "dialogue_start": "cannot read runs/dialogue_demos",
     "runs/limr": "there is no config runs/limr",
     "MODEL": "there is no folder 'MODEL'",
     "deploy/replay": "runs/so101_data/meta/info.json cannot be read",

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from vlrl.algorithms.policy_losses import check_one_turn, log_ratio, same_group
+from vlrl.algorithms.policy_losses import check_one_turn, same_group
+from vlrl.batch import log_ratio
 from vlrl.config import Rate
 from vlrl.methods import Recipe, RecipePart, method
 from vlrl.types import Batch, Evaluation

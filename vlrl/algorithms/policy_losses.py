@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from vlrl.batch import log_ratio
 from vlrl.config import Rate
 from vlrl.methods import method
 from vlrl.types import Batch, Evaluation, UserError
@@ -32,22 +33,6 @@ def check_one_turn(batch: Batch, name: str, instead: str = "ppo_clip") -> None:
     """UserError where an episode took several turns, each of which would be compared as a completion of its own."""
     if len(batch.episode.unique()) < len(batch.episode):
         raise UserError(f"losses: {name} compares whole completions, but an episode took several turns: use {instead}")
-
-
-# How likely an action is now, against when it was sampled.
-
-
-def log_ratio(now: Evaluation, batch: Batch) -> Tensor:
-    """log(p_now / p_old) [b, T], 0 outside the mask, clamped to [-20, 20] before anyone takes its exponential."""
-    return (now.logprobs - batch.old_logprobs).masked_fill(~batch.mask, 0.0).clamp(-20.0, 20.0)
-
-
-def clip_fraction(now: Evaluation, batch: Batch, low: float, high: float) -> float:
-    """Share of units whose ratio lies outside [1 - low, 1 + high]."""
-    outside = log_ratio(now, batch)
-    least = math.log1p(-low) if low < 1 else -math.inf  # no ratio lies below 0
-    hit = (outside < least) | (outside > math.log1p(high))
-    return float(hit[batch.mask].float().mean())
 
 
 # CISPO: the importance weight is clipped, the gradient never is.
