@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vlrl.distributed.world import fingerprint
-from vlrl.types import OVERLONG, Batch, Decision, Episode, Evaluation, Observation, Rollouts, TrainingEpisode, plain
+from vlrl.types import OVERLONG, Decision, Episode, Observation, Rollouts, TrainingEpisode, plain
 
 
 def decisions_of(episodes: Sequence[Episode]) -> list[Decision]:
@@ -152,19 +152,3 @@ def estimate(rollouts: Rollouts, estimators: Sequence) -> Tensor:
     for estimator in estimators:
         advantage = estimator(rollouts, advantage)
     return advantage[:, None] * rollouts.mask if advantage.ndim == 1 else advantage * rollouts.mask
-
-
-# How likely an action is now, against when it was sampled.
-
-
-def log_ratio(now: Evaluation, batch: Batch) -> Tensor:
-    """log(p_now / p_old) [b, T], 0 outside the mask, clamped to [-20, 20] before anyone takes its exponential."""
-    return (now.logprobs - batch.old_logprobs).masked_fill(~batch.mask, 0.0).clamp(-20.0, 20.0)
-
-
-def clip_fraction(now: Evaluation, batch: Batch, low: float, high: float) -> float:
-    """Share of units whose ratio lies outside [1 - low, 1 + high]."""
-    outside = log_ratio(now, batch)
-    least = math.log1p(-low) if low < 1 else -math.inf  # no ratio lies below 0
-    hit = (outside < least) | (outside > math.log1p(high))
-    return float(hit[batch.mask].float().mean())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from vlrl.plugins import base_problem, load_object
-from vlrl.types import Episode, Sample, UserError, suggest
+from vlrl.types import Batch, Episode, Evaluation, Sample, UserError, suggest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import numpy as np
+    from torch import Tensor
 
     from vlrl.config import Component, Config
 
@@ -431,3 +433,19 @@ def contract_problem(kind: str, target: Any) -> str | None:
         return None
     like = f", as a method of {other}" if other else ""
     return f"it takes ({', '.join(taken)}){like}; {kind} calls it with ({', '.join(CALLS[kind])})"
+
+
+# How likely an action is now, against when it was sampled.
+
+
+def log_ratio(now: Evaluation, batch: Batch) -> Tensor:
+    """log(p_now / p_old) [b, T], 0 outside the mask, clamped to [-20, 20] before anyone takes its exponential."""
+    return (now.logprobs - batch.old_logprobs).masked_fill(~batch.mask, 0.0).clamp(-20.0, 20.0)
+
+
+def clip_fraction(now: Evaluation, batch: Batch, low: float, high: float) -> float:
+    """Share of units whose ratio lies outside [1 - low, 1 + high]."""
+    outside = log_ratio(now, batch)
+    least = math.log1p(-low) if low < 1 else -math.inf  # no ratio lies below 0
+    hit = (outside < least) | (outside > math.log1p(high))
+    return float(hit[batch.mask].float().mean())

@@ -20,9 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from vlrl import methods
-from vlrl.batch import clip_fraction, log_ratio
 from vlrl.distributed.world import ALONE, Replicated, get_world, in_parts, optimizer_in_parts
-from vlrl.methods import BoundFunction
+from vlrl.methods import BoundFunction, clip_fraction, log_ratio
 from vlrl.performance.memory import UPDATE_REMEDIES, is_out_of_memory, make_room
 from vlrl.performance.profiling import timed
 from vlrl.types import Batch, Decision, Evaluation, Policy, Rollouts, UserError

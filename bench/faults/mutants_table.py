@@ -58,7 +58,7 @@ MUTANTS = (
     ),
     Mutant(
         "losses",
-        "vlrl/algorithms/policy_losses.py",
+        "vlrl/methods.py",
         ".masked_fill(~batch.mask, 0.0).clamp(-20.0, 20.0)",
         ".masked_fill(~batch.mask, 0.0)",
         LOSSES,

@@ -16,8 +16,8 @@ from torch import Tensor
 from vlrl import methods, recipe_checks, registry
 from vlrl.algorithms.auxiliary_losses import distill, entropy, kl, likelihood
 from vlrl.algorithms.policy_losses import ppo_clip, reg_grpo, sequence_mean, token_mean
-from vlrl.batch import clip_fraction
 from vlrl.config import Component, Config
+from vlrl.methods import clip_fraction
 from vlrl.types import Batch, Evaluation, UserError
 
 TERMS = {

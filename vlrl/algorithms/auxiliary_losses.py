@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from vlrl.algorithms.policy_losses import check_one_turn, same_group
-from vlrl.batch import log_ratio
 from vlrl.config import Rate
-from vlrl.methods import Recipe, RecipePart, method
+from vlrl.methods import Recipe, RecipePart, log_ratio, method
 from vlrl.types import Batch, Evaluation
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from vlrl.batch import log_ratio
 from vlrl.config import Rate
-from vlrl.methods import method
+from vlrl.methods import log_ratio, method
 from vlrl.types import Batch, Evaluation, UserError
 
 if TYPE_CHECKING:
