@@ -394,9 +394,14 @@ def _read_change(change: Change) -> dict[str, Any]:
     """What a change says, as a config would."""
     if isinstance(change, Mapping):
         plain = ((key, str(value) if isinstance(value, Path) else value) for key, value in change.items())
-        return reduce(merge, (_nested(key, value) for key, value in plain), {})
+        return nest(dict(plain))
     recipe = "=" not in change and (change.endswith((".yaml", ".yml")) or config_file(change).is_file())
     return _read(Path(change), with_base=False) if recipe else _override(change)
+
+
+def nest(values: Mapping[str, Any]) -> dict[str, Any]:
+    """{"a.b": 1} -> {"a": {"b": 1}}, as `flat` backwards."""
+    return reduce(merge, (_nested(key, value) for key, value in values.items()), {})
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:

@@ -68,6 +68,13 @@ def test_init_asks_at_a_terminal(screens):
     os.close(theirs)
     assert done.returncode == 0, done.stderr
     assert "data (a file of rows" in done.stdout and load_config("clicks.yaml").policy.model == "embedded"
+    ours, theirs = pty.openpty()
+    os.write(ours, b"clicks.jsonl\nembedded\n24 GB\n")
+    done = subprocess.run(command, env=environment, stdin=theirs, capture_output=True, text=True, timeout=60)
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 2
+    assert done.stderr == "vlrl: GPU memory '24 GB': should be a number of GB, for example 24\n"
 
 
 def test_memory_settings_are_those_of_the_plan(screens, capsys):

@@ -312,8 +312,11 @@ def _init(options: argparse.Namespace) -> int:
     if sys.stdin.isatty():
         options.data = options.data or input("data (a file of rows, a folder of images, or hf://OWNER/NAME): ").strip()
         options.model = options.model or input("model (a hub name or a folder) [embedded]: ").strip()
-        memory = "" if options.gpu_memory else input("GPU memory in GB [none: train as it is]: ").strip()
-        options.gpu_memory = options.gpu_memory or (float(memory) if memory else None)
+        if options.gpu_memory is None and (memory := input("GPU memory in GB [none: train as it is]: ").strip()):
+            try:
+                options.gpu_memory = float(memory)
+            except ValueError:
+                raise UserError(f"GPU memory {memory!r}: should be a number of GB, for example 24") from None
     if not options.data:
         raise UserError("name your data: vlrl init --data FILE")
     out = Path(options.out) if options.out else _name_config(options.data)

@@ -86,20 +86,14 @@ def devices() -> Iterator[Finding]:
 
 def cards(torch: Any, there: bool) -> Iterator[Finding]:
     """Args: there: whether the machine has a card, whatever torch says of it."""
-    with warnings.catch_warnings(
-        record=True
-    ) as warnings_of_driver:  # a driver that is too old for torch is only warned of
+    with warnings.catch_warnings(record=True) as notes:  # a driver that is too old for torch is only warned of
         warnings.simplefilter("always")
         usable = torch.cuda.is_available()
     fix = f"a driver for CUDA {torch.version.cuda}, or a torch for the driver's" if torch.version.cuda else (
         "this torch is built without CUDA: install one that is built with it"
     )  # fmt: skip
     if not usable and there:
-        why = (
-            str(warnings_of_driver[0].message).splitlines()[0]
-            if warnings_of_driver
-            else "torch cannot use the GPU that is there"
-        )
+        why = str(notes[0].message).splitlines()[0] if notes else "torch cannot use the GPU that is there"
         yield Finding("cuda", "warn", why, fix)
     elif not usable:
         yield Finding("cuda", "missing", "no GPU that torch can use", f"if there is one: {fix}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vlrl.config import EASYR1, TRL, VERL, flat
+from vlrl.config import EASYR1, TRL, VERL, flat, nest
 from vlrl.decoders import DecodeError, load_yaml
 from vlrl.io import write_atomic
 from vlrl.recipe_checks import load_config
@@ -68,13 +68,7 @@ def import_config(file: Path, out: Path, task: str) -> list[str]:
     if not isinstance(theirs, dict):
         raise UserError(f"{file} holds no mapping of keys to values")
     made = translate(theirs)
-    values: dict[str, Any] = {"task": {"name": task}, "out": f"runs/{out.stem}", "seed": 0}
-    for key, value in made.values.items():
-        inner = values
-        *sections, name = key.split(".")
-        for section in sections:
-            inner = inner.setdefault(section, {})
-        inner[name] = value
+    values = nest({"task": {"name": task}, "out": f"runs/{out.stem}", "seed": 0} | made.values)
     head = [
         f"From {file.name}, a configuration of {made.peer}. Rewards are the task's (vlrl list tasks): choose yours.",
         *made.notes,
@@ -98,13 +92,14 @@ def translate(theirs: Mapping[str, Any]) -> Translation:
         UserError: no key of it is known.
     """
     peer = find_peer(theirs)
-    found, notes, table = dict(DEFAULTS[peer]), [], PEERS[peer]
-    if not any(key in table for key in _short_keys(theirs, table).values()):
+    found, notes, table, values = dict(DEFAULTS[peer]), [], PEERS[peer], flat(theirs)
+    short = _short_keys(values, table)
+    if not any(key in table for key in short.values()):
         raise UserError(
             f"no key of {peer} among {', '.join(sorted(map(str, theirs)))[:80]}: is it a run's configuration?"
         )
-    for path, key in _short_keys(theirs, table).items():
-        value = flat(theirs)[path]
+    for path, key in short.items():
+        value = values[path]
         if key in table:
             found[key] = value
         elif value is not None:
@@ -123,10 +118,10 @@ def find_peer(theirs: Mapping[str, Any]) -> str:
     return "verl" if {"actor_rollout_ref", "algorithm", "trainer", "data"} & set(theirs) else "TRL"
 
 
-def _short_keys(theirs: Mapping[str, Any], table: Mapping[str, str]) -> dict[str, str]:
+def _short_keys(paths: Iterable[str], table: Mapping[str, str]) -> dict[str, str]:
     """Each key's path -> the longest end of it that the table has, else the path."""
     short = {}
-    for path in flat(theirs):
+    for path in paths:
         parts = path.split(".")
         ends = (".".join(parts[i:]) for i in range(len(parts)))
         short[path] = next((end for end in ends if end in table), path)

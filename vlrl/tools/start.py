@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel
 
 from vlrl import registry
-from vlrl.config import CONFIGS, Component, Config, find_section, flat
+from vlrl.config import CONFIGS, Component, Config, find_section, flat, merge, nest
 from vlrl.decoders import load_yaml
 from vlrl.io import write_atomic
 from vlrl.recipe_checks import load_config
@@ -135,14 +135,9 @@ def _fit_memory(out: Path, values: dict[str, Any], gigabytes: float, lines: list
     config = load_config(out)
     fitting, line = fit_memory(config, gigabytes)
     before = flat(config.model_dump(mode="json"))
-    for key, value in flat(fitting.model_dump(mode="json")).items():
-        section, _, name = key.rpartition(".")
-        if before.get(key) != value and section:
-            inner = values
-            for part in section.split("."):
-                inner = inner.setdefault(part, {})
-            inner[name] = value
-    write_atomic(out, format_commented(values, [*lines, line]))
+    after = flat(fitting.model_dump(mode="json"))
+    changed = {key: value for key, value in after.items() if before.get(key) != value and "." in key}
+    write_atomic(out, format_commented(merge(values, nest(changed)), [*lines, line]))
     return line
 
 
