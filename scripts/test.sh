@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests. By default those that are quick: side by side, one process a core. With SLOW=1 all others: the slow ones side
+# The tests. By default those that are quick: side by side. With SLOW=1 all others: the slow ones side
 # by side, then those that race a clock, by themselves. Arguments go to pytest: scripts/test.sh -k jigsaw
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,7 +12,8 @@ run() { # a group of tests; 5: nothing was chosen
     codes+=("$code")
 }
 if [ -z "${SLOW:-}" ]; then
-    run -m "not slow and not alone" --numprocesses auto --dist loadfile "$@"
+    # one process more than cores: a test that waits, for a process or a time-out, leaves its core to another
+    run -m "not slow and not alone" --numprocesses "$(($(nproc) + 1))" --dist loadfile "$@"
 else
     run -m "slow and not alone" --numprocesses auto --dist loadfile "$@"
     run -m alone "$@"
