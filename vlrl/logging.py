@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import statistics
 import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 from statistics import fmean
-from typing import Any
+from typing import Any, TextIO
 
 from PIL import Image
 
@@ -161,7 +163,7 @@ def _rounded(seconds: float) -> float:
     return round(float(seconds), 3)
 
 
-# One line that says where a run is, and a stop that waits for the end of a step.
+# Where a run is, and a stop that waits for the end of a step.
 
 RECENT = 50  # steps that the time left is estimated from
 
@@ -174,11 +176,66 @@ class StoppedError(UserError):
         self.exit_code = exit_code
 
 
-class Progress:
-    """Step, some metrics, seconds a step, time left: in place on a terminal, now and then in a file.
+LEVELS = "▁▂▃▄▅▆▇█"
+WIDTH, SPARKLINE = 20, 16  # characters of the bar and of the sparkline
+REFRESH_S = 0.1
+
+
+def format_sparkline(values: Sequence[float], width: int = SPARKLINE) -> str:
+    """A character for each of up to `width` stretches of the values, by their means; the lowest is the lowest bar."""
+    width = min(width, len(values))
+    edges = [len(values) * i // width for i in range(width + 1)] if width else []
+    means = [fmean(values[a:b]) for a, b in pairwise(edges)]
+    low, high = min(means, default=0.0), max(means, default=0.0)
+    return "".join(LEVELS[round((mean - low) / ((high - low) or 1.0) * (len(LEVELS) - 1))] for mean in means)
+
+
+class ProgressBar:
+    """A bar and a text at a terminal's last line. What anybody prints to stderr meanwhile stays above it.
 
     Args:
-        names: of the metrics, where a step has them.
+        total: steps; None where there is no end.
+    """
+
+    def __init__(self, stream: TextIO, total: int | None):
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Display
+        from rich.table import Column
+
+        column = Column(no_wrap=True, overflow="ellipsis")
+        columns = (
+            BarColumn(WIDTH, complete_style="cyan", pulse_style="cyan"),
+            TextColumn("{task.description}", markup=False, table_column=column),
+        )
+        console = Console(file=stream, highlight=False)
+        # no thread of its own: processes are forked while it shows
+        self._display = Display(*columns, console=console, auto_refresh=False, redirect_stdout=False)
+        self._task = self._display.add_task("", total=total)
+        self._is_unicode = console.encoding.lower().startswith("utf")
+        self._refreshed = -math.inf
+        self._display.start()
+
+    def show(self, text: str, step: int | None = None, values: Sequence[float] = (), always: bool = True) -> None:
+        """Puts a text behind the bar, which stands at `step`, with a sparkline of `values`."""
+        line = f"{format_sparkline(values)}  {text}" if len(values) > 1 and self._is_unicode else text
+        self._display.update(self._task, description=line, completed=step)
+        if always or time.perf_counter() - self._refreshed >= REFRESH_S:
+            self._display.refresh()
+            self._refreshed = time.perf_counter()
+
+    def say(self, text: str) -> None:
+        self._display.console.print(text, markup=False)
+
+    def close(self) -> None:
+        self._display.stop()
+
+
+class Progress:
+    """Step, some metrics, seconds a step, time left: with a bar on a terminal, now and then in a file.
+
+    Args:
+        names: of the metrics, where a step has them; on a terminal the first has a sparkline.
     """
 
     def __init__(
@@ -186,27 +243,30 @@ class Progress:
         names: Sequence[str] = ("reward", "accuracy"),
     ):  # fmt: skip
         self.steps, self.stream, self.eval_every, self.names = steps, stream or sys.stderr, eval_every, names
-        self.terminal = self.stream.isatty()
+        self._bar: ProgressBar | None = None
+        self._values: list[float] = []  # of the first metric
         self.notices = notices or Notices()
         self._step_s: deque[float] = deque(maxlen=RECENT)
         self._evaluation_s: list[float] = []
 
     def __enter__(self) -> Progress:
         self.last = time.perf_counter()
+        if self.stream.isatty() and get_world().is_rank_zero:
+            self._bar = ProgressBar(self.stream, self.steps if isinstance(self.steps, int) else None)
         return self
 
     def __exit__(self, *error) -> None:
-        if self.terminal:
-            self.stream.write("\n")
+        if self._bar:
+            self._bar.close()
 
     def show(self, step: int, row: dict[str, Any]) -> None:
         self._step_s.append(row["seconds"])
         numbers = "".join(f"{name} {format_metric(row[name])}  " for name in self.names if name in row)
         digits = 2 if row["seconds"] >= 0.1 else 4
         of, left = self._left(step)
-        self._write(
-            f"step {step}{of}  {numbers}{row['seconds']:.{digits}f} s/step{left}", step == 1 or step >= self.steps
-        )
+        self._values += [row[name] for name in self.names[:1] if name in row]
+        is_end = step == 1 or step >= self.steps
+        self._write(f"step {step}{of}  {numbers}{row['seconds']:.{digits}f} s/step{left}", is_end, step)
         for notice in self.notices.see(row):
             self.say(notice)
 
@@ -231,7 +291,9 @@ class Progress:
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        if get_world().is_rank_zero:
+        if self._bar:
+            self._bar.say(f"vlrl: {text}")
+        elif get_world().is_rank_zero:
             self.stream.write(f"\nvlrl: {text}\n")
             self.stream.flush()
 
@@ -239,16 +301,14 @@ class Progress:
         """Something that takes long and is no step."""
         self._write(text, False)
 
-    def _write(self, text: str, always: bool) -> None:
-        if not get_world().is_rank_zero:
-            return
+    def _write(self, text: str, always: bool, step: int | None = None) -> None:
+        if self._bar:
+            return self._bar.show(text, step, self._values if step else (), always)
         now = time.perf_counter()
-        if self.terminal:
-            self.stream.write(f"\r\x1b[K{text}")
-        elif always or now - self.last > 10:
+        if get_world().is_rank_zero and (always or now - self.last > 10):
             self.last = now
             self.stream.write(text + "\n")
-        self.stream.flush()
+            self.stream.flush()
 
 
 def format_metric(value: float) -> str:

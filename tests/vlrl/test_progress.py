@@ -4,30 +4,71 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
+import sys
 
 import pytest
 
-from vlrl.logging import Progress, Stopper, count_evaluations, estimate_left
+from vlrl.logging import Progress, Stopper, count_evaluations, estimate_left, format_sparkline
 
 ROW = {"reward": 0.5, "accuracy": 0.25, "seconds": 1.0}
 
 
 class Terminal(io.StringIO):
+    encoding = "utf-8"
+
     def isatty(self) -> bool:
         return True
 
 
-def test_a_terminal_shows_one_line_rewritten_in_place():
-    """Hundreds of steps would scroll the screen away."""
+def test_a_terminal_shows_one_line_rewritten_in_place(monkeypatch):
+    """Hundreds of steps would scroll the screen away; what others print would be overwritten."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "120")
     stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
     with Progress(3, stream=stream) as progress:
         progress.note("evaluation 5/9")
         for step in (1, 2, 3):
+            progress.show(step, ROW | {"reward": step / 2})
+            print(f"vlrl: said at {step}", file=sys.stderr)
+    shown = screen_of(stream.getvalue())
+    assert shown[:3] == ["vlrl: said at 1", "vlrl: said at 2", "vlrl: said at 3"]
+    assert len(shown) == 4 and "▁▅█  step 3/3  reward 1.500  accuracy 0.250" in shown[3]
+    assert "━" in shown[3] and sys.stderr is stream
+
+
+def screen_of(text: str) -> list[str]:
+    """The lines that a terminal shows in the end: of what moves its cursor, lines up and clearing a line are known."""
+    lines, row = [""], 0
+    for part in re.findall(r"\x1b\[\??[0-9;]*[A-Za-z]|\n|\r|[^\x1b\n\r]+", text):
+        if part == "\n":
+            row += 1
+        elif part == "\x1b[1A":
+            row -= 1
+        elif part == "\x1b[2K":
+            lines[row] = ""
+        elif part[0] not in "\x1b\r":
+            lines[row] += part
+        lines += [""] * (row + 1 - len(lines))
+    return [line for line in lines if line.strip()]
+
+
+def test_a_run_without_steps_that_are_counted_has_a_bar_too(monkeypatch):
+    """A rollout without an end has no total, and a terminal without Unicode no sparkline."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    stream = Terminal()
+    stream.encoding = "ascii"
+    with Progress(float("inf"), stream=stream) as progress:
+        for step in (1, 2):
             progress.show(step, ROW)
-    text = stream.getvalue()
-    assert text.count("\r") == 4 and text.count("\n") == 1 and text.endswith("\n")
-    assert "step 3/3  reward 0.500  accuracy 0.250" in text.split("\r")[-1]
+    assert "step 2  reward 0.500" in stream.getvalue() and "▁" not in stream.getvalue()
+
+
+@pytest.mark.parametrize(("values", "line"), [([], ""), ([1.0], "▁"), ([0.0, 7.0, 3.5], "▁█▅"), ([2.0] * 40, "▁" * 16)])
+def test_a_sparkline_shows_means_of_stretches(values, line):
+    assert format_sparkline(values) == line
 
 
 def test_a_file_gets_the_first_and_the_last_step():
