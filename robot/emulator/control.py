@@ -12,6 +12,7 @@ import os
 import select
 import selectors
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -342,12 +343,14 @@ def main(options: argparse.Namespace) -> int:
                                 not options.uncalibrated))  # fmt: skip
         control = Control(machine)
         listener = Listener(control, folder / "control")
+        before = signal.signal(signal.SIGTERM, lambda *_: control.quitting.set())
         try:
             print(_format_connection(machine, options), flush=True)
             _converse(control)
         except KeyboardInterrupt:
             print()
         finally:
+            signal.signal(signal.SIGTERM, before)
             listener.close()
             machine.close()
             (folder / "control").unlink(missing_ok=True)
@@ -402,7 +405,10 @@ def _format_connection(machine: Machine, options: argparse.Namespace) -> str:
 
 
 def _converse(control: Control) -> None:
-    """Lines from stdin, carried out one by one; what is wrong with one is said, and it goes on."""
+    """Lines from stdin, carried out one by one until stdin ends; what is wrong with one is said."""
+    if os.path.samestat(os.fstat(sys.stdin.fileno()), os.stat(os.devnull)):  # in the background: a signal ends it
+        control.quitting.wait()
+        return
     rest = b""
     while not control.quitting.is_set():
         if not select.select([sys.stdin.fileno()], [], [], 0.1)[0]:

@@ -145,6 +145,29 @@ def test_a_person_types_faults_and_sees_what_they_do(monkeypatch, capsys, tmp_pa
     assert (tmp_path / "me_leader.json").is_file() and not list(folder.iterdir())
 
 
+def test_in_the_background_it_runs_until_a_signal(tmp_path):
+    """Started with `&` by a script its stdin is the null device: it was gone before anybody could connect."""
+    command = [
+        sys.executable,
+        "-m",
+        "vlrl.cli",
+        "emulate",
+        "so101",
+        "--link",
+        str(tmp_path),
+        "--calibration",
+        str(tmp_path),
+    ]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+        line = ""
+        while not line.startswith("commands: "):
+            line = process.stdout.readline()
+        assert (tmp_path / "so101").is_symlink() and process.poll() is None
+        process.terminate()
+        assert process.wait(20) == 0
+    assert not (tmp_path / "so101").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -1,0 +1,234 @@
+"""A stranger's first hour: what README and docs say, typed in an empty folder and an empty home without a network.
+
+    python scripts/journeys.py [NAME ...]     # a line for each journey: its outcome, seconds, the page it is from
+
+Each command stands in its page as it is here; what follows ` + ` only makes it smaller, and one that begins with `$` is
+in no page. A journey ends with a check of what a reader would look at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from PIL import Image, ImageDraw
+
+ROOT = Path(__file__).parents[1]
+SMALL = "train.steps=2 train.prompts_per_step=2 train.group_size=2 eval.num_samples=8 eval.every_steps=null"
+FIRST = f"vlrl train configs/gui_grounding.yaml + {SMALL} out=runs/tour"
+LIMIT_S = 300  # of a command
+QUESTION = """
+import base64, io, json, time, urllib.request
+from PIL import Image
+file = io.BytesIO()
+Image.new("RGB", (56, 56), "red").save(file, "PNG")
+url = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+image = {"type": "image_url", "image_url": {"url": url}}
+content = [image, {"type": "text", "text": "Click the red square"}]
+body = json.dumps({"model": "embedded", "max_tokens": 8, "messages": [{"role": "user", "content": content}]}).encode()
+request = urllib.request.Request(
+    "http://127.0.0.1:8000/v1/chat/completions", body, {"Content-Type": "application/json"}
+)
+for _ in range(300):  # the server loads its model first
+    try:
+        print(json.load(urllib.request.urlopen(request))["choices"][0]["message"])
+        break
+    except urllib.error.URLError:
+        time.sleep(0.2)
+"""
+OPEN = 'from transformers import AutoModelForImageTextToText as M; print(M.from_pretrained("my-model"))'
+LOOPBACK = (
+    "python -c 'import fcntl, socket, struct; "  # `ip link set lo up`, without iproute2
+    'fcntl.ioctl(socket.socket(), 0x8914, struct.pack("16sh", b"lo", 0x41))\''
+)
+TRL = "output_dir: out\nlearning_rate: 1.0e-6\nnum_generations: 8\nper_device_train_batch_size: 8\nbeta: 0.0\n"
+
+
+@dataclass(frozen=True)
+class Journey:
+    """Commands of a page, one after the other, and what the last of them has to print or leave.
+
+    Args:
+        page: where the commands stand.
+        commands: of the shell.
+        servers: commands that run until the journey has ended.
+        files: written first; `page:NAME` is the page's block that is to be written into NAME, `clicks` six screens.
+        shows: what the output has to hold, a regular expression.
+        leaves: files that have to be there.
+    """
+
+    page: str
+    commands: tuple[str, ...]
+    servers: tuple[str, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)
+    shows: str = "held-out samples"
+    leaves: tuple[str, ...] = ()
+
+
+JOURNEYS = {
+    "install": Journey("docs/tour.md", ("vlrl doctor", "$ vlrl --version", "vlrl list methods"), shows="grpo"),
+    "first run": Journey(
+        "docs/tour.md",
+        (FIRST, "vlrl eval configs/gui_grounding.yaml --model runs/tour + eval.num_samples=16"),
+        shows=r"accuracy 0\.\d+ .* on 16 samples", leaves=("runs/tour/report.html", "runs/tour/summary.json"),
+    ),
+    "resume": Journey("docs/tour.md", (FIRST, "vlrl train --resume runs/tour + train.steps=4")),
+    "own data": Journey(
+        "README.md",
+        (f"vlrl train clicks.jsonl + policy.model=embedded {SMALL} out=runs/clicks",
+         f"vlrl train clicks.yaml configs/recipes/mssr.yaml + {SMALL} sampler.limit=8 out=runs/single"),
+        files={"clicks.jsonl": "clicks"}, leaves=("clicks.yaml", "runs/single/report.html"),
+    ),
+    "check data": Journey(
+        "docs/guides/own_data.md",
+        ("vlrl check-task gui_grounding --data clicks.jsonl", "vlrl init --data clicks.jsonl + --out mine.yaml",
+         "$ vlrl show mine.yaml"),
+        files={"clicks.jsonl": "clicks"}, shows="name: gui_grounding",
+    ),
+    "own task": Journey(
+        "docs/guides/own_task.md", (f"$ vlrl train gui_grounding task=digit_sum:DigitSum {SMALL} out=runs/sum",),
+        files={"digit_sum.py": "page:tasks/digit_sum.py"},
+    ),
+    "own method": Journey(
+        "docs/guides/own_method.md",
+        ("$ vlrl train gui_grounding 'advantages=[{name: \"my_methods:leave_one_out\", scale: 0.5}]' "
+         f"'losses=[{{name: \"my_losses:bounded_reinforce\", most: 0.1}}]' {SMALL} out=runs/mine",),
+        files={"my_methods.py": "page:my_methods.py", "my_losses.py": "page:my_losses.py"},
+    ),
+    "own reward": Journey(
+        "docs/guides/own_reward.md",
+        ("$ vlrl train gui_grounding 'process_rewards=[{name: \"short_answers:brief\", amount: 0.2}]' "
+         f"{SMALL} out=runs/brief",),
+        files={"short_answers.py": "page:short_answers.py"},
+    ),
+    "from TRL": Journey(
+        "docs/coming_from.md",
+        ("vlrl import-config trl.yaml --task visual_reasoning --out mine.yaml", "$ vlrl show mine.yaml",
+         "vlrl list --search num_generations"),
+        files={"trl.yaml": TRL}, shows="group_size: 8",
+    ),
+    "real size": Journey(
+        "docs/guides/qwen.md", ("vlrl reproduce ui_r1 published/memory/24gb --dry-run",), shows="(?i)licence"
+    ),
+    "model for others": Journey(
+        "docs/interop.md",
+        (f"$ vlrl train gui_grounding {SMALL} out=RUN", "vlrl export RUN --out my-model",
+         f"$ python -c '{OPEN}'"),
+        shows="Qwen3VLText",
+    ),
+    "server": Journey(
+        "docs/engines.md", ("$ python question.py",), servers=("vlrl serve-model embedded --port 8000",),
+        files={"question.py": QUESTION}, shows="assistant",
+    ),
+    "simulated robot": Journey(
+        "docs/tour.md", ("vlrl simulate configs/manipulation.yaml --against expert --episodes 5",), shows="expert"
+    ),
+    "emulated arm": Journey(
+        "docs/tour.md",
+        ("$ until [ -e arm/so101 ]; do sleep 0.2; done",
+         "vlrl deploy configs/deploy/so101_emulator.yaml robot.port=arm/so101 robot.calibration_dir=arm "
+         "scene.socket=arm/control episodes=2 record=none + episodes=1",),
+        servers=("vlrl emulate so101 --camera top=64x64:5555 --link arm --calibration arm",
+                 "vlrl serve --policy embedded_so101"),
+        shows="episode 1: ", leaves=("runs/deploy_so101_emulator/report.html",),
+    ),
+}  # fmt: skip
+
+
+def find_broken_promise(journey: Journey) -> str:
+    """The first command that its page does not show; '' if there is none."""
+    page = re.sub(r"\s*\\\n\s*|\s+", " ", (ROOT / journey.page).read_text(encoding="utf-8"))
+    for command in (*journey.servers, *journey.commands):
+        if not command.startswith("$ ") and command.split(" + ")[0] not in page:
+            return f"{journey.page} does not show: {command.split(' + ')[0]}"
+    return ""
+
+
+def write_files(journey: Journey, folder: Path) -> None:
+    page = (ROOT / journey.page).read_text(encoding="utf-8")
+    for name, text in journey.files.items():
+        if text == "clicks":
+            text = write_screens(folder)
+        elif text.startswith("page:"):
+            block = re.search(rf"```python\n(# {re.escape(text[5:])}\n.*?)```", page, re.DOTALL)
+            text = block[1] if block else ""
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def write_screens(folder: Path) -> str:
+    """Six screens of a button each -> the lines that ask for it."""
+    lines = []
+    for number, color in enumerate(("red", "green", "blue", "orange", "purple", "black")):
+        screen, left = Image.new("RGB", (112, 112), "white"), 10 + 12 * number
+        ImageDraw.Draw(screen).rectangle((left, 30, left + 24, 54), fill=color)
+        screen.save(folder / f"{color}.png")
+        row = {"image": f"{color}.png", "instruction": f"the {color} button", "box": [left, 30, left + 24, 54]}
+        lines.append(json.dumps(row))
+    return "\n".join(lines) + "\n"
+
+
+def take(journey: Journey) -> str:
+    """Takes a journey in a folder and a home of its own -> '' or what went wrong."""
+    if problem := find_broken_promise(journey):
+        return problem
+    with tempfile.TemporaryDirectory() as home:
+        folder = Path(home) / "work"
+        folder.mkdir()
+        write_files(journey, folder)
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = os.environ | {"HOME": home, "PATH": path, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": home}
+        script = [f"{command} >> server.log 2>&1 &" for command in journey.servers]
+        script += [re.sub(r"^\$ ", "", command).replace(" + ", " ") for command in journey.commands]
+        done = run_offline(
+            "\n".join(["trap 'kill $(jobs -p) 2>/dev/null || true' EXIT", "set -e", *script]), folder, environment
+        )
+        if done.returncode:
+            return f"exit code {done.returncode}: {(done.stderr or done.stdout)[-1500:]}"
+        missing = [name for name in journey.leaves if not (folder / name).exists()]
+        if missing or not re.search(journey.shows, done.stdout + done.stderr):
+            return f"misses {missing or journey.shows}; it printed: {done.stdout[-1500:]}"
+    return ""
+
+
+def run_offline(script: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess:
+    """Runs a script of bash in a network of its own, which has the loopback alone, where this user may make one."""
+    alone = ["unshare", "--net", "--map-root-user"]
+    can = shutil.which("unshare") and subprocess.run([*alone, "true"], capture_output=True, check=False).returncode == 0
+    command = [*alone, "bash", "-c", f"{LOOPBACK}\n{script}"] if can else ["bash", "-c", script]
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            out, err = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, err = process.communicate()
+            err = f"not done in {LIMIT_S} s; {err}"
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def main(names: list[str]) -> int:
+    if unknown := [name for name in names if name not in JOURNEYS]:
+        print(f"no journey {unknown[0]!r}; there are: {', '.join(JOURNEYS)}", file=sys.stderr)
+        return 2
+    problems = 0
+    for name in names or JOURNEYS:
+        start = time.monotonic()
+        problem = take(JOURNEYS[name])
+        problems += bool(problem)
+        print(f"{name:18} {problem or 'arrived'}  {time.monotonic() - start:.0f} s  {JOURNEYS[name].page}", flush=True)
+    return bool(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
