@@ -12,7 +12,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -373,8 +373,11 @@ def _save_learned(policy: Any, path: Path) -> None:
 
 def _save_whole(policy: Any, path: Path) -> None:
     """The model with its adapters merged, and the processor, as `from_pretrained` reads them."""
+    from transformers.utils import logging
+
     from vlrl.policies.generation import bare
 
+    logging.disable_progress_bar()  # it would be another bar in each step
     base, part = bare(policy.model), _part(path)
     state = base.named_parameters(remove_duplicate=False)  # they are whole here, where `state_dict` may part them
     own = {name.replace(".base_layer.", "."): value.detach() for name, value in state if ".lora_" not in name}
@@ -401,6 +404,52 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+# Whether published weights count: a server's log-probabilities have to move as the trainer's own do.
+
+PROBE_TOKENS = 8
+MOVED = 1e-3  # nats that the trainer's log-probabilities move at least, before anything is said of the server's
+
+
+class WeightProbe:
+    """What servers answer to one prompt, and the trainer's log-probabilities of the answer, version by version.
+
+    Args:
+        policy: whose weights are published.
+        request: for one completion, by numbers that stay the same.
+    """
+
+    def __init__(self, policy: Any, request: GenerationRequest, options: Options):
+        self.request, self.options = request, replace(options, max_tokens=min(PROBE_TOKENS, options.max_tokens))
+        self._policy, self._lock = policy, threading.Lock()
+        self._before: dict[str, tuple[Completion, Tensor]] = {}  # by a server's URL: its answer, the trainer's scores
+
+    def follow(self, policy: Any) -> None:
+        self._policy = policy
+
+    def compare(self, url: str, answer: Completion) -> None:
+        """Takes a server's answer by newly published weights.
+
+        Raises:
+            UserError: the trainer's log-probabilities of the same tokens have moved since the server's last answer, and
+                the server's lie nearer to those of before.
+        """
+        import torch
+
+        with self._lock:  # one server at a time has the trainer score
+            scores = self._policy.score([self._policy.decision(self.request.prompt, answer.tokens)])[0][0]
+        before, self._before[url] = self._before.get(url), (answer, scores)
+        if before is None or before[0].tokens != answer.tokens:
+            return
+        moved = float((scores - before[1]).abs().max())
+        gap = float((scores - torch.tensor(answer.logprobs)).abs().max())
+        if moved > MOVED and gap > moved / 2:
+            raise UserError(
+                f"policy.engine: {url} still answers by earlier weights: the last update moved the trainer's "
+                f"log-probabilities of a probe by {moved:.2g} nats, and the server's are {gap:.2g} away from them: "
+                "look at its log, and see docs/engines.md"
+            )
 
 
 # Servers that write for a policy: `vlrl serve-model`, vLLM, SGLang. `policy.engine: {name: server, urls: [...]}`.
@@ -443,6 +492,8 @@ class Server(Engine):
         self._pool = EnginePool(hosts, concurrent=concurrent, backoff=backoff, patience=patience)
         self._store = Store(policy, folder, self._dialect.whole)
         self._tally = EngineStats()
+        self._policy = policy
+        self._probe: WeightProbe | None = None  # where answers do not name the weights
 
     @staticmethod
     def agree(options: Mapping[str, Any]) -> None:
@@ -467,6 +518,9 @@ class Server(Engine):
             UserError: none answers, or one answers what cannot be used.
         """
         self.publish()
+        # a model in parts is scored by all processes at once, not by the thread that publishes
+        if not self._dialect.names_weights and not self._policy.one_pass:
+            self._probe = WeightProbe(self._policy, asked, options)
         checked, faults = [], []
         for host in self._pool.hosts:
             try:
@@ -479,6 +533,8 @@ class Server(Engine):
 
     def follow(self, policy: Any) -> None:
         self._store.follow(policy)
+        if self._probe:
+            self._probe.follow(policy)
 
     def publish(self) -> None:
         before = self._store.newest
@@ -508,11 +564,7 @@ class Server(Engine):
         version = self._store.newest.version
         for _ in range(STALE):
             self._update(host)
-            try:
-                answer = self._dialect.call(host.caller, asked, options, self._timeout)
-            except RefusedError as error:
-                raise UserError(f"policy.engine: {host.caller.url}{error}") from None
-            completions = self._read(host, answer, asked)
+            completions = self._ask(host, asked, options)
             if completions.version in (None, version):
                 if completions.cached is not None:
                     self._tally.add_prompt(len(asked.prompt.ids), completions.cached)
@@ -521,9 +573,13 @@ class Server(Engine):
             self._tally.add(stale=1)
         raise FailedError("answers by the weights of another version")
 
-    def _read(self, host: Host, answer: Any, asked: GenerationRequest) -> Written:
+    def _ask(self, host: Host, asked: GenerationRequest, options: Options) -> Written:
+        """One answer, by whatever weights the server has; errors as `_write`."""
         try:
+            answer = self._dialect.call(host.caller, asked, options, self._timeout)
             completions = self._dialect.read(answer, asked)
+        except RefusedError as error:
+            raise UserError(f"policy.engine: {host.caller.url}{error}") from None
         except (KeyError, ValueError, TypeError, IndexError) as error:
             raise UserError(
                 f"policy.engine: {host.caller.url}: answers lack what training needs, the sampled tokens' ids and "
@@ -553,5 +609,8 @@ class Server(Engine):
                 raise UserError(
                     f"policy.engine: {host.caller.url} takes no weights ({error}): see docs/engines.md"
                 ) from None
+            if self._probe:
+                answer = self._ask(host, self._probe.request, self._probe.options)
+                self._probe.compare(host.caller.url, answer.completions[0])
             host.version = weights.version
             self._tally.add(published=1)

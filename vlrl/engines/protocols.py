@@ -240,6 +240,7 @@ class Dialect(ABC):
     """What the dialects share. codec: the policy's; model: its name on the server."""
 
     whole = True  # weights are published as a whole checkpoint, in a folder that the server reads
+    names_weights = False  # answers name weights by what they are, so that old ones are noticed
 
     def __init__(self, codec: Any, model: str):
         self.codec, self.model = codec, model
@@ -274,7 +275,7 @@ class Dialect(ABC):
 class Vlrl(Dialect):
     """`vlrl serve-model`: the prompt's own tokens with its images, so that nothing is read anew."""
 
-    whole = False
+    whole, names_weights = False, True
 
     def version(self, caller: Caller, seconds: float) -> str | None:
         return str(caller.get("/health", seconds)["weights_version"])
@@ -349,11 +350,14 @@ class Vllm(Dialect):
         rows = [(c, [token["logprob"] for token in c["logprobs"]["content"]]) for c in choices]
         version = answer.get("weights_version")
         version = None if version is None else str(version)
-        return Written([completion(*each) for each in rows], version, cached_tokens(answer))
+        completions = [completion(*each) for each in rows]
+        alike = completions * asked.count if len(completions) == 1 else completions  # greedy ones: `_sampling`
+        return Written(alike, version, cached_tokens(answer))
 
     def _sampling(self, asked: GenerationRequest, options: Options) -> dict[str, Any]:
+        count = asked.count if options.temperature else 1  # vLLM refuses several greedy ones, which are all the same
         return {
-            "n": asked.count, "seed": asked.seed, "max_tokens": options.max_tokens, "stop": list(options.stop),
+            "n": count, "seed": asked.seed, "max_tokens": options.max_tokens, "stop": list(options.stop),
             "temperature": options.temperature, "top_p": 1.0, "stop_token_ids": list(self.codec.stop_ids),
             "logit_bias": {str(i): -100.0 for i in self.codec.banned_ids},
         }  # fmt: skip
