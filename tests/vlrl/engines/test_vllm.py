@@ -40,7 +40,7 @@ talk = load("test_serve_model").talk
 servers = load("test_server_engine")
 changed, played, texts = servers.changed, servers.played, servers.texts
 PYTHON = ROOT / ".venv-engine" / "bin" / "python"
-STARTS_S = 400  # until a server that does not answer counts as stuck
+STARTS_S = 900  # until a server that does not answer counts as stuck
 GAP = 1e-4  # nats in float32
 pytestmark = [
     pytest.mark.slow,
