@@ -504,6 +504,13 @@ class Lora(Section):
     targets: str | list[str] = "all-linear"
 
 
+class Denoising(Section):
+    """How a robot's flow policy is sampled for training: with noise in each denoising step (vlrl/policies/flow.py)."""
+
+    noise: Literal["sde", "learned"] = "sde"  # the flow's own stochastic form; of a head that learns how much
+    scale: Rate = 0.3  # of the noise; a control's limits are -1 and 1
+
+
 OWN_TEACHERS = ("policy", "reference")  # no model of their own
 
 
@@ -534,6 +541,7 @@ class PolicySection(Section):
     freeze: list[Literal["vision", "projector", "language"]] = []
     gradient_checkpointing: bool | Literal["auto"] = False  # auto: where the memory that is free needs it
     logprob_level: Literal["token", "action", "chunk"] = "token"  # of a robot policy's log-probabilities
+    denoising: Denoising = Denoising()  # of a flow policy's chunks
     # whose log-probabilities methods of distillation read: a model of the same tokens, `policy` (the policy itself) or
     # `reference` (its frozen copy)
     teacher: str | None = None

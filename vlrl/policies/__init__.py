@@ -9,7 +9,7 @@ FAMILIES = {
     "lerobot": "what lerobot-train saves (ACT, diffusion, SmolVLA, pi0, pi0.5): acts and is evaluated, not trained",
     "vlrl_control": "a small network from a robot's state and pictures to chunks of controls (`vlrl clone` makes one)",
     "vlrl_actor": "a small network from a robot's state to chunks of controls (`vlrl offpolicy` makes one): acts only",
-    "vlrl_flow": "a small flow from a robot's state and noise to chunks of controls (`vlrl clone` makes it): acts only",
+    "vlrl_flow": "a small flow from a robot's state and noise to chunks of controls (`vlrl clone` makes it)",
     "vlrl_steered": "a frozen vlrl_flow whose noise a network chooses (`vlrl offpolicy`, agents dsrl_*): acts only",
     "vlrl_arsq": "a small distribution over chunks, number after number (`vlrl offpolicy`, agent arsq): acts only",
     "vlrl_corrected": "a frozen policy whose chunks a network corrects (`vlrl offpolicy`, agent residual): acts only",

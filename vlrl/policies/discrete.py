@@ -229,13 +229,17 @@ class ControlPolicy(Policy):
         return torch.stack([state for state, _ in seen]).to(self.device), pixels
 
     def _levelled(self, values: Tensor) -> Tensor:
-        """[B, K, A] -> [B, T], summed to the policy's level."""
-        if self.level == "token":
-            return values.flatten(1)
-        return values.sum(-1) if self.level == "action" else values.sum((-1, -2))[:, None]
+        return to_level(values, self.level)
 
     def _action(self, codes: Tensor) -> np.ndarray:
         return (self._low + self._step * codes).numpy().astype(np.float32)
+
+
+def to_level(values: Tensor, level: Level) -> Tensor:
+    """[B, K, A] -> [B, T], summed to what log-probabilities are of."""
+    if level == "token":
+        return values.flatten(1)
+    return values.sum(-1) if level == "action" else values.sum((-1, -2))[:, None]
 
 
 def _draw(law: Tensor, uniform: np.ndarray) -> Tensor:
@@ -244,14 +248,19 @@ def _draw(law: Tensor, uniform: np.ndarray) -> Tensor:
     return draw(flat, torch.from_numpy(uniform).to(flat.device).flatten()).view(law.shape[:-1])
 
 
-def weights_into(model: nn.Module, folder: Path) -> None:
+def weights_into(model: nn.Module, folder: Path, optional: str = "\0") -> None:
     """The weights of a folder's model.safetensors into a model.
+
+    Args:
+        optional: how names of weights begin that may be on one side alone; the model then keeps its own.
 
     Raises:
         UserError: the folder holds none, or another network's.
     """
     try:
-        model.load_state_dict(load_file(folder / "model.safetensors"))
+        saved, own = load_file(folder / "model.safetensors"), model.state_dict()
+        kept = {name: value for name, value in own.items() if name.startswith(optional)}
+        model.load_state_dict(kept | {n: v for n, v in saved.items() if n in own or not n.startswith(optional)})
     except (OSError, SafetensorError, RuntimeError) as error:
         raise UserError(f"policy.model: {folder}: {str(error).strip().splitlines()[0]}") from None
 

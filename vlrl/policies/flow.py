@@ -1,16 +1,19 @@
 """A small flow policy for robots: from the state and noise to a chunk of controls. One noise is one chunk.
 
-It imitates (`vlrl clone` with `policy.kind: flow`), is evaluated and served, and is what the agents `dsrl_sac` and
-`dsrl_na` of `vlrl offpolicy` steer by its noise (arXiv 2506.15799).
+It imitates (`vlrl clone` with `policy.kind: flow`), is trained by RL with noise in each denoising step (`vlrl train`),
+evaluated and served, and is what the agents `dsrl_sac` and `dsrl_na` of `vlrl offpolicy` steer by its noise
+(arXiv 2506.15799).
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -18,7 +21,8 @@ from torch import Tensor, nn
 
 from vlrl.decoders import load_json
 from vlrl.policies import robot_common as common
-from vlrl.policies.discrete import weights_into
+from vlrl.policies.discrete import Level, to_level, weights_into
+from vlrl.policies.generation import normals
 from vlrl.policies.robot_common import FAR, Actor, ActorPolicy, ActorShape, physical
 from vlrl.types import Decision, Episode, Evaluation, Observation, Policy, Sample, Turn, UserError
 
@@ -32,9 +36,13 @@ Field = Callable[[Tensor, Tensor, Tensor], Tensor]  # state [B, S], place [B, D]
 
 
 class Velocity(nn.Module):
-    """Velocities float32 [B, D] at places [B, D] and times [B], for states [B, S] in physical units."""
+    """Velocities float32 [B, D] at places [B, D] and times [B], for states [B, S] in physical units.
 
-    def __init__(self, shape: ActorShape):
+    Args:
+        learns_noise: whether it also says how much noise a denoising step has (`DenoisingScorer`).
+    """
+
+    def __init__(self, shape: ActorShape, learns_noise: bool = False):
         super().__init__()
         self.shape = shape
         self.register_buffer("mean", torch.zeros(shape.state))
@@ -44,11 +52,18 @@ class Velocity(nn.Module):
         widths = [shape.state + size + 2 * len(WAVES), *[shape.hidden] * shape.layers]
         layers = (layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.LayerNorm(b), nn.SiLU()))
         self.body = nn.Sequential(*layers, nn.Linear(shape.hidden, size))
+        self.noise = nn.Linear(shape.hidden, size) if learns_noise else None
+        if self.noise:  # begins in the middle of its limits, everywhere alike
+            nn.init.zeros_(self.noise.weight), nn.init.zeros_(self.noise.bias)
 
     def forward(self, state: Tensor, place: Tensor, time: Tensor) -> Tensor:
+        return self.body[-1](self.features(state, place, time))
+
+    def features(self, state: Tensor, place: Tensor, time: Tensor) -> Tensor:
+        """float32 [B, hidden], what velocities and noise are read off."""
         normalized = ((state - self.mean) / self.spread).clamp(-FAR, FAR)
         angles = time[:, None] * self.waves
-        return self.body(torch.cat([normalized, place, angles.sin(), angles.cos()], 1))
+        return self.body[:-1](torch.cat([normalized, place, angles.sin(), angles.cos()], 1))
 
 
 def errors(field: Field, state: Tensor, chunk: Tensor, noise: Tensor, time: Tensor) -> Tensor:
@@ -66,6 +81,53 @@ def integrate(field: Field, state: Tensor, noise: Tensor, steps: int) -> Tensor:
     return place
 
 
+# Denoising with noise in each step, so that a chunk has a probability: what is trained by RL.
+#
+# `sde` adds noise of standard deviation scale * sqrt(1 - t) to the flow and takes back by the drift what would change
+# the distributions on the way (Flow-GRPO, arXiv 2505.05470, equation 9, with times turned round). Any such amount keeps
+# them; Flow-GRPO's own, scale * sqrt((1 - t) / t), has no limit at t = 0. `learned` adds noise whose amount a head
+# gives, between a quarter of `scale` and all of it (ReinFlow, arXiv 2505.22094, whose noise has a network of its own).
+
+SCALE, QUIETEST = 0.3, 0.25  # of the noise, a control's limits being -1 and 1; of `scale`
+LOG_2PI = math.log(2 * math.pi)
+
+
+def denoising_law(
+    model: Velocity, state: Tensor, place: Tensor, time: Tensor, steps: int, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Means and standard deviations [B, D] of the place after a step, from places [B, D] at times [B] below 1.
+
+    By the model's own noise where it learns some, else by the stochastic form of its flow.
+    """
+    hidden = model.features(state, place, time)
+    velocity, remaining = model.body[-1](hidden), (1 - time)[:, None]
+    if model.noise is not None:
+        share = QUIETEST + (1 - QUIETEST) * model.noise(hidden).sigmoid()
+        return place + velocity / steps, scale * share
+    # the score is -(place - t * velocity) / (1 - t); half the squared noise of it is the drift that is taken back
+    drift = velocity - scale**2 / 2 * (place - time[:, None] * velocity)
+    return place + drift / steps, (scale * (remaining / steps).sqrt()).expand_as(place)
+
+
+class DenoisingScorer(nn.Module):
+    """Log-densities and entropies [B, N, D] of the N steps of denoising paths: what is trained and may be wrapped."""
+
+    def __init__(self, model: Velocity, scale: float):
+        super().__init__()
+        self.model, self.scale = model, scale
+
+    def forward(self, state: Tensor, path: Tensor) -> tuple[Tensor, Tensor]:
+        """state: float32 [B, S]; path: places float32 [B, N + 1, D], from noise to the chunk."""
+        batch, steps = len(path), path.shape[1] - 1
+        time = torch.arange(steps, device=path.device).div(steps).repeat(batch)
+        place = path[:, :-1].flatten(0, 1)
+        mean, std = denoising_law(self.model, state.repeat_interleave(steps, 0), place, time, steps, self.scale)
+        off, log_std = (path[:, 1:].flatten(0, 1) - mean) / std, std.log()
+        logprobs = -0.5 * (off.square() + LOG_2PI) - log_std
+        entropy = 0.5 * (1 + LOG_2PI) + log_std
+        return logprobs.view(batch, steps, -1), entropy.view(batch, steps, -1)
+
+
 FAMILY = "vlrl_flow"
 STEPS = 5
 
@@ -78,15 +140,31 @@ class FlowInputs:
     unit: Tensor  # float32 [K*A], a control's limits being -1 and 1
 
 
+@dataclass(frozen=True, eq=False)
+class DenoisingInputs:
+    """A decision that was sampled."""
+
+    state: Tensor  # float32 [S]
+    path: Tensor  # float32 [N + 1, K*A], places from noise to the chunk
+
+
 class FlowPolicy(Policy):
-    """The policy (`vlrl.types.Policy`), which acts and imitates.
+    """The policy (`vlrl.types.Policy`).
 
     Args:
-        steps: of Euler's method, to a chunk.
+        steps: N of Euler's method, to a chunk.
+        scale: of the noise in each of them, where it is sampled (`denoising_law`).
+        level: what log-probabilities are of: each number of each denoising step (`token`), a tick's control in one
+            (`action`), or a denoising step (`chunk`; DPPO, arXiv 2409.00588). Ratios are clipped at this level.
     """
 
-    def __init__(self, model: Velocity, *, steps: int = STEPS, seed: int = 0):
-        self.model, self.shape, self.steps = model, model.shape, steps
+    def __init__(
+        self, model: Velocity, *, steps: int = STEPS, scale: float = SCALE, level: Level = "token",
+        seed: int = 0,
+    ):  # fmt: skip
+        self.model, self.shape, self.steps, self.level = model, model.shape, steps, level
+        self.scorer = DenoisingScorer(model, scale)
+        self._frozen: nn.Module | None = None
         self.generator = torch.Generator().manual_seed(seed)
         self._low, self._high = (np.array(limit, np.float32) for limit in (self.shape.low, self.shape.high))
 
@@ -94,32 +172,55 @@ class FlowPolicy(Policy):
     def device(self) -> torch.device:
         return self.model.mean.device
 
-    def check(self, sample: Sample) -> None:
-        """UserError: who asks wants to train it with `vlrl train`."""
-        raise UserError(
-            "policy.model: a flow has no probabilities to train with: steer it with `vlrl offpolicy`, agent dsrl_na "
-            "and start=FOLDER, or start from a policy that `vlrl clone` makes without policy.kind: flow"
-        )
-
     def act(
         self, episodes: Sequence[Episode], observations: Sequence[Observation], greedy: bool = False,
         keep: bool = False, noise: np.ndarray | None = None,
     ) -> list[Decision]:  # fmt: skip
-        """One chunk, float32 [K, A], for each observation; log-probabilities and entropies are unknown, so NaN [K].
+        """One chunk, float32 [K, A], for each observation, sampled with noise in each denoising step.
+
+        With `greedy` or `noise` the steps have none; log-probabilities and entropies are then unknown, so NaN [K].
 
         Args:
             greedy: noise is drawn by a generator that the state alone seeds, so that a state has one chunk, whenever it
                 is asked for. Noise 0 would be no better guess: it makes the mean of what the chunks could be.
-            noise: float32 [B, K, A], which then decides alone. None: drawn from N(0, 1).
+            noise: float32 [B, K, A], which then decides alone.
 
         Raises:
             UserError: the robot shows a state of another size.
             ValueError: noise of another shape.
         """
         state = common.states(observations, self.shape)
+        if noise is None and not greedy:
+            return self._sample(torch.from_numpy(state), episodes)
         if noise is None:
-            noise = np.stack([_own(row, self.size) for row in state]) if greedy else self.noise(len(state))
+            noise = np.stack([_own(row, self.size) for row in state])
         return common.decisions(self.chunks(state, noise))
+
+    @torch.no_grad()
+    def _sample(self, state: Tensor, episodes: Sequence[Episode]) -> list[Decision]:
+        """Decisions by the stochastic denoising of states [B, S]."""
+        self.model.eval()
+        noise = torch.from_numpy(normals(episodes, (self.steps + 1, math.prod(self.size)), self.generator))
+        state, noise = state.to(self.device), noise.to(self.device)
+        path = [noise[:, 0]]
+        for step in range(self.steps):
+            time = torch.full((len(state),), step / self.steps, device=self.device)
+            mean, std = denoising_law(self.model, state, path[-1], time, self.steps, self.scorer.scale)
+            path.append(mean + std * noise[:, step + 1])
+        places = torch.stack(path, 1)
+        logprobs, entropy = (self._levelled(part).cpu() for part in self.scorer(state, places))
+        chunks = physical(path[-1].clamp(-1, 1).cpu().numpy(), self._low, self._high)
+        return [
+            Decision(chunk, logprobs[b], entropy[b], False, inputs=DenoisingInputs(state[b].cpu(), places[b].cpu()))
+            for b, chunk in enumerate(chunks)
+        ]
+
+    def _levelled(self, values: Tensor) -> Tensor:
+        """[B, N, K*A] -> [B, T], summed to the policy's level; T is N*K*A, N*K or N."""
+        batch, steps, _ = values.shape
+        if self.level == "chunk":
+            return values.sum(-1)
+        return to_level(values.view(batch, steps * self.size[0], self.size[1]), self.level)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -163,10 +264,40 @@ class FlowPolicy(Policy):
         return Decision(values, nothing, nothing, False, inputs=FlowInputs(state, torch.from_numpy(unit).flatten()))
 
     def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
+        """Log-probabilities and entropies [B, T] of sampled decisions, with gradient; of given ones `imitation`."""
+        self.model.train()
+        if isinstance(decisions[0].inputs, FlowInputs):
+            return self._imitation(decisions)
+        return self._evaluate(self.scorer, decisions)
+
+    @torch.no_grad()
+    def reference(self, decisions: Sequence[Decision]) -> Tensor:
+        """Log-probabilities [B, T] under the frozen start."""
+        if self._frozen is None:
+            raise RuntimeError("call freeze_reference() before the first update")
+        return self._evaluate(self._frozen, decisions).logprobs
+
+    def freeze_reference(self) -> None:
+        """Remembers the present weights as the reference."""
+        self._frozen = copy.deepcopy(self.scorer).requires_grad_(False).eval()
+
+    @torch.no_grad()
+    def features(self, decisions: Sequence[Decision]) -> Tensor:
+        """What the network makes of each state at the middle of all noise, float32 [B, hidden]."""
+        state = torch.stack([d.inputs.state for d in decisions]).to(self.device)
+        place = state.new_zeros(len(state), math.prod(self.size))
+        return self.model.features(state, place, place[:, 0])
+
+    def _evaluate(self, scorer: nn.Module, decisions: Sequence[Decision]) -> Evaluation:
+        inputs = [decision.inputs for decision in decisions]
+        state, path = (torch.stack([getattr(i, n) for i in inputs]).to(self.device) for n in ("state", "path"))
+        logprobs, entropy = map(self._levelled, scorer(state, path))
+        return Evaluation(logprobs, entropy, torch.ones_like(logprobs, dtype=torch.bool))
+
+    def _imitation(self, decisions: Sequence[Decision]) -> Evaluation:
         """What imitation maximises, [B, K*A], with gradient: minus the flow's squared errors at noise and times drawn
         anew. They stand where log-probabilities would, of which they are a weighted bound (arXiv 2107.00630).
         """
-        self.model.train()
         state, unit = map(torch.stack, zip(*((d.inputs.state, d.inputs.unit) for d in decisions), strict=True))
         noise = torch.randn(unit.shape, generator=self.generator)
         time = torch.rand(len(unit), generator=self.generator)
@@ -180,8 +311,12 @@ class FlowPolicy(Policy):
         common.save(folder, common.make_config(FAMILY, self.shape, steps=self.steps), self.model, dtype)
 
     def load_weights(self, folder: Path) -> None:
-        """Weights that `save` wrote into the present model. UserError: the folder holds none, or another network's."""
-        weights_into(self.model, folder)
+        """Weights that `save` wrote into the present model; a head for noise may be on one side alone.
+
+        Raises:
+            UserError: the folder holds none, or another network's.
+        """
+        weights_into(self.model, folder, optional="noise.")
 
 
 def _own(state: np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -197,11 +332,15 @@ def make_flow_policy(shape: ActorShape, mean: Tensor, spread: Tensor, seed: int)
     return FlowPolicy(model, seed=seed)
 
 
-def load_flow(folder: Path, *, seed: int, device: str = "cpu", key: str = "policy.model") -> FlowPolicy:
+def load_flow(
+    folder: Path, *, seed: int, device: str = "cpu", key: str = "policy.model", level: Level = "token",
+    noise: Literal["sde", "learned"] = "sde", scale: float = SCALE,
+) -> FlowPolicy:  # fmt: skip
     """The policy that `save` wrote.
 
     Args:
         key: of the configuration that names the folder.
+        noise, scale: of the denoising steps, where it is sampled.
 
     Raises:
         UserError: the folder holds something else.
@@ -209,7 +348,8 @@ def load_flow(folder: Path, *, seed: int, device: str = "cpu", key: str = "polic
     shape, more = common.chunks_read(folder, FAMILY, ("steps",), key)
     if not isinstance(more["steps"], int) or more["steps"] < 1:
         raise UserError(f"{key}: {folder / 'config.json'}: steps must be a whole number of at least 1")
-    policy = FlowPolicy(Velocity(shape).to(device), steps=more["steps"], seed=seed)
+    model = Velocity(shape, learns_noise=noise == "learned").to(device)
+    policy = FlowPolicy(model, steps=more["steps"], scale=scale, level=level, seed=seed)
     policy.load_weights(folder)
     return policy
 
@@ -241,7 +381,10 @@ class SteeredPolicy(Policy):
 
     def check(self, sample: Sample) -> None:
         """UserError: who asks wants to train it with `vlrl train`."""
-        self.base.check(sample)
+        raise UserError(
+            "policy.model: a steered flow has no probabilities to train with: go on with `vlrl offpolicy`, or train "
+            "the flow itself, its folder's `base`"
+        )
 
     def act(
         self, episodes: Sequence[Episode], observations: Sequence[Observation], greedy: bool = False, keep: bool = False

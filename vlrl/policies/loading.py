@@ -34,7 +34,7 @@ EMBEDDED = ASSETS / "tiny"
 HUB = "; check its name, the network and `hf auth login`, or name a folder"
 # families of small robot policies that only act, and what loads them
 ACTING = {
-    robot_common.FAMILY: robot_common.load_actor, flow.FAMILY: flow.load_flow, STEERED_FAMILY: load_steered,
+    robot_common.FAMILY: robot_common.load_actor, STEERED_FAMILY: load_steered,
     arsq.FAMILY: arsq.load_arsq,
 }  # fmt: skip
 # names of a part's layers, none of which gets an adapter where the part is frozen
@@ -65,6 +65,10 @@ def load(
         options = {"temperature": section.temperature, "level": section.logprob_level, "seed": seed, "device": device}
         small = discrete.load_control if about["model_type"] == discrete.FAMILY else residual.load_residual
         return small(Path(source), **options)
+    if about.get("model_type") == flow.FAMILY:
+        options = {"level": section.logprob_level, "seed": seed, "device": device}
+        noise = section.denoising
+        return flow.load_flow(Path(source), noise=noise.noise, scale=noise.scale, **options)
     if about.get("model_type") == residual.CORRECTED_FAMILY:
         base = load_base(str(Path(source) / residual.BASE), device, "policy.model")
         return residual.load_corrected(Path(source), base, seed=seed, device=device)

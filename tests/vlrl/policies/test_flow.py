@@ -9,11 +9,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from vlrl.cli import main
 from vlrl.config import PolicySection
 from vlrl.policies import lerobot
-from vlrl.policies.flow import FlowPolicy, SteeredPolicy, Velocity, errors, integrate, make_flow_policy, noise_shape
+from vlrl.policies.flow import (
+    FlowPolicy,
+    SteeredPolicy,
+    Velocity,
+    denoising_law,
+    errors,
+    integrate,
+    make_flow_policy,
+    noise_shape,
+)  # fmt: skip
 from vlrl.policies.lerobot import LerobotPolicy
 from vlrl.policies.loading import load
 from vlrl.policies.robot_common import Actor, ActorPolicy, ActorShape
@@ -140,8 +150,6 @@ def test_what_is_saved_does_the_same(tmp_path):
     assert np.abs(acted(policy, seen, greedy=True) - acted(half, seen, greedy=True)).max() < 0.01
     with pytest.raises(UserError, match="state of 3 numbers, but the robot shows 2"):
         again.act([NOBODY], [Observation((), np.zeros(2, np.float32))])
-    with pytest.raises(UserError, match="agent dsrl_na"):
-        again.check(NOBODY.sample)
 
 
 def test_a_steered_policy_is_kept_with_its_base(tmp_path):
@@ -185,7 +193,7 @@ def test_steps_are_checked(tmp_path):
 
 
 def test_a_flow_from_the_command_line(tmp_path, capsys):
-    """Made of a script, evaluated, served, gone on from, and refused where it cannot be trained."""
+    """Made of a script, evaluated, served, gone on from, trained by RL and resumed."""
     from vlrl.serving.policies import servable
 
     reach = ["task.robot={name: tabletop, job: reach}", "task.horizon=16", "task.held_out=4", "task.workers=1"]
@@ -205,9 +213,113 @@ def test_a_flow_from_the_command_line(tmp_path, capsys):
     assert main(["clone", config, *reach, *small, f"start={out}", "steps=1"]) == 0
     assert main(["clone", config, *reach, *small, f"start={tmp_path}"]) == 2
     assert "start: " in capsys.readouterr().err
-    train = ["train", manipulation, *reach, "task.chunk=4", f"policy.model={out}", f"out={tmp_path / 'run'}"]
-    assert main(train) == 2
-    assert "vlrl offpolicy" in capsys.readouterr().err
+    steps = ["train.steps=2", "train.prompts_per_step=2", "train.group_size=2", "eval.num_samples=4",
+             "train.num_minibatches=1"]  # fmt: skip
+    flow_grpo = ["policy.denoising={noise: learned}", "policy.logprob_level=chunk", "log.checkpoint_every=1"]
+    train = [manipulation, *reach, "task.chunk=4", f"policy.model={out}", *steps, *flow_grpo]
+    run = tmp_path / "run"
+    assert main(["train", *train, f"out={run}"]) == 0
+    assert main(["train", "--resume", str(run), "train.steps=3"]) == 0
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    losses = [row for row in rows if "loss" in row]
+    assert [row["step"] for row in losses] == [1, 2, 3] and all(row["logprob_gap"] < 1e-4 for row in losses)
+    assert "noise.weight" in load_file(max(run.glob("checkpoints/*")) / "model.safetensors")
+    assert main(["eval", *again[:-2], str(run), "--json"]) == 0  # where the head is not asked for
+
+
+def sampling(noise: str, level: str = "token", shape: ActorShape = SHAPE, scale: float = 0.4) -> FlowPolicy:
+    """A policy that is sampled for training, its head for noise no longer even."""
+    torch.manual_seed(3)
+    model = Velocity(shape, learns_noise=noise == "learned")
+    if model.noise is not None:
+        torch.nn.init.normal_(model.noise.weight)
+    return FlowPolicy(model, scale=scale, level=level, steps=4)
+
+
+@pytest.mark.parametrize("noise", ["sde", "learned"])
+@pytest.mark.parametrize(("level", "units"), [("token", 16), ("action", 8), ("chunk", 4)])
+def test_sampled_decisions_have_the_probabilities_of_their_steps(noise, level, units):
+    """Ratios would not be 1 before the first update. Against a plain loop over steps and numbers, by torch's Normal."""
+    policy, seen = sampling(noise, level), shown(3)
+    decisions = policy.act([NOBODY] * 3, seen)
+    with torch.no_grad():
+        now = policy.evaluate(decisions)
+    assert now.logprobs.shape == (3, units) and now.mask.all()
+    torch.testing.assert_close(now.logprobs, torch.stack([d.logprobs for d in decisions]), rtol=0, atol=1e-5)
+    torch.testing.assert_close(now.entropy, torch.stack([d.entropy for d in decisions]), rtol=0, atol=1e-5)
+    for b, decision in enumerate(decisions):
+        state, path, total = torch.tensor(seen[b].state)[None], decision.inputs.path, 0.0
+        for step in range(4):
+            time, place = torch.tensor([step / 4]), path[step][None]
+            velocity = policy.model(state, place, time).detach()
+            if noise == "sde":
+                drift = velocity - 0.4**2 / 2 * (place - time * velocity)
+                law = torch.distributions.Normal(place + drift / 4, 0.4 * ((1 - step / 4) / 4) ** 0.5)
+            else:
+                share = policy.model.noise(policy.model.features(state, place, time)).sigmoid().detach()
+                law = torch.distributions.Normal(place + velocity / 4, 0.4 * (0.25 + 0.75 * share))
+            total += float(law.log_prob(path[step + 1][None]).sum())
+        assert float(now.logprobs[b].sum()) == pytest.approx(total, abs=1e-3)
+        unit = path[-1].clamp(-1, 1).view(2, 2).numpy()
+        low, high = np.array(SHAPE.low), np.array(SHAPE.high)
+        assert np.allclose(decision.action, low + (unit + 1) / 2 * (high - low), atol=1e-6)
+
+
+def test_densities_of_a_step_integrate_to_one():
+    """A factor that is missing would weigh some states above others."""
+    shape = ActorShape(1, ("x",), (-1.0,), (1.0,), chunk=1, hidden=8)
+    for noise in ("sde", "learned"):
+        policy = sampling(noise, shape=shape)
+        (decision,) = policy.act([NOBODY], [Observation((), np.zeros(1, np.float32))])
+        grid = torch.linspace(-6, 6, 4001)
+        for step in range(4):
+            paths = decision.inputs.path.repeat(len(grid), 1, 1)
+            paths[:, step + 1, 0] = grid
+            with torch.no_grad():
+                logprobs, _ = policy.scorer(decision.inputs.state.repeat(len(grid), 1), paths)
+            assert float(torch.trapezoid(logprobs[:, step, 0].exp(), grid)) == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize("scale", [0.2, 1.0])
+def test_noise_in_the_steps_keeps_what_chunks_are_likely(scale):
+    """Exploration that moves the policy would train another one than is deployed (arXiv 2505.05470).
+
+    Of data N(0.3, 0.2^2) the flow's velocity is known: with x = t a + (1 - t) w, E[a - w | x] by Gaussian regression.
+    """
+
+    class Known(torch.nn.Module):
+        noise, body = None, [lambda hidden: hidden]
+
+        def features(self, state, place, time):
+            t = time[:, None]
+            variance = (t * 0.2) ** 2 + (1 - t) ** 2
+            return 0.3 + (t * 0.2**2 - (1 - t)) / variance * (place - t * 0.3)
+
+    steps, generator = 400, torch.Generator().manual_seed(0)
+    place = torch.randn(20_000, 1, generator=generator)
+    for step in range(steps):
+        time = torch.full((len(place),), step / steps)
+        mean, std = denoising_law(Known(), place, place, time, steps, scale)
+        place = mean + std * torch.randn(place.shape, generator=generator)
+    assert float(place.mean()) == pytest.approx(0.3, abs=0.01) and float(place.std()) == pytest.approx(0.2, abs=0.01)
+
+
+@pytest.mark.parametrize("noise", ["sde", "learned"])
+def test_policy_gradients_raise_what_is_rewarded(noise):
+    """A sign would train the policy away from success; chunks to the right earn 1."""
+    shape = ActorShape(1, ("x",), (-1.0,), (1.0,), chunk=1, hidden=16)
+    policy = sampling(noise, "chunk", shape)
+    seen = [Observation((), np.zeros(1, np.float32))] * 64
+    optimizer = torch.optim.Adam(policy.model.parameters(), 3e-3)
+    before = acted(policy, seen, noise=policy.noise(64)).mean()
+    for _ in range(40):
+        decisions = policy.act([NOBODY] * 64, seen)
+        reward = torch.tensor([float(d.action[0, 0] > 0) for d in decisions])
+        advantage = (reward - reward.mean()) / (reward.std() + 1e-4)
+        optimizer.zero_grad()
+        (-(policy.evaluate(decisions).logprobs.sum(1) * advantage).mean()).backward()
+        optimizer.step()
+    assert acted(policy, seen, noise=policy.noise(64)).mean() > before + 0.3
 
 
 def test_a_network_of_any_size_gives_velocities():
