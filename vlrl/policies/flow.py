@@ -289,8 +289,8 @@ class FlowPolicy(Policy):
         return self.model.features(state, place, place[:, 0])
 
     def _evaluate(self, scorer: nn.Module, decisions: Sequence[Decision]) -> Evaluation:
-        inputs = [decision.inputs for decision in decisions]
-        state, path = (torch.stack([getattr(i, n) for i in inputs]).to(self.device) for n in ("state", "path"))
+        state = torch.stack([decision.inputs.state for decision in decisions]).to(self.device)
+        path = torch.stack([decision.inputs.path for decision in decisions]).to(self.device)
         logprobs, entropy = map(self._levelled, scorer(state, path))
         return Evaluation(logprobs, entropy, torch.ones_like(logprobs, dtype=torch.bool))
 
