@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +17,8 @@ from torch import Tensor, nn
 
 from vlrl.decoders import load_json
 from vlrl.policies.generation import draw, uniforms
-from vlrl.types import Decision, Episode, Evaluation, Observation, Policy, Turn, UserError
+from vlrl.policies.robot_common import ScoredPolicy
+from vlrl.types import Decision, Episode, Evaluation, Observation, Turn, UserError
 
 # The network of `vlrl.policies.discrete`: a state and pictures in, logits of the bins of a chunk of controls out.
 
@@ -117,7 +117,7 @@ class DiscreteInputs:
     codes: Tensor  # int64 [K, A], the bins
 
 
-class ControlPolicy(Policy):
+class ControlPolicy(ScoredPolicy):
     """The policy (`vlrl.types.Policy`).
 
     Args:
@@ -131,7 +131,6 @@ class ControlPolicy(Policy):
         self.generator = torch.Generator().manual_seed(seed)
         self._low = torch.tensor(self.shape.low, dtype=torch.float64)
         self._step = (torch.tensor(self.shape.high, dtype=torch.float64) - self._low) / (self.shape.bins - 1)
-        self._frozen: nn.Module | None = None
 
     @property
     def device(self) -> torch.device:
@@ -167,27 +166,11 @@ class ControlPolicy(Policy):
         nothing = self._levelled(torch.zeros(1, *codes.shape))[0]
         return Decision(self._action(codes), nothing, nothing, False, inputs=DiscreteInputs(state, pixels, codes))
 
-    def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
-        """Log-probabilities and entropies [B, T] under the present weights, with gradient."""
-        self.model.train()
-        return self._evaluate(self.scorer, decisions)
-
-    @torch.no_grad()
-    def reference(self, decisions: Sequence[Decision]) -> Tensor:
-        """Log-probabilities [B, T] under the frozen start."""
-        if self._frozen is None:
-            raise RuntimeError("call freeze_reference() before the first update")
-        return self._evaluate(self._frozen, decisions).logprobs
-
     @torch.no_grad()
     def features(self, decisions: Sequence[Decision]) -> Tensor:
         """The trunk's output, float32 [B, hidden]: what a critic can read."""
         state, pixels = self._batch([(d.inputs.state, d.inputs.pixels) for d in decisions])
         return self.model.features(state, pixels)
-
-    def freeze_reference(self) -> None:
-        """Remembers the present weights as the reference."""
-        self._frozen = copy.deepcopy(self.scorer).requires_grad_(False).eval()
 
     def save(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
         """config.json and model.safetensors, the parameters in `dtype`."""

@@ -7,7 +7,6 @@ evaluated and served, and is what the agents `dsrl_sac` and `dsrl_na` of `vlrl o
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from vlrl.decoders import load_json
 from vlrl.policies import robot_common as common
 from vlrl.policies.discrete import Level, to_level, weights_into
 from vlrl.policies.generation import normals
-from vlrl.policies.robot_common import FAR, Actor, ActorPolicy, ActorShape, physical
+from vlrl.policies.robot_common import FAR, Actor, ActorPolicy, ActorShape, ScoredPolicy, physical
 from vlrl.types import Decision, Episode, Evaluation, Observation, Policy, Sample, Turn, UserError
 
 # The network of `vlrl.policies.flow`: velocities that carry noise to chunks of controls, their loss and their use.
@@ -148,7 +147,7 @@ class DenoisingInputs:
     path: Tensor  # float32 [N + 1, K*A], places from noise to the chunk
 
 
-class FlowPolicy(Policy):
+class FlowPolicy(ScoredPolicy):
     """The policy (`vlrl.types.Policy`).
 
     Args:
@@ -164,7 +163,6 @@ class FlowPolicy(Policy):
     ):  # fmt: skip
         self.model, self.shape, self.steps, self.level = model, model.shape, steps, level
         self.scorer = DenoisingScorer(model, scale)
-        self._frozen: nn.Module | None = None
         self.generator = torch.Generator().manual_seed(seed)
         self._low, self._high = (np.array(limit, np.float32) for limit in (self.shape.low, self.shape.high))
 
@@ -265,21 +263,9 @@ class FlowPolicy(Policy):
 
     def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
         """Log-probabilities and entropies [B, T] of sampled decisions, with gradient; of given ones `imitation`."""
-        self.model.train()
         if isinstance(decisions[0].inputs, FlowInputs):
             return self._imitation(decisions)
-        return self._evaluate(self.scorer, decisions)
-
-    @torch.no_grad()
-    def reference(self, decisions: Sequence[Decision]) -> Tensor:
-        """Log-probabilities [B, T] under the frozen start."""
-        if self._frozen is None:
-            raise RuntimeError("call freeze_reference() before the first update")
-        return self._evaluate(self._frozen, decisions).logprobs
-
-    def freeze_reference(self) -> None:
-        """Remembers the present weights as the reference."""
-        self._frozen = copy.deepcopy(self.scorer).requires_grad_(False).eval()
+        return super().evaluate(decisions)
 
     @torch.no_grad()
     def features(self, decisions: Sequence[Decision]) -> Tensor:
@@ -298,6 +284,7 @@ class FlowPolicy(Policy):
         """What imitation maximises, [B, K*A], with gradient: minus the flow's squared errors at noise and times drawn
         anew. They stand where log-probabilities would, of which they are a weighted bound (arXiv 2107.00630).
         """
+        self.model.train()
         state, unit = map(torch.stack, zip(*((d.inputs.state, d.inputs.unit) for d in decisions), strict=True))
         noise = torch.randn(unit.shape, generator=self.generator)
         time = torch.rand(len(unit), generator=self.generator)

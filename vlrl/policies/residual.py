@@ -11,7 +11,6 @@ lasts long enough to show.
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ from vlrl.decoders import load_json
 from vlrl.policies import robot_common as common
 from vlrl.policies.discrete import ControlPolicy, Level, load_control, weights_into
 from vlrl.policies.generation import normals
-from vlrl.policies.robot_common import Actor, ActorShape, physical
+from vlrl.policies.robot_common import Actor, ActorShape, ScoredPolicy, physical
 from vlrl.types import Decision, Episode, Evaluation, Observation, Policy, Sample, Turn, UserError
 
 # The frozen policy under a residual one: its chunks are played open loop, some ticks at a time.
@@ -160,7 +159,7 @@ class ResidualInputs:
     plan: BaseChunk
 
 
-class ResidualPolicy(Policy):
+class ResidualPolicy(ScoredPolicy):
     """The policy (`vlrl.types.Policy`).
 
     Where an episode's last turn stood in the base's chunk, the next one goes on: nothing is remembered but the turns.
@@ -182,7 +181,6 @@ class ResidualPolicy(Policy):
         self.std = math.exp(size.log_std) * math.sqrt(temperature)
         self.scorer = CorrectionScorer(self.model, self.std)
         self.generator = torch.Generator().manual_seed(seed)
-        self._frozen: nn.Module | None = None
 
     def check(self, sample: Sample) -> None:
         """Nothing is known of what a robot shows before it is looked at."""
@@ -221,26 +219,10 @@ class ResidualPolicy(Policy):
         nothing = self._levelled(torch.zeros(1, shape[1]))[0]
         return self._decision(inputs, nothing, nothing)
 
-    def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
-        """Log-probabilities and entropies [B, T] under the present weights, with gradient."""
-        self.model.train()
-        return self._evaluate(self.scorer, decisions)
-
-    @torch.no_grad()
-    def reference(self, decisions: Sequence[Decision]) -> Tensor:
-        """Log-probabilities [B, T] under the frozen start."""
-        if self._frozen is None:
-            raise RuntimeError("call freeze_reference() before the first update")
-        return self._evaluate(self._frozen, decisions).logprobs
-
     def features(self, decisions: Sequence[Decision]) -> Tensor:
         """What the actor reads, float32 [B, S + ticks A]: the scaled state and the base's controls. Learning does not
         change them, so a critic is never behind."""
         return torch.stack([d.inputs.inputs for d in decisions]).to(self.device)
-
-    def freeze_reference(self) -> None:
-        """Remembers the present weights as the reference."""
-        self._frozen = copy.deepcopy(self.scorer).requires_grad_(False).eval()
 
     def save(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
         """config.json, model.safetensors with the parameters in `dtype`, and the base's folder as it is."""

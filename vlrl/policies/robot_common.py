@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,33 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vlrl.decoders import load_json
-from vlrl.types import Decision, Episode, Observation, Policy, Sample, UserError
+from vlrl.types import Decision, Episode, Evaluation, Observation, Policy, Sample, UserError
+
+
+class ScoredPolicy(Policy):
+    """A policy that trains by what its scorer says of its decisions. A subclass has `_evaluate(scorer, decisions)`."""
+
+    _frozen: nn.Module | None = None  # the reference's scorer
+
+    def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
+        """Log-probabilities and entropies [B, T] under the present weights, with gradient."""
+        self.model.train()
+        return self._evaluate(self.scorer, decisions)
+
+    @torch.no_grad()
+    def reference(self, decisions: Sequence[Decision]) -> Tensor:
+        """Log-probabilities [B, T] under the frozen start."""
+        if self._frozen is None:
+            raise RuntimeError("call freeze_reference() before the first update")
+        return self._evaluate(self._frozen, decisions).logprobs
+
+    def freeze_reference(self) -> None:
+        """Remembers the present weights as the reference."""
+        self._frozen = copy.deepcopy(self.scorer).requires_grad_(False).eval()
+
+    def _evaluate(self, scorer: nn.Module, decisions: Sequence[Decision]) -> Evaluation:
+        raise NotImplementedError
+
 
 # The network of `vlrl.policies.robot_common`: a state in, the distribution of a chunk of controls out.
 
