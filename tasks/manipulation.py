@@ -162,7 +162,8 @@ class Manipulation(Task, RobotTask):
             "shaped": sum(step.reward for step in steps),
             "format": 1.0 - float("bad_action" in steps[-1].info),
         }
-        return Score(parts, success, {"outcome": outcome, "ticks": ticks}, None if success else outcome)
+        unread = outcome if outcome == "bad_action" else None  # a time-out is no answer that could not be read
+        return Score(parts, success, {"outcome": outcome, "ticks": ticks}, unread)
 
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """The share of each outcome, ticks of the successes, what was clipped, how many had to be repeated; of several

@@ -82,7 +82,9 @@ def test_outcomes_are_told_apart(made, action, outcome):
     """A policy that stands still and one that says nonsense would look alike in the result."""
     task = made()
     (episode,) = collect(Scripted(action), task, [task.samples("test")[0]], 1)
-    assert (episode.score.correct, episode.score.reason, episode.reward) == (0.0, outcome, 0.0)
+    unread = "bad_action" if outcome == "bad_action" else None
+    assert (episode.score.answer["outcome"], episode.score.correct, episode.reward) == (outcome, 0.0, 0.0)
+    assert episode.score.reason == unread  # "not read" was said of each time-out
     assert episode.score.parts["format"] == (outcome != "bad_action")
     assert task.metrics([episode])[f"outcome/{outcome}"] == 1.0
 
