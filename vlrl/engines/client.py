@@ -406,14 +406,19 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-# Whether published weights count: a server's log-probabilities have to move as the trainer's own do.
+# Whether published weights count: a server's log-probabilities have to move where the trainer's own do.
 
 PROBE_TOKENS = 8
-MOVED = 1e-3  # nats that the trainer's log-probabilities move at least, before anything is said of the server's
+MOVED = (
+    0.02  # nats that the trainer's move at least before anything is said of the server's; rounding in bfloat16 is less
+)
+STILL = 0.1  # of that, what a server with earlier weights moves at most: batches round otherwise
 
 
 class WeightProbe:
     """What servers answer to one prompt, and the trainer's log-probabilities of the answer, version by version.
+
+    Moves are compared, not log-probabilities: kernels and types may differ, and no threshold would fit them all.
 
     Args:
         policy: whose weights are published.
@@ -423,7 +428,7 @@ class WeightProbe:
     def __init__(self, policy: Any, request: GenerationRequest, options: Options):
         self.request, self.options = request, replace(options, max_tokens=min(PROBE_TOKENS, options.max_tokens))
         self._policy, self._lock = policy, threading.Lock()
-        self._before: dict[str, tuple[Completion, Tensor]] = {}  # by a server's URL: its answer, the trainer's scores
+        self._anchors: dict[str, tuple[Completion, Tensor]] = {}  # by URL: an earlier answer, the trainer's scores
 
     def follow(self, policy: Any) -> None:
         self._policy = policy
@@ -432,24 +437,28 @@ class WeightProbe:
         """Takes a server's answer by newly published weights.
 
         Raises:
-            UserError: the trainer's log-probabilities of the same tokens have moved since the server's last answer, and
-                the server's lie nearer to those of before.
+            UserError: since an earlier answer of the same tokens the trainer's log-probabilities of them have moved,
+                and the server's have not.
         """
         import torch
 
         with self._lock:  # one server at a time has the trainer score
             scores = self._policy.score([self._policy.decision(self.request.prompt, answer.tokens)])[0][0]
-        before, self._before[url] = self._before.get(url), (answer, scores)
-        if before is None or before[0].tokens != answer.tokens:
+        anchor = self._anchors.setdefault(url, (answer, scores))
+        if anchor[0].tokens != answer.tokens:
+            self._anchors[url] = (answer, scores)
             return
-        moved = float((scores - before[1]).abs().max())
-        gap = float((scores - torch.tensor(answer.logprobs)).abs().max())
-        if moved > MOVED and gap > moved / 2:
+        moved = float((scores - anchor[1]).abs().max())
+        server_moved = float((torch.tensor(answer.logprobs) - torch.tensor(anchor[0].logprobs)).abs().max())
+        if moved <= MOVED:
+            return  # small steps add up until they can be told
+        if server_moved < STILL * moved:
             raise UserError(
-                f"policy.engine: {url} still answers by earlier weights: the last update moved the trainer's "
-                f"log-probabilities of a probe by {moved:.2g} nats, and the server's are {gap:.2g} away from them: "
-                "look at its log, and see docs/engines.md"
+                f"policy.engine: {url} still answers by earlier weights: updates moved the trainer's log-probabilities "
+                f"of a probe by {moved:.2g} nats, the server's by {server_moved:.2g}: look at its log, and see "
+                "docs/engines.md"
             )
+        self._anchors[url] = (answer, scores)
 
 
 # Servers that write for a policy: `vlrl serve-model`, vLLM, SGLang. `policy.engine: {name: server, urls: [...]}`.

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from vlrl import config, registry
 from vlrl.algorithms.gae import TruncatedWeights
-from vlrl.engines.client import EnginePool, Host, version_of
+from vlrl.engines.client import EnginePool, Host, WeightProbe, version_of
 from vlrl.engines.model_server import PromptCache
 from vlrl.engines.protocols import DIALECTS, Caller, FailedError, same_prompt
-from vlrl.policies.engine import EngineError, GenerationRequest, Options
+from vlrl.policies.engine import Completion, EngineError, GenerationRequest, Options
 from vlrl.recipe_checks import load_config
 from vlrl.rollout import collect
 from vlrl.types import Policy, Rollouts, UserError
@@ -66,6 +68,42 @@ def test_versions_name_the_weights(policy) -> None:
     with torch.no_grad():
         weight[0, 0] += 1e-3
     assert version_of(one.model) != version_of(other.model)
+
+
+class Scores:
+    """A policy whose log-probabilities of anything are the same number."""
+
+    value = -1.0
+
+    def decision(self, prompt, tokens):
+        return tokens
+
+    def score(self, decisions):
+        return [(torch.full((len(tokens),), self.value), None) for tokens in decisions]
+
+
+@pytest.mark.parametrize(
+    ("trainer", "server", "noticed"),
+    [
+        ([-0.9], [-1.05], True),  # one large step, which a server did not take
+        ([-0.99, -0.98, -0.97], [-1.05] * 3, True),  # several small ones
+        ([-0.9], [-0.95], False),  # a server whose kernels differ by more than the step is large
+        ([-0.995, -1.0, -0.995], [-1.05] * 3, False),  # nothing that could be told from rounding
+        ([-0.9, -0.89], [-0.96, -0.96], False),  # the second step alone is too small again
+    ],
+)
+def test_weights_are_followed_by_how_far_a_server_moves(trainer, server, noticed) -> None:
+    """A threshold on the difference would stop runs in bfloat16, or let a server keep its weights in small steps."""
+    policy = Scores()
+    probe = WeightProbe(policy, GenerationRequest(None, SimpleNamespace(), 1), Options(16, 1.0))
+    assert probe.options.max_tokens == 8
+    probe.compare("a", Completion((5, 6), (-1.05, -1.05), False))
+    with pytest.raises(UserError, match="a still answers by earlier weights") if noticed else nullcontext():
+        for value, answer in zip(trainer, server, strict=True):
+            policy.value = value
+            probe.compare("a", Completion((5, 6), (answer, answer), False))
+    policy.value = -3.0
+    probe.compare("a", Completion((7, 6), (-1.0, -1.0), False))  # other tokens: other weights
 
 
 def test_prompts_of_ids_are_the_codecs(policy, task) -> None:
