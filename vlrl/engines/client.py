@@ -136,6 +136,7 @@ class Host:
 
     caller: Caller
     version: str | None = None  # of its weights, as far as is known
+    refusal: UserError | None = None  # of weights: it is given no more of them
     pace: float | None = None  # answers a second, lately
     fails: int = 0  # in a row
     until: float = 0.0  # not asked before this time
@@ -604,22 +605,30 @@ class Server(Engine):
         with host.updating:
             if host.version == weights.version:
                 return
+            if host.refusal is not None:  # it ends the run: requests that wait here must not give weights that go
+                raise host.refusal
             try:
-                host.version = self._dialect.version(host.caller, self._timeout)
-            except (RefusedError, KeyError) as error:
-                raise UserError(
-                    f"policy.engine: {host.caller.url} is no server of this kind ({error}): set policy.engine.api"
-                ) from None
-            if host.version == weights.version:  # another process of the run was faster
-                return
-            try:
-                self._dialect.publish(host.caller, weights, self._timeout)
-            except RefusedError as error:
-                raise UserError(
-                    f"policy.engine: {host.caller.url} takes no weights ({error}): see docs/engines.md"
-                ) from None
-            if self._probe:
-                answer = self._ask(host, self._probe.request, self._probe.options)
-                self._probe.compare(host.caller.url, answer.completions[0])
-            host.version = weights.version
-            self._tally.add(published=1)
+                self._give(host, weights)
+            except UserError as error:
+                host.refusal = error
+                raise
+
+    def _give(self, host: Host, weights: Published) -> None:
+        """Errors as `_write`."""
+        try:
+            host.version = self._dialect.version(host.caller, self._timeout)
+        except (RefusedError, KeyError) as error:
+            raise UserError(
+                f"policy.engine: {host.caller.url} is no server of this kind ({error}): set policy.engine.api"
+            ) from None
+        if host.version == weights.version:  # another process of the run was faster
+            return
+        try:
+            self._dialect.publish(host.caller, weights, self._timeout)
+        except RefusedError as error:
+            raise UserError(f"policy.engine: {host.caller.url} takes no weights ({error}): see docs/engines.md") from None
+        if self._probe:
+            answer = self._ask(host, self._probe.request, self._probe.options)
+            self._probe.compare(host.caller.url, answer.completions[0])
+        host.version = weights.version
+        self._tally.add(published=1)

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -131,10 +132,13 @@ def test_weights_that_do_not_arrive_are_noticed(served, task, monkeypatch) -> No
     own.check(task.samples("train")[0])
     changed(own)
     played(own, task)  # by weights that arrive
-    monkeypatch.setattr(DIALECTS["vllm"], "publish", lambda *given: None)
+    given = []
+    monkeypatch.setattr(DIALECTS["vllm"], "publish", lambda *weights: given.append(weights))
     changed(own, seed=2)
-    with pytest.raises(UserError, match="still answers by earlier weights"):
-        played(own, task)
+    for _ in range(2):  # requests that waited would give weights whose folder goes: vLLM does not survive it
+        with pytest.raises(UserError, match="still answers by earlier weights"):
+            played(own, task)
+    assert len(given) == 1
 
 
 def test_adapters_arrive_merged(served, task) -> None:
@@ -167,7 +171,7 @@ def test_a_run_trains_through_it(vllm, run, tmp_path) -> None:
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     steps = [SimpleNamespace(**{k.removeprefix("engine/"): v for k, v in row.items()}) for row in rows if "loss" in row]
     assert [step.published for step in steps] == [1, 1, 1] and max(step.logprob_gap_max for step in steps) < GAP
-    assert sum(step.prefix_cache_hit_rate for step in steps) >= 0 and not list((tmp_path / "weights").iterdir())
+    assert all(0 <= step.prefix_cache_hit_rate <= 1 for step in steps)
 
 
 def test_a_server_that_was_killed_gets_the_weights_again(vllm, served, policy, task) -> None:
@@ -177,8 +181,10 @@ def test_a_server_that_was_killed_gets_the_weights_again(vllm, served, policy, t
     changed(own, other, seed=3)
     assert texts(played(own, task, greedy=True)) == texts(played(other, task, greedy=True))
     vllm.stop(signal.SIGKILL)
-    vllm.start()
-    assert texts(played(own, task, greedy=True)) == texts(played(other, task, greedy=True))
+    starting = threading.Thread(target=vllm.start)
+    starting.start()
+    assert texts(played(own, task, greedy=True)) == texts(played(other, task, greedy=True))  # it waits for the server
+    starting.join()
 
 
 def test_what_the_colocated_engine_calls_is_there() -> None:
