@@ -258,7 +258,7 @@ def _greedy(predicted: Sequence[Object], truths: Sequence[Object]) -> list[float
 @total()
 def vlm_r1_repetition(predicted: Sequence[Object]) -> float:
     """Minus the share of objects that are written again, box and label, in [-1, 0]."""
-    return _repeated([(each.label, each.box) for each in predicted])
+    return _repeated([(each.label, tuple(each.box)) for each in predicted])
 
 
 @total()

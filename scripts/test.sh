@@ -4,6 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" # the processes share the cores
+unset PYTHONDONTWRITEBYTECODE                  # hundreds of processes would compile the same files
 
 codes=()
 run() { # a group of tests; 5: nothing was chosen

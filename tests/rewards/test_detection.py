@@ -136,6 +136,7 @@ def test_repetition_counts_what_is_written_again():
     """The penalty must not fall on two cats side by side."""
     assert vlm_r1_repetition([]) == vlm_r1_repetition(TRUTHS) == vlm_r1_phrases("one two three") == 0.0
     assert vlm_r1_repetition(TRUTHS * 4) == -0.75
+    assert vlm_r1_repetition([Object("cat", [1, 2, 3, 4]), Object("cat", (1.0, 2, 3, 4))]) == -0.5  # a list is no error
     assert vlm_r1_phrases("a b c d e f a b c d e f") == pytest.approx(-1 / 7)
 
 

@@ -180,7 +180,10 @@ def test_children_of_a_killed_watcher_find_another(owner):
     process, pids = owner(f"""
         import psutil
         children = [start_child({SLEEP!r})]
-        watcher = next(p for p in psutil.Process().children() if "children.py" in str(p.cmdline()))
+        found = []
+        while not found:  # it is another program for a moment
+            found = [p for p in psutil.Process().children() if "children.py" in str(p.cmdline())]
+        (watcher,) = found
         watcher.kill()
         watcher.wait()
         children.append(start_child({SLEEP!r}))
