@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from vlrl import methods, plugins
 from vlrl.config import MIXTURE, Component, Config, DataSection, check_options
+from vlrl.policies import LEROBOT_FLOWS
 from vlrl.types import BaseTask, Data, Policy, UserError, suggest
 
 # kind -> modules whose public functions and classes may be named in a YAML; of a package, those of all its modules
@@ -245,9 +246,9 @@ def check_policy(config: Config, about: Mapping[str, Any]) -> None:
     """The model gives what the methods read; `about` is its config.json, {} where it is not at hand.
 
     Raises:
-        UserError: it has no log-probabilities, as lerobot's policies.
+        UserError: it has no log-probabilities, as lerobot's policies that are no flows.
     """
-    if "type" in about and "model_type" not in about:
+    if "type" in about and "model_type" not in about and about["type"] not in LEROBOT_FLOWS:
         raise UserError(
             f"policy.model: lerobot's {about['type']!r} gives no log-probabilities, which every loss needs: "
             "train it with lerobot-train (docs/demos.md), or start from a policy that `vlrl clone` makes"

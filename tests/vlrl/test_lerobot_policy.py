@@ -10,8 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vlrl.policies import lerobot
-from vlrl.policies.lerobot import PROCESSORS, LeRobotInputs, LerobotPolicy, check_files, checkpoint, load_lerobot
+from vlrl.policies.lerobot import PROCESSORS, LeRobotInputs, LerobotPolicy, check_files, checkpoint, read_lerobot
 from vlrl.types import Episode, Observation, Sample, Step, Turn, UserError
 
 needs_lerobot = pytest.mark.skipif(importlib.util.find_spec("lerobot") is None, reason="lerobot is not installed")
@@ -156,7 +155,7 @@ def test_another_robot_is_one_line(state, sizes, told):
 def test_what_could_run_code_is_refused_before_lerobot_sees_it(config, steps, told, tmp_path):
     """lerobot 0.6.1 calls any class that a downloaded checkpoint names, with arguments of the checkpoint's choice."""
     with pytest.raises(UserError, match=told):
-        load_lerobot(folder(tmp_path / "model", config, steps), "cpu")
+        read_lerobot(folder(tmp_path / "model", config, steps), "cpu")
 
 
 def test_what_is_no_checkpoint_is_one_line(tmp_path):
@@ -172,18 +171,8 @@ def test_a_name_that_is_nowhere_is_one_line(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for name, problem in (("nobody/has_this_policy", ": .*no copy in the cache"), ("no/such/folder", "")):
         with pytest.raises(UserError, match=name + problem) as caught:
-            load_lerobot(name, "cpu")
+            read_lerobot(name, "cpu")
         assert "\n" not in str(caught.value)
-
-
-def test_a_model_that_transformers_has_left_behind_is_one_line(tmp_path, monkeypatch):
-    """lerobot 0.6.1's SmolVLA dies at the first observation, deep inside transformers' cache."""
-    source = folder(tmp_path / "model", {"type": "smolvla"})
-    monkeypatch.setattr(lerobot, "_requires", lambda package: ["av", "transformers<5.0.0,>=4.4.0; extra == 'x'"])
-    with pytest.raises(UserError, match=r"'smolvla' needs transformers<5\.0\.0,>=4\.4\.0, and this is 5"):
-        check_files(source)
-    monkeypatch.setattr(lerobot, "_requires", lambda package: ["transformers>=5"])
-    check_files(source)
 
 
 def test_a_run_folder_stands_for_its_last_checkpoint(tmp_path):
@@ -197,7 +186,7 @@ def test_without_lerobot_it_says_how_to_get_it(tmp_path, monkeypatch):
     """The extra is optional; a traceback of an import would not say so."""
     monkeypatch.setitem(sys.modules, "lerobot.configs.policies", None)
     with pytest.raises(UserError, match=r"pip install 'vlrl\[robot\]'"):
-        load_lerobot(folder(tmp_path / "model"), "cpu")
+        read_lerobot(folder(tmp_path / "model"), "cpu")
 
 
 def test_training_it_is_refused_before_anything_is_written():
@@ -258,7 +247,7 @@ def test_act_acts_as_in_lerobot(tmp_path):
     """Success rates measured here would say nothing about the policy that users deploy with lerobot."""
     sizes = {"dim_model": 32, "n_heads": 2, "dim_feedforward": 32, "n_encoder_layers": 1, "n_vae_encoder_layers": 1}
     theirs = saved(tmp_path, "act", chunk_size=6, n_action_steps=4, **sizes)
-    policy, seen = load_lerobot(str(tmp_path), "cpu"), observations(3)
+    policy, seen = LerobotPolicy(*read_lerobot(str(tmp_path), "cpu")), observations(3)
     decisions = policy.act([episode()] * 3, seen, greedy=True)
     for one, decision in zip(seen, decisions, strict=True):
         theirs[0].reset()
@@ -276,7 +265,7 @@ def test_diffusion_acts_as_in_lerobot(tmp_path):
         tmp_path, "diffusion", n_obs_steps=2, horizon=8, n_action_steps=3, down_dims=(16, 32), num_train_timesteps=4,
         crop_ratio=1.0, spatial_softmax_num_keypoints=4, diffusion_step_embed_dim=16,
     )  # fmt: skip
-    policy, played = load_lerobot(str(tmp_path), "cpu"), episode()
+    policy, played = LerobotPolicy(*read_lerobot(str(tmp_path), "cpu")), episode()
     for tick, seen in enumerate(observations(5)):
         (decision,) = policy.act([played], [seen], greedy=True)
         torch.manual_seed(tick)  # as the policy seeds its noise when it plans at this tick
@@ -296,4 +285,4 @@ def test_damaged_weights_are_one_line(tmp_path):
     weights.pop(next(iter(weights)))
     save_file(weights, tmp_path / "model.safetensors")
     with pytest.raises(UserError, match="lerobot cannot load"):
-        load_lerobot(str(tmp_path), "cpu")
+        read_lerobot(str(tmp_path), "cpu")

@@ -603,7 +603,7 @@ class Server(Engine):
         """Gives a server the newest weights where it has others."""
         weights = self._store.newest
         with host.updating:
-            if host.version == weights.version:
+            if weights is None or host.version == weights.version:
                 return
             if host.refusal is not None:  # it ends the run: requests that wait here must not give weights that go
                 raise host.refusal
@@ -626,7 +626,9 @@ class Server(Engine):
         try:
             self._dialect.publish(host.caller, weights, self._timeout)
         except RefusedError as error:
-            raise UserError(f"policy.engine: {host.caller.url} takes no weights ({error}): see docs/engines.md") from None
+            raise UserError(
+                f"policy.engine: {host.caller.url} takes no weights ({error}): see docs/engines.md"
+            ) from None
         if self._probe:
             answer = self._ask(host, self._probe.request, self._probe.options)
             self._probe.compare(host.caller.url, answer.completions[0])

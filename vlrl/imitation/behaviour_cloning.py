@@ -31,11 +31,12 @@ from vlrl.imitation.datasets import (
 from vlrl.logging import Progress
 from vlrl.policies.discrete import ControlPolicy, DiscreteShape, Network
 from vlrl.policies.flow import FlowPolicy, load_flow, make_flow_policy
-from vlrl.policies.loading import load
+from vlrl.policies.lerobot import VLM_FOLDER
+from vlrl.policies.loading import EMBEDDED, load
 from vlrl.policies.robot_common import ActorShape
 from vlrl.runner import EvalResult
 from vlrl.supervised import SupervisedLearner, evaluate_export
-from vlrl.types import Observation, RobotTask, UserError
+from vlrl.types import Observation, Policy, RobotTask, UserError
 
 # Recorded data sets as the source of a policy: what they must have in common, its shape, what it is to imitate.
 
@@ -92,15 +93,6 @@ def shape_of(sources: Sequence[DemonstrationData], controls: Any, **sizes: int) 
     )  # fmt: skip
 
 
-def fresh(shape: DiscreteShape, sources: Sequence[DemonstrationData], seed: int) -> ControlPolicy:
-    """An untrained policy, its state scaled by the data sets' own."""
-    policy = ControlPolicy(Network(shape), seed=seed)
-    states = torch.as_tensor(np.concatenate([each.state for source in sources for each in source.episodes]))
-    policy.model.mean.copy_(states.mean(0))
-    policy.model.spread.copy_(states.std(0).clamp(min=1e-3))
-    return policy
-
-
 def started(folder: str, seed: int) -> ControlPolicy:
     """A policy to go on from.
 
@@ -114,7 +106,7 @@ def started(folder: str, seed: int) -> ControlPolicy:
 
 
 def imitated(
-    policy: ControlPolicy, sources: Sequence[DemonstrationData], weights: Sequence[float]
+    policy: Policy, shape: DiscreteShape | ActorShape, sources: Sequence[DemonstrationData], weights: Sequence[float]
 ) -> tuple[list[Example], Any]:
     """Every frame of the data sets, and the chance float64 [N] of each.
 
@@ -123,9 +115,9 @@ def imitated(
     """
     all_examples, chance = [], []
     for source, weight in zip(sources, weights, strict=True):
-        check_fit(source.about, policy.shape)
+        check_fit(source.about, shape)
         for episode in source.episodes:
-            all_examples += examples(policy, episode, range(len(episode)))
+            all_examples += examples(policy, shape.chunk, episode, range(len(episode)))
             chance += [weight] * len(episode)
     return all_examples, np.array(chance) / sum(chance)
 
@@ -164,9 +156,9 @@ Pair = tuple[Observation, np.ndarray]  # what was shown, and the script's chunk 
 
 
 class NetworkSection(Section):
-    """The policy to make (vlrl/policies/discrete.py, vlrl/policies/flow.py)."""
+    """The policy to make (vlrl/policies/discrete.py, vlrl/policies/flow.py, vlrl/policies/lerobot_flow.py)."""
 
-    kind: Literal["control", "flow"] = "control"
+    kind: Literal["control", "flow", "smolvla"] = "control"
     hidden: Count = 128
     layers: Count = 2
     bins: Annotated[int, Field(ge=2)] = 21  # of kind control
@@ -232,8 +224,7 @@ class CloneLearner(SupervisedLearner):
         return super().summary(results) | {"episodes": self.episodes, "decisions": len(self.examples)}
 
 
-# policy, examples, their chances, episodes
-Lesson = tuple[ControlPolicy | FlowPolicy, list[Example], np.ndarray | None, int]
+Lesson = tuple[Policy, list[Example], np.ndarray | None, int]  # policy, examples, their chances, episodes
 
 
 def _scripted(task: Any, config: CloneConfig) -> Lesson:
@@ -249,37 +240,50 @@ def _scripted(task: Any, config: CloneConfig) -> Lesson:
     if config.start:
         policy = _started(config)
     else:
-        shape = _shape(task, pairs[0], config.policy)
-        states = torch.as_tensor(np.stack([observation.state for observation, _ in pairs]))
-        if config.policy.kind == "flow":
-            policy = _flow(shape, states, config.seed)
-        else:
-            policy = ControlPolicy(Network(shape), seed=config.seed)
-            policy.model.mean.copy_(states.mean(0))
-            policy.model.spread.copy_(states.std(0).clamp(min=1e-3))
+        states, actions = np.stack([seen.state for seen, _ in pairs]), np.concatenate([chunk for _, chunk in pairs])
+        policy = _made(config, _shape(task, pairs[0], config.policy), states, actions)
     return policy, [Example(policy.decide(observation, c), len(c)) for observation, c in pairs], None, config.episodes
 
 
 def _recorded(task: Any, config: CloneConfig) -> Lesson:
     sources = cloning_read([each.path for each in config.datasets])
+    sizes = config.policy.model_dump(exclude={"kind"})
+    shape = shape_of(sources, task.controls if isinstance(task, RobotTask) else None, **sizes)
     if config.start:
         policy = _started(config)
     else:
-        sizes = config.policy.model_dump(exclude={"kind"})
-        shape = shape_of(sources, task.controls if isinstance(task, RobotTask) else None, **sizes)
-        if config.policy.kind == "flow":
-            states = np.concatenate([each.state for source in sources for each in source.episodes])
-            policy = _flow(shape, torch.as_tensor(states), config.seed)
-        else:
-            policy = fresh(shape, sources, config.seed)
-    examples, chance = imitated(policy, sources, [each.weight for each in config.datasets])
+        recorded = [each for source in sources for each in source.episodes]
+        states, actions = (np.concatenate([getattr(each, name) for each in recorded]) for name in ("state", "action"))
+        policy = _made(config, shape, states, actions)
+    weights = [each.weight for each in config.datasets]
+    examples, chance = imitated(policy, policy.shape or shape, sources, weights)
     return policy, examples, chance, sum(len(source.episodes) for source in sources)
 
 
-def _started(config: CloneConfig) -> ControlPolicy | FlowPolicy:
+def _started(config: CloneConfig) -> Policy:
+    if config.policy.kind == "smolvla":
+        policy = load(PolicySection(model=config.start), seed=config.seed)
+        if not policy.can_decide or policy.shape is not None:
+            raise UserError(f"start: {config.start} holds no policy of lerobot that learns by its flow")
+        return policy
     if config.policy.kind == "flow":
         return load_flow(Path(config.start), seed=config.seed, key="start")
     return started(config.start, config.seed)
+
+
+def _made(config: CloneConfig, shape: DiscreteShape, states: np.ndarray, actions: np.ndarray) -> Policy:
+    """A new policy, scaled by states [M, S] and, where it normalizes them, actions [M, A]."""
+    if config.policy.kind == "smolvla":
+        from vlrl.policies.lerobot_flow import make_smolvla
+
+        vlm = Path(config.out).resolve() / VLM_FOLDER
+        return make_smolvla(shape, states, actions, vlm, EMBEDDED, config.seed)
+    if config.policy.kind == "flow":
+        return _flow(shape, torch.as_tensor(states), config.seed)
+    policy = ControlPolicy(Network(shape), seed=config.seed)
+    policy.model.mean.copy_(torch.as_tensor(states).mean(0))
+    policy.model.spread.copy_(torch.as_tensor(states).std(0).clamp(min=1e-3))
+    return policy
 
 
 def _flow(shape: DiscreteShape, states: torch.Tensor, seed: int) -> FlowPolicy:

@@ -124,7 +124,7 @@ class Pools:
         if self.fps not in (None, data.fps):
             raise UserError(f"{data.path}: {data.fps:g} frames a second; the others have {self.fps:g}")
         self.fps = data.fps
-        self.groups[group] += examples(self.policy, episode, frames.tolist())
+        self.groups[group] += examples(self.policy, self.policy.shape.chunk, episode, frames.tolist())
 
 
 def compute_outcomes(played: Iterable[DatasetEpisode]) -> dict[str, float]:

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from vlrl.decoders import load_json
 from vlrl.media import load_rgb, open_regular_file, open_video
-from vlrl.policies.discrete import ControlPolicy, DiscreteShape
-from vlrl.policies.flow import FlowPolicy
-from vlrl.types import Decision, Observation, UserError, first_line
+from vlrl.policies.discrete import DiscreteShape
+from vlrl.types import Decision, Observation, Policy, UserError, first_line
 from vlrl.update import fit_supervised, linear_schedule
 
 # One camera's pictures of an episode, kept as they were written and opened one by one.
@@ -284,19 +283,21 @@ class ExampleBatch:
     def decisions(self) -> list[Decision]:
         return [example.decision for example in self.examples]
 
-    def mask(self, shape: DiscreteShape) -> Tensor:
+    def mask(self) -> Tensor:
         """bool [B, K * A]: the numbers that were recorded."""
+        chunk, controls = np.shape(self.examples[0].decision.action)
         ticks = torch.tensor([example.ticks for example in self.examples])
-        return (torch.arange(shape.chunk) < ticks[:, None]).repeat_interleave(len(shape.low), 1)
+        return (torch.arange(chunk) < ticks[:, None]).repeat_interleave(controls, 1)
 
 
-def examples(policy: ControlPolicy, episode: DatasetEpisode, frames: Sequence[int]) -> Iterator[Example]:
-    """The chunks that begin at these frames. They end where the driver changes, and with the episode.
+def examples(policy: Policy, chunk: int, episode: DatasetEpisode, frames: Sequence[int]) -> Iterator[Example]:
+    """The chunks, `chunk` ticks long, that begin at these frames. They end where the driver changes, and with the
+    episode.
 
     Raises:
         UserError: the policy was made for another state, other pictures or controls.
     """
-    chunk, ends = policy.shape.chunk, _ends(episode.driver)
+    ends = _ends(episode.driver)
     for t in frames:
         done = episode.action[t : min(t + chunk, ends[t])]
         padded = np.concatenate([done, np.repeat(done[-1:], chunk - len(done), 0)])
@@ -373,7 +374,7 @@ def draw(
     return ExampleBatch(tuple(examples[i] for i in chosen))
 
 
-def imitate(policy: ControlPolicy, batches: Iterable[ExampleBatch], *, steps: int, lr: float) -> dict[str, float]:
+def imitate(policy: Policy, batches: Iterable[ExampleBatch], *, steps: int, lr: float) -> dict[str, float]:
     """The update of `vlrl learn`: behaviour cloning of what was recorded, one optimizer step a batch.
 
     Another update, such as an off-policy one that values actions, has the same form: a policy that is changed in
@@ -393,13 +394,14 @@ def imitate(policy: ControlPolicy, batches: Iterable[ExampleBatch], *, steps: in
     return {"loss": sum(tail) / max(1, len(tail))}
 
 
-def imitation_optimizer(policy: ControlPolicy | FlowPolicy, lr: float) -> torch.optim.Optimizer:
+def imitation_optimizer(policy: Policy, lr: float) -> torch.optim.Optimizer:
     """For all of a small robot policy's weights."""
-    return torch.optim.AdamW(policy.model.parameters(), lr=lr, weight_decay=1e-4)
+    learned = [parameter for parameter in policy.model.parameters() if parameter.requires_grad]
+    return torch.optim.AdamW(learned, lr=lr, weight_decay=1e-4)
 
 
-def imitation_loss(policy: ControlPolicy | FlowPolicy, batch: ExampleBatch) -> Tensor:
+def imitation_loss(policy: Policy, batch: ExampleBatch) -> Tensor:
     """The negative log-likelihood of what was done, nats for each number of a control."""
-    mask = batch.mask(policy.shape).to(policy.device)
     logprobs = policy.evaluate(batch.decisions).logprobs
+    mask = batch.mask().to(logprobs.device)
     return -(logprobs * mask).sum() / mask.sum()

@@ -91,6 +91,20 @@ SCALE, QUIETEST = 0.3, 0.25  # of the noise, a control's limits being -1 and 1; 
 LOG_2PI = math.log(2 * math.pi)
 
 
+def sde_law(place: Tensor, velocity: Tensor, time: Tensor, steps: int, scale: float) -> tuple[Tensor, Tensor]:
+    """Means and standard deviations [B, ...] of the place after a step of a flow's stochastic form.
+
+    Args:
+        place, velocity: [B, ...], the latter from noise to chunk.
+        time: [B], below 1.
+    """
+    time = time.view(-1, *[1] * (place.dim() - 1))
+    remaining = 1 - time
+    # the score is -(place - t * velocity) / (1 - t); half the squared noise of it is the drift that is taken back
+    drift = velocity - scale**2 / 2 * (place - time * velocity)
+    return place + drift / steps, (scale * (remaining / steps).sqrt()).expand_as(place)
+
+
 def denoising_law(
     model: Velocity, state: Tensor, place: Tensor, time: Tensor, steps: int, scale: float
 ) -> tuple[Tensor, Tensor]:
@@ -99,13 +113,17 @@ def denoising_law(
     By the model's own noise where it learns some, else by the stochastic form of its flow.
     """
     hidden = model.features(state, place, time)
-    velocity, remaining = model.body[-1](hidden), (1 - time)[:, None]
-    if model.noise is not None:
-        share = QUIETEST + (1 - QUIETEST) * model.noise(hidden).sigmoid()
-        return place + velocity / steps, scale * share
-    # the score is -(place - t * velocity) / (1 - t); half the squared noise of it is the drift that is taken back
-    drift = velocity - scale**2 / 2 * (place - time[:, None] * velocity)
-    return place + drift / steps, (scale * (remaining / steps).sqrt()).expand_as(place)
+    velocity = model.body[-1](hidden)
+    if model.noise is None:
+        return sde_law(place, velocity, time, steps, scale)
+    share = QUIETEST + (1 - QUIETEST) * model.noise(hidden).sigmoid()
+    return place + velocity / steps, scale * share
+
+
+def gaussian(place: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-densities and entropies of each number, as `place`."""
+    off, log_std = (place - mean) / std, std.log()
+    return -0.5 * (off.square() + LOG_2PI) - log_std, 0.5 * (1 + LOG_2PI) + log_std
 
 
 class DenoisingScorer(nn.Module):
@@ -121,10 +139,13 @@ class DenoisingScorer(nn.Module):
         time = torch.arange(steps, device=path.device).div(steps).repeat(batch)
         place = path[:, :-1].flatten(0, 1)
         mean, std = denoising_law(self.model, state.repeat_interleave(steps, 0), place, time, steps, self.scale)
-        off, log_std = (path[:, 1:].flatten(0, 1) - mean) / std, std.log()
-        logprobs = -0.5 * (off.square() + LOG_2PI) - log_std
-        entropy = 0.5 * (1 + LOG_2PI) + log_std
+        logprobs, entropy = gaussian(path[:, 1:].flatten(0, 1), mean, std)
         return logprobs.view(batch, steps, -1), entropy.view(batch, steps, -1)
+
+
+def to_denoising_level(values: Tensor, level: Level) -> Tensor:
+    """[B, N, K, A] -> [B, T]: each number's, each tick's in a step (`action`), or each step's (`chunk`)."""
+    return values.sum((-1, -2)) if level == "chunk" else to_level(values.flatten(1, 2), level)
 
 
 FAMILY = "vlrl_flow"
@@ -215,10 +236,7 @@ class FlowPolicy(ScoredPolicy):
 
     def _levelled(self, values: Tensor) -> Tensor:
         """[B, N, K*A] -> [B, T], summed to the policy's level; T is N*K*A, N*K or N."""
-        batch, steps, _ = values.shape
-        if self.level == "chunk":
-            return values.sum(-1)
-        return to_level(values.view(batch, steps * self.size[0], self.size[1]), self.level)
+        return to_denoising_level(values.unflatten(-1, self.size), self.level)
 
     @property
     def size(self) -> tuple[int, int]:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from packaging.requirements import Requirement
 from torch import Tensor
 
 from vlrl.decoders import load_json
+from vlrl.policies import LEROBOT_FLOWS
 from vlrl.system.hub import reach_model
-from vlrl.types import Decision, Episode, Observation, Policy, Sample, UserError, first_line
+from vlrl.types import Decision, Episode, Evaluation, Observation, Policy, Sample, UserError, first_line
 
 # Observations as lerobot's policies take them.
 
@@ -101,7 +101,7 @@ def _pixels(image: Any) -> Tensor:
 
 # Models whose chunk hangs on the observations of one call alone, and that run no code that comes with weights.
 TYPES = ("act", "diffusion", "smolvla", "pi0", "pi05")
-SPEAKING = ("smolvla", "pi0", "pi05")  # of them, those made of models of transformers
+VLM_FOLDER = "vlm"  # beside one whose language model is no name of the hub: its configuration and processor
 # The steps that their processors are made of.
 STEPS = (
     "rename_observations_processor", "to_batch_processor", "device_processor", "normalizer_processor",
@@ -144,8 +144,6 @@ def check_files(source: str) -> None:
     kind = about.get("type")
     if kind not in TYPES:
         raise UserError(f"policy.model: {source} is lerobot's {kind!r}; supported are {', '.join(TYPES)}")
-    if kind in SPEAKING:
-        _check_transformers(kind)
     if about.get("use_peft"):
         raise UserError(f"policy.model: {source} is an adapter: merge it into its model first")
     if about.get("temporal_ensemble_coeff") is not None:
@@ -160,22 +158,25 @@ def check_files(source: str) -> None:
                 raise UserError(f"policy.model: {source}/{name} asks for the step {called!r}, which is not loaded here")
 
 
-def _check_transformers(kind: str) -> None:
-    """lerobot 0.6.1 goes with transformers before 5.6: with a newer one its SmolVLA fails at the first observation."""
-    requirements = [each for each in map(Requirement, _requires("lerobot")) if each.name == "transformers"]
-    here = metadata.version("transformers")
-    if requirements and here not in requirements[0].specifier:
-        raise UserError(
-            f"policy.model: lerobot's {kind!r} needs transformers{requirements[0].specifier}, and this is {here}: "
-            "evaluate it in an environment of its own"
-        )
+def adapt_lerobot() -> None:
+    """Lets lerobot 0.6.1's flows run under transformers from 5.6 on, which it does not ask for; again is no change.
 
+    SmolVLA tells a cache how many tokens stay, where it is now told how many go; pi0 tells a mask where its tokens
+    stand, which is now seen from the cache. Under older versions numbers are the same.
+    """
+    from transformers import DynamicCache
+    from transformers.masking_utils import create_causal_mask
 
-def _requires(package: str) -> list[str]:
-    try:
-        return metadata.requires(package) or []
-    except metadata.PackageNotFoundError:
-        return []
+    class PrefixCache(DynamicCache):
+        def crop(self, tokens_to_remove: int) -> None:
+            layers: Any = self.layers
+            for layer in layers:  # as many stay as lerobot says
+                layer.keys, layer.values = layer.keys[:, :, :tokens_to_remove], layer.values[:, :, :tokens_to_remove]
+
+    smolvla: Any = importlib.import_module("lerobot.policies.smolvla.smolvlm_with_expert")
+    pi0: Any = importlib.import_module("lerobot.policies.pi_gemma")
+    smolvla.DynamicCache = PrefixCache
+    pi0.create_causal_mask = lambda *, cache_position=None, **named: create_causal_mask(**named)
 
 
 def _steps(about: dict[str, Any]) -> list[Any]:
@@ -242,15 +243,15 @@ class LerobotPolicy(Policy):
         size = 1 if self.inputs.past > 1 else self._steps
         return [_decision(plan[:size], plan[size:]) for plan in plans]
 
-    def check(self, sample: Sample) -> NoReturn:
+    def check(self, sample: Sample) -> None:
         """UserError: what the trainer asks before it begins."""
         self._refuse()
 
-    def evaluate(self, decisions: Sequence[Decision]) -> NoReturn:
+    def evaluate(self, decisions: Sequence[Decision]) -> Evaluation:
         """UserError: there are no likelihoods."""
         self._refuse()
 
-    def reference(self, decisions: Sequence[Decision]) -> NoReturn:
+    def reference(self, decisions: Sequence[Decision]) -> Tensor:
         """UserError: there are no likelihoods."""
         self._refuse()
 
@@ -282,8 +283,8 @@ def _decision(action: np.ndarray, rest: np.ndarray) -> Decision:
     return Decision(np.ascontiguousarray(action), unknown, unknown, False, inputs=PlannedChunk(rest))
 
 
-def load_lerobot(source: str, device: str) -> LerobotPolicy:
-    """The policy of a folder or hub name in lerobot's layout, or of a run folder of `lerobot-train`.
+def read_lerobot(source: str, device: str) -> tuple[Any, Any, Any]:
+    """lerobot's policy, pre- and post-processor of a folder or hub name, or of a run folder of `lerobot-train`.
 
     Raises:
         UserError: lerobot is missing, or there is no such policy, or it is of a kind that is not loaded.
@@ -295,20 +296,25 @@ def load_lerobot(source: str, device: str) -> LerobotPolicy:
         from lerobot.policies.factory import get_policy_class, make_pre_post_processors
     except ImportError as error:
         raise UserError(f"policy.model: needs lerobot: pip install 'vlrl[robot]' ({first_line(error)})") from None
+    vlm = Path(source) / VLM_FOLDER
+    own = [f"--vlm_model_name={vlm}"] if vlm.is_dir() else []
+    on = {"device_processor": {"device": device}}
+    on |= {"tokenizer_processor": {"tokenizer_name": str(vlm)}} if own else {}
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # lerobot says that it is loading
-            config = PreTrainedConfig.from_pretrained(source, cli_overrides=[f"--device={device}"])
+            config = PreTrainedConfig.from_pretrained(source, cli_overrides=[f"--device={device}", *own])
+            if config.type in LEROBOT_FLOWS:
+                adapt_lerobot()
             model = get_policy_class(config.type).from_pretrained(source, config=config, strict=True)
-            on = {"device_processor": {"device": device}}
             before, after = make_pre_post_processors(config, source, preprocessor_overrides=on)
     except Exception as error:  # lerobot and what it calls raise what they like
         raise UserError(f"policy.model: lerobot cannot load {source}: {first_line(error)}") from None
-    return LerobotPolicy(model, before, after)
+    return model, before, after
 
 
 # lerobot's flow and diffusion policies under given noise: what noise steering needs of a policy, no more.
 
-KINDS = ("diffusion", "smolvla", "pi0", "pi05")  # whose predict_action_chunk takes noise (ActionSelectKwargs)
+KINDS = ("diffusion", *LEROBOT_FLOWS)  # whose predict_action_chunk takes noise (ActionSelectKwargs)
 
 
 def noise_size(policy: LerobotPolicy) -> tuple[int, int]:

@@ -16,10 +16,10 @@ from torch import nn
 from vlrl.decoders import load_json
 from vlrl.io import holds_final_model
 from vlrl.performance.memory import is_mixed
-from vlrl.policies import arsq, discrete, flow, residual, robot_common
+from vlrl.policies import LEROBOT_FLOWS, arsq, discrete, flow, residual, robot_common
 from vlrl.policies.flow import STEERED_FAMILY, load_steered
 from vlrl.policies.generation import Nucleus, bare
-from vlrl.policies.lerobot import checkpoint
+from vlrl.policies.lerobot import LerobotPolicy, checkpoint, read_lerobot
 from vlrl.policies.plain import PlainVLM, missing
 from vlrl.policies.processor import CODECS
 from vlrl.policies.vlm import VLM
@@ -75,9 +75,7 @@ def load(
     if about.get("model_type") in ACTING:
         return ACTING[about["model_type"]](Path(source), seed=seed, device=device)
     if "type" in about and "model_type" not in about:
-        from vlrl.policies.lerobot import load_lerobot
-
-        return load_lerobot(source, device)
+        return _load_lerobot(source, section, seed, device)
     mixed = is_mixed(section, on_gpu=device == "cuda")
     _check_memory_options(section, device, mixed)
     model, processor = _pretrained(source, section, device)
@@ -87,6 +85,17 @@ def load(
         _use_liger(model, fast)
     model = _prepare(model if section.load_in_4bit else model.to(device), section, mixed)
     return _make_policy(model, processor, section, fast=fast, mixed=mixed, shared_prefix=shared_prefix, seed=seed)
+
+
+def _load_lerobot(source: str, section: PolicySection, seed: int, device: str) -> LerobotPolicy:
+    parts = read_lerobot(source, device)
+    if parts[0].config.type not in LEROBOT_FLOWS:
+        return LerobotPolicy(*parts, seed=seed)
+    from vlrl.policies.lerobot_flow import LerobotFlowPolicy
+
+    if section.denoising.noise != "sde":
+        raise UserError("policy.denoising.noise: a head that learns it is for vlrl's own flows: take sde")
+    return LerobotFlowPolicy(*parts, scale=section.denoising.scale, level=section.logprob_level, seed=seed)
 
 
 def load_sizes(

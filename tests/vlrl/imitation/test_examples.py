@@ -50,7 +50,7 @@ def recorded(driver: list[int], won: bool = True, seed: int = 0) -> DatasetEpiso
 def test_a_chunk_is_what_one_driver_did_in_a_row(driver):
     """A policy would learn to go wrong just after doing right: the person's action, then its own mistake."""
     made = policy()
-    for example in examples(made, recorded(driver), range(len(driver))):
+    for example in examples(made, made.shape.chunk, recorded(driver), range(len(driver))):
         span = driver[example.t : example.t + example.ticks]
         assert 1 <= example.ticks <= SHAPE.chunk and set(span) == {driver[example.t]}
         after = example.t + example.ticks
@@ -63,7 +63,7 @@ def test_what_was_not_recorded_is_not_learned():
     """The padding after an episode's end would teach the policy to repeat its last action."""
     made = policy()
     episode = recorded([POLICY] * 2)
-    (example,) = examples(made, episode, [1])
+    (example,) = examples(made, made.shape.chunk, episode, [1])
     other = Example(made.decide(episode.observation_at(1), np.vstack([episode.action[1:], -np.ones((3, 2))])), 1)
     weights = []
     for each in (example, other):
@@ -132,7 +132,9 @@ def test_imitation_learns_what_was_shown():
     """The one thing that it is for."""
     made, rng, episode = policy(), np.random.default_rng(0), recorded([POLICY] * 200)
     episode.action[:] = episode.state / 2
-    found = [Example(each.decision, 1) for each in examples(made, episode, range(200))]  # of each chunk the first
+    found = [
+        Example(each.decision, 1) for each in examples(made, made.shape.chunk, episode, range(200))
+    ]  # of each chunk the first
     told = imitate(made, draw_batches(found, None, steps=300, size=64, rng=rng), steps=300, lr=1e-2)
     acted = np.stack(
         [each.action[0] for each in made.act([None] * 50, [episode.observation_at(t) for t in range(50)], True)]

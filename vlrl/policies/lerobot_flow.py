@@ -1,0 +1,374 @@
+"""lerobot's flow policies (SmolVLA, pi0, pi0.5) in training: noise in each denoising step gives chunks a probability.
+
+lerobot prepares, embeds and denoises; only its integrator is another one here. Noise goes into the numbers that the
+robot carries out, the first `n_action_steps` ticks of its own controls. The rest of a chunk, padding and ticks that
+are thrown away, is denoised without noise: it follows from those numbers, the first noise and the weights, so that the
+density of the carried-out numbers' path is exact and has no part that nothing depends on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_model
+from torch import Tensor, nn
+
+from vlrl.policies.discrete import DiscreteShape, Level
+from vlrl.policies.flow import SCALE, gaussian, sde_law, to_denoising_level
+from vlrl.policies.generation import normals
+from vlrl.policies.lerobot import VLM_FOLDER, LerobotPolicy, adapt_lerobot
+from vlrl.policies.robot_common import ScoredPolicy
+from vlrl.types import Decision, Episode, Evaluation, Observation, Sample, UserError, first_line
+
+Field = Callable[[Tensor, Tensor], Tensor]  # places [B, K, D] and lerobot's times [B] -> velocities to noise [B, K, D]
+Loop = Callable[[Field, Tensor, int], Tensor]  # a field, noise [B, K, D], steps -> a chunk [B, K, D]
+
+
+def integrate_by(model: Any, batch: Mapping[str, Any], noise: Tensor, loop: Loop) -> Tensor:
+    """The chunk [B, K, A] that lerobot's policy makes with `loop` in its integrator's place.
+
+    With gradient where that is enabled; in the loop itself pi0 forbids it.
+    """
+    module: Any = sys.modules[type(model.model).__module__]
+    original = module.euler_integrate
+    module.euler_integrate = lambda field, start, steps, **_: loop(field, start, steps)
+    try:
+        # without the no_grad that it is decorated by
+        return type(model).predict_action_chunk.__wrapped__(model, dict(batch), noise=noise)
+    finally:
+        module.euler_integrate = original
+
+
+def denoise(
+    field: Field, noise: Tensor, steps: int, choose: Callable[[int, Tensor, Tensor], Tensor], size: tuple[int, int],
+    scale: float,
+) -> Tensor:  # fmt: skip
+    """A chunk [B, K, D] whose first R ticks' first A numbers take after each step what `choose` says.
+
+    Args:
+        choose: the step's number, means and standard deviations [B, R, A] -> places [B, R, A].
+        size: R and A.
+    """
+    (ticks, controls), place = size, noise
+    for step in range(steps):
+        time = torch.full((len(place),), step / steps, device=place.device)
+        velocity = -field(place, 1 - time)
+        mean, std = sde_law(place[:, :ticks, :controls], velocity[:, :ticks, :controls], time, steps, scale)
+        moved = place + velocity / steps
+        first = torch.cat([choose(step, mean, std), moved[:, :ticks, controls:]], 2)
+        place = torch.cat([first, moved[:, ticks:]], 1)
+    return place
+
+
+class ChunkScorer(nn.Module):
+    """Log-densities and entropies [B, N, R, A] of the N denoising steps of chunks: what is trained and may be wrapped.
+
+    Args:
+        size: R ticks that are carried out, and A controls.
+    """
+
+    def __init__(self, model: Any, size: tuple[int, int], scale: float):
+        super().__init__()
+        self.model, self.size, self.scale = model, size, scale
+
+    def forward(self, batch: Mapping[str, Any], noise: Tensor, path: Tensor) -> tuple[Tensor, Tensor]:
+        """batch: lerobot's; noise: float32 [B, K, D]; path: float32 [B, N, R, A], the places after each step."""
+        found: list[tuple[Tensor, Tensor]] = []
+
+        def choose(step: int, mean: Tensor, std: Tensor) -> Tensor:
+            found.append(gaussian(path[:, step], mean, std))
+            return path[:, step]
+
+        grad = torch.is_grad_enabled()
+
+        def loop(field: Field, start: Tensor, steps: int) -> Tensor:
+            with torch.set_grad_enabled(grad):
+                return denoise(field, start, steps, choose, self.size, self.scale)
+
+        integrate_by(self.model, batch, noise, loop)
+        logprobs, entropy = zip(*found, strict=True)
+        return torch.stack(logprobs, 1), torch.stack(entropy, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkInputs:
+    """A decision that was sampled, or is to be imitated."""
+
+    seen: tuple[Observation, ...]
+    noise: Tensor  # float32 [K, D]; of one to imitate the chunk itself, [K, A], normalized
+    path: Tensor | None = None  # float32 [N, R, A]; None: to imitate
+
+
+class LerobotFlowPolicy(LerobotPolicy, ScoredPolicy):
+    """The policy (`vlrl.types.Policy`). Greedy decisions are lerobot's own, without noise in the steps.
+
+    Args:
+        model, before, after: lerobot's policy, its pre- and its post-processor.
+        scale: of the noise in each denoising step (`vlrl.policies.flow.sde_law`), in normalized controls.
+        level: what log-probabilities are of, as `vlrl.policies.flow.FlowPolicy`.
+    """
+
+    def __init__(
+        self, model: Any, before: Any, after: Any, *, scale: float = SCALE, level: Level = "chunk", seed: int = 0
+    ):
+        super().__init__(model, before, after, seed=seed)
+        self.level, self.generator = level, torch.Generator().manual_seed(seed)
+        if model.config.type != "smolvla":  # lerobot keeps no graph of what pi0's language model makes of a prompt
+            model.model.paligemma_with_expert.paligemma.requires_grad_(False)
+        config = model.config
+        self._chunk = (int(config.chunk_size), int(config.max_action_dim))
+        self.scorer = ChunkScorer(model, (self._steps, int(config.action_feature.shape[0])), scale)
+
+    def act(
+        self, episodes: Sequence[Episode], observations: Sequence[Observation], greedy: bool = False, keep: bool = False
+    ) -> list[Decision]:
+        """One decision for each observation, float32 [R, A] in physical units.
+
+        Raises:
+            UserError: the robot shows something else than the policy was made for.
+        """
+        if greedy:
+            return super().act(episodes, observations, greedy)
+        seen = [tuple(self.inputs.select_observations(*each)) for each in zip(episodes, observations, strict=True)]
+        return self._sample(episodes, seen)
+
+    @torch.no_grad()
+    def _sample(self, episodes: Sequence[Episode], seen: Sequence[tuple[Observation, ...]]) -> list[Decision]:
+        self.model.eval()
+        ticks, controls = size = self.scorer.size
+        count, steps = len(seen), self.steps
+        first = int(np.prod(self._chunk))
+        drawn = torch.from_numpy(normals(episodes, (first + steps * ticks * controls,), self.generator))
+        drawn = drawn.to(self.device)
+        noise, later = drawn[:, :first].view(count, *self._chunk), drawn[:, first:].view(count, steps, ticks, controls)
+        path: list[Tensor] = []
+        found: list[tuple[Tensor, Tensor]] = []
+
+        def choose(step: int, mean: Tensor, std: Tensor) -> Tensor:
+            path.append(mean + std * later[:, step])
+            found.append(gaussian(path[-1], mean, std))
+            return path[-1]
+
+        loop = lambda field, start, steps: denoise(field, start, steps, choose, size, self.scorer.scale)  # noqa: E731
+        chunk = integrate_by(self.model, self._before(self.inputs.batch(seen)), noise, loop)
+        logprobs, entropy = (self._levelled(torch.stack(part, 1)).cpu() for part in zip(*found, strict=True))
+        actions = self._after(chunk[:, :ticks]).float().cpu().numpy()
+        places, noise = torch.stack(path, 1).cpu(), noise.cpu()
+        return [
+            Decision(actions[b], logprobs[b], entropy[b], False, inputs=ChunkInputs(seen[b], noise[b], places[b]))
+            for b in range(count)
+        ]
+
+    def _levelled(self, values: Tensor) -> Tensor:
+        return to_denoising_level(values, self.level)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def steps(self) -> int:
+        """N denoising steps."""
+        config = self.model.config
+        return int(config.num_steps if config.type == "smolvla" else config.num_inference_steps)
+
+    def check(self, sample: Sample) -> None:
+        """Nothing that a sample could show beforehand."""
+
+    # what a policy without likelihoods refuses
+    evaluate, reference = ScoredPolicy.evaluate, ScoredPolicy.reference
+
+    def _evaluate(self, scorer: nn.Module, decisions: Sequence[Decision]) -> Evaluation:
+        shown = self.inputs.batch([decision.inputs.seen for decision in decisions])
+        if decisions[0].inputs.path is None:
+            return self._imitation(shown | {"action": torch.stack([decision.inputs.noise for decision in decisions])})
+        noise = torch.stack([decision.inputs.noise for decision in decisions]).to(self.device)
+        path = torch.stack([decision.inputs.path for decision in decisions]).to(self.device)
+        logprobs, entropy = map(self._levelled, scorer(self._before(shown), noise, path))
+        return Evaluation(logprobs, entropy, torch.ones_like(logprobs, dtype=torch.bool))
+
+    @torch.no_grad()
+    def features(self, decisions: Sequence[Decision]) -> Tensor:
+        """What the expert makes of each prompt at the middle of all noise, its ticks' mean, float32 [B, hidden]."""
+        seen: list[Tensor] = []
+        taken = self.model.model.action_out_proj.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+
+        def loop(field: Field, start: Tensor, steps: int) -> Tensor:
+            field(start, torch.ones(len(start), device=start.device))
+            return start
+
+        try:
+            middle = torch.zeros((len(decisions), *self._chunk), device=self.device)
+            integrate_by(self.model, self._before(self.inputs.batch([d.inputs.seen for d in decisions])), middle, loop)
+        finally:
+            taken.remove()
+        return seen[0].float().mean(1)
+
+    # -- imitation ---------------------------------------------------------------------------------------------------
+
+    def decide(
+        self, observation: Observation, action: np.ndarray, key: str | None = None, before: Sequence[Any] = ()
+    ) -> Decision:
+        """A given chunk [K, A], physical, as a decision to imitate."""
+        values, size = np.asarray(action, np.float32), (self._chunk[0], self.scorer.size[1])
+        if values.shape != size:
+            raise UserError(
+                f"{key or 'a decision'}: an action of shape {list(values.shape)}; the policy gives {list(size)}"
+            )
+        nothing = torch.zeros(values.size)
+        return Decision(
+            values, nothing, nothing, False, inputs=ChunkInputs((observation,) * self.inputs.past, torch.tensor(values))
+        )
+
+    def _imitation(self, shown: Mapping[str, Any]) -> Evaluation:
+        """Minus the flow's squared errors [B, K*A] at noise and times drawn anew, with gradient: lerobot's loss."""
+        batch = self._before(shown)
+        count, ticks, controls = batch["action"].shape
+        width = self._chunk[1]
+        padded = torch.nn.functional.pad(batch["action"], (0, width - controls))
+        noise = torch.randn((count, ticks, width), generator=self.generator).to(self.device)
+        # Beta(1.5, 1), as lerobot: more of what is nearly noise
+        time = (torch.rand(count, generator=self.generator) ** (1 / 1.5) * 0.999 + 0.001).to(self.device)
+        off: list[Tensor] = []
+
+        def loop(field: Field, start: Tensor, steps: int) -> Tensor:
+            with torch.enable_grad():
+                velocity = field(torch.lerp(padded, noise, time[:, None, None]), time)
+                off.append((noise - padded - velocity)[..., :controls].square().flatten(1))
+            return start
+
+        integrate_by(self.model, batch, noise, loop)
+        return Evaluation(-off[0], torch.zeros_like(off[0]), torch.ones_like(off[0], dtype=torch.bool))
+
+    # -- what is kept ------------------------------------------------------------------------------------------------
+
+    def save(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
+        """lerobot's layout, which its own commands open; weights keep their types."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.model.save_pretrained(folder)
+        self._before.save_pretrained(folder)
+        self._after.save_pretrained(folder)
+        source = Path(getattr(self.model.config, "vlm_model_name", "/dev/null"))  # pi0's has no name
+        if source.is_dir() and source.resolve() != (folder / VLM_FOLDER).resolve():
+            shutil.copytree(source, folder / VLM_FOLDER, dirs_exist_ok=True)
+
+    def load_weights(self, folder: Path) -> None:
+        """Weights that `save` wrote into the present model.
+
+        Raises:
+            UserError: the folder holds none, or another network's.
+        """
+        try:
+            load_model(self.model, str(folder / "model.safetensors"))  # weights may be tied
+        except (OSError, SafetensorError, RuntimeError) as error:
+            raise UserError(f"policy.model: {folder}: {first_line(error)}") from None
+
+
+# A small SmolVLA to begin with, where no pretrained one is at hand: lerobot's own class with every size shrunk.
+
+PATCH = 8  # pixels; four patches become one token
+TINY: dict[str, Any] = {
+    "num_steps": 5,
+    "freeze_vision_encoder": False,
+    "train_expert_only": False,
+    "expert_width_multiplier": 1.0,
+}
+SPECIAL = {
+    "image_token": "<image>", "fake_image_token": "<fake_token_around_image>", "global_image_token": "<global-img>",
+    "end_of_utterance_token": "<end_of_utterance>",
+}  # fmt: skip
+
+
+def make_smolvla(
+    shape: DiscreteShape,
+    states: np.ndarray,
+    actions: np.ndarray,
+    vlm: Path,
+    words: Path,
+    seed: int,
+    **settings: Any,
+) -> LerobotFlowPolicy:
+    """An untrained SmolVLA for what a robot shows and takes; its weights are drawn anew.
+
+    Args:
+        shape: its state, cameras, controls and chunk; `hidden` and `layers` are the language model's.
+        states, actions: float32 [M, S] and [M, A], to normalize by.
+        vlm: a folder to put the language model's configuration and processor into, which lerobot reads again.
+        words: a folder with the tokenizer to take.
+        settings: of lerobot's `SmolVLAConfig`, in place of those that are chosen here.
+
+    Raises:
+        UserError: lerobot is missing, or the robot shows no picture.
+    """
+    try:
+        from lerobot.configs.types import FeatureType, PolicyFeature
+        from lerobot.policies.factory import make_pre_post_processors
+        from lerobot.policies.smolvla.configuration_smolvla import SmolVLAConfig
+        from lerobot.policies.smolvla.modeling_smolvla import SmolVLAPolicy
+    except ImportError as error:
+        raise UserError(f"policy.kind: needs lerobot: pip install 'vlrl[robot,models]' ({first_line(error)})") from None
+    if not shape.cameras:
+        raise UserError("policy.kind: smolvla sees pictures, and this robot shows none: give it a camera, or take flow")
+    side = -(-max(max(size) for size in shape.cameras) // (2 * PATCH)) * 2 * PATCH
+    _write_vlm(vlm, words, side, shape.hidden, shape.layers)
+    names = shape.pictures or [f"camera{place}" for place in range(1, len(shape.cameras) + 1)]
+    seen = {"observation.state": PolicyFeature(FeatureType.STATE, (shape.state,))}
+    for name, (width, height) in zip(names, shape.cameras, strict=True):
+        seen[f"observation.images.{name}"] = PolicyFeature(FeatureType.VISUAL, (3, height, width))
+    controls = len(shape.low)
+    sizes: dict[str, Any] = TINY | {
+        "max_state_dim": shape.state,
+        "max_action_dim": controls,
+        "resize_imgs_with_padding": (side, side),
+    }
+    sizes |= {"chunk_size": shape.chunk, "n_action_steps": shape.chunk}
+    adapt_lerobot()
+    with contextlib.redirect_stdout(io.StringIO()):
+        config = SmolVLAConfig(
+            input_features=seen, output_features={"action": PolicyFeature(FeatureType.ACTION, (controls,))},
+            device="cpu", push_to_hub=False, vlm_model_name=str(vlm), num_vlm_layers=shape.layers, **sizes | settings,
+        )  # fmt: skip
+        model = SmolVLAPolicy(config)
+    stats = {"observation.state": _spread(states), "action": _spread(actions)}
+    before, after = make_pre_post_processors(config, dataset_stats=stats)
+    return LerobotFlowPolicy(model, before, after, seed=seed)
+
+
+def _spread(values: np.ndarray) -> dict[str, Tensor]:
+    return {"mean": torch.tensor(values.mean(0)), "std": torch.tensor(values.std(0).clip(1e-3))}
+
+
+def _write_vlm(folder: Path, words: Path, side: int, hidden: int, layers: int) -> None:
+    """Configuration and processor of a SmolVLM for pictures of `side` pixels."""
+    from transformers import (
+        AutoTokenizer,
+        SmolVLMConfig,
+        SmolVLMImageProcessor,
+        SmolVLMProcessor,
+        SmolVLMVideoProcessor,
+    )
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(words, extra_special_tokens=SPECIAL)
+    tokens = (side // PATCH // 2) ** 2
+    SmolVLMProcessor(SmolVLMImageProcessor(), tokenizer, SmolVLMVideoProcessor(), image_seq_len=tokens).save_pretrained(
+        folder
+    )
+    sizes = {"hidden_size": hidden, "intermediate_size": 2 * hidden, "num_hidden_layers": layers}
+    heads = {"num_attention_heads": 4, "head_dim": hidden // 4, "num_key_value_heads": 2}
+    text = {"model_type": "llama", "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    SmolVLMConfig(
+        image_token_id=tokenizer.convert_tokens_to_ids(SPECIAL["image_token"]), scale_factor=2,
+        text_config=text | sizes | heads,
+        vision_config={**sizes, "num_attention_heads": 4, "image_size": side, "patch_size": PATCH},
+        architectures=["SmolVLMForConditionalGeneration"],
+    ).save_pretrained(folder)  # fmt: skip
