@@ -32,9 +32,9 @@ from robot.types import (
     fault,
     send_home,
 )
+from vlrl.decoders import wire_pack, wire_unpack
 from vlrl.plugins import load_plugin
 from vlrl.system.children import end_child, start_child
-from vlrl.system.messages import wire_pack, wire_unpack
 from vlrl.types import Environment, Frame, Observation, Step, UserError, Video
 
 # Observations and snapshots as what `vlrl.serving.protocol` and `robot.types` carry.
@@ -437,7 +437,7 @@ NO_NUMBERS = ""  # stands for an action that is not an array of numbers
 
 
 class Worker:
-    """Answers one request after the other. Each answer is fields and arrays, as `vlrl.system.messages` packs them."""
+    """Answers one request after the other. Each answer is fields and arrays, as `vlrl.decoders` packs them."""
 
     def __init__(self, memory: SharedPictures):
         self._memory = memory

@@ -40,9 +40,9 @@ from robot.safety.estop import Held, Stops
 from robot.safety.governor import Governor
 from robot.safety.limits import Safety, narrowed
 from robot.types import RobotDriver
+from vlrl.decoders import wire_pack
 from vlrl.system.children import move_to_scope
 from vlrl.system.clock import boottime
-from vlrl.system.messages import wire_pack
 from vlrl.types import UserError
 
 # A second process that makes the robot safe when the motion process is killed, crashes or hangs.

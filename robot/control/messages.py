@@ -1,4 +1,4 @@
-"""What the motion process and whoever started it tell each other, as bytes (`vlrl.system.messages`)."""
+"""What the motion process and whoever started it tell each other, as bytes (`vlrl.decoders`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from robot.types import MEMORY, Channel, RobotState, RobotStatus, SafetyEvent, TickRecord
-from vlrl.system.messages import wire_pack, wire_unpack
+from vlrl.decoders import wire_pack, wire_unpack
 
 # Whole messages over a socket between two processes, by calls that never wait: a stopped reader delays no tick.
 

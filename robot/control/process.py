@@ -22,7 +22,7 @@ from robot.drivers.lerobot import hold_ports
 from robot.safety.limits import Safety
 from robot.types import RobotError, TickRecord
 from robot.workers import ALONE
-from vlrl.system.messages import wire_pack
+from vlrl.decoders import wire_pack
 from vlrl.types import UserError
 
 KEPT = 10_000  # ticks that nobody has read

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from robot.types import Channel
+from vlrl.decoders import wire_pack, wire_unpack
 from vlrl.system.children import end_child, start_child
 from vlrl.system.clock import boottime
-from vlrl.system.messages import wire_pack, wire_unpack
 from vlrl.types import UserError
 
 # A child process that holds devices and sends what they say; one that dies is started again.

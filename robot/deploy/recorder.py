@@ -29,17 +29,16 @@ from robot.deploy.cameras import CameraPicture
 from robot.deploy.config import Deploy, RecordSection
 from robot.deploy.session import Ender
 from robot.types import TickRecord
-from vlrl.decoders import load_json
+from vlrl.decoders import load_json, wire_pack, wire_unpack
 from vlrl.io import hold, sign
 from vlrl.media import load_rgb
 from vlrl.system.clock import boottime, forbid_realtime
-from vlrl.system.messages import wire_pack, wire_unpack
 from vlrl.types import UserError
 
 # A recording that loses nothing: one append-only file for each episode, readable up to wherever it was cut.
 #
 # 8 bytes   b"vlrlspl1"
-# records   length (u32) and CRC-32 (u32) of what follows, little endian, then a message of `vlrl.system.messages`
+# records   length (u32) and CRC-32 (u32) of what follows, little endian, then a message of `vlrl.decoders`
 #
 # The kinds of records (`fields["kind"]`): header, tick, note, lost, end. A thread writes them; control never waits.
 

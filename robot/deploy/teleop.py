@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from robot.deploy.cameras import PipedChild, Sender, until_closed
+from vlrl.decoders import wire_unpack
 from vlrl.system.clock import boottime
-from vlrl.system.messages import wire_unpack
 from vlrl.types import UserError
 
 RATE = 60  # actions a second

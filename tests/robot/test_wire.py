@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 from PIL import Image
 
 from robot.types import SharedPictures
-from vlrl.system.messages import DTYPES, wire_pack, wire_unpack
+from vlrl.decoders import DTYPES, wire_pack, wire_unpack
 
 ARRAYS = st.dictionaries(
     st.text(max_size=4),

@@ -170,7 +170,6 @@ DIRECT = {
     "rewards.parse": "rewards import nothing of ours; has its own limits on size and depth",
     "tasks.math_equivalence": "lines from the process that started it",
     "vlrl.distributed.wire": "messages between processes of one run",
-    "vlrl.system.messages": "messages between processes of one run",
     "robot.deploy.recorder": "the last line of a process that it started",
     "robot.deploy.scene": "answers of an emulator that it started",
     "robot.emulator.control": "answers of an emulator that it started",

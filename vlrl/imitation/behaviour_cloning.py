@@ -240,8 +240,9 @@ def _scripted(task: Any, config: CloneConfig) -> Lesson:
     if config.start:
         policy = _started(config)
     else:
-        states, actions = np.stack([seen.state for seen, _ in pairs]), np.concatenate([chunk for _, chunk in pairs])
-        policy = _made(config, _shape(task, pairs[0], config.policy), states, actions)
+        shape = _shape(task, pairs[0], config.policy)
+        states = np.stack([observation.state for observation, _ in pairs])
+        policy = _make_policy(config, shape, states, np.concatenate([chunk for _, chunk in pairs]))
     return policy, [Example(policy.decide(observation, c), len(c)) for observation, c in pairs], None, config.episodes
 
 
@@ -252,9 +253,9 @@ def _recorded(task: Any, config: CloneConfig) -> Lesson:
     if config.start:
         policy = _started(config)
     else:
-        recorded = [each for source in sources for each in source.episodes]
-        states, actions = (np.concatenate([getattr(each, name) for each in recorded]) for name in ("state", "action"))
-        policy = _made(config, shape, states, actions)
+        whole = [each for source in sources for each in source.episodes]
+        states = np.concatenate([each.state for each in whole])
+        policy = _make_policy(config, shape, states, np.concatenate([each.action for each in whole]))
     weights = [each.weight for each in config.datasets]
     examples, chance = imitated(policy, policy.shape or shape, sources, weights)
     return policy, examples, chance, sum(len(source.episodes) for source in sources)
@@ -271,7 +272,7 @@ def _started(config: CloneConfig) -> Policy:
     return started(config.start, config.seed)
 
 
-def _made(config: CloneConfig, shape: DiscreteShape, states: np.ndarray, actions: np.ndarray) -> Policy:
+def _make_policy(config: CloneConfig, shape: DiscreteShape, states: np.ndarray, actions: np.ndarray) -> Policy:
     """A new policy, scaled by states [M, S] and, where it normalizes them, actions [M, A]."""
     if config.policy.kind == "smolvla":
         from vlrl.policies.lerobot_flow import make_smolvla
@@ -280,9 +281,14 @@ def _made(config: CloneConfig, shape: DiscreteShape, states: np.ndarray, actions
         return make_smolvla(shape, states, actions, vlm, EMBEDDED, config.seed)
     if config.policy.kind == "flow":
         return _flow(shape, torch.as_tensor(states), config.seed)
-    policy = ControlPolicy(Network(shape), seed=config.seed)
-    policy.model.mean.copy_(torch.as_tensor(states).mean(0))
-    policy.model.spread.copy_(torch.as_tensor(states).std(0).clamp(min=1e-3))
+    return make_control(shape, torch.as_tensor(states), config.seed)
+
+
+def make_control(shape: DiscreteShape, states: Tensor, seed: int) -> ControlPolicy:
+    """An untrained policy, its state scaled by states [M, S]."""
+    policy = ControlPolicy(Network(shape), seed=seed)
+    policy.model.mean.copy_(states.mean(0))
+    policy.model.spread.copy_(states.std(0).clamp(min=1e-3))
     return policy
 
 

@@ -167,7 +167,7 @@ def adapt_lerobot() -> None:
     from transformers import DynamicCache
     from transformers.masking_utils import create_causal_mask
 
-    class PrefixCache(DynamicCache):
+    class LengthCroppedCache(DynamicCache):
         def crop(self, tokens_to_remove: int) -> None:
             layers: Any = self.layers
             for layer in layers:  # as many stay as lerobot says
@@ -175,7 +175,7 @@ def adapt_lerobot() -> None:
 
     smolvla: Any = importlib.import_module("lerobot.policies.smolvla.smolvlm_with_expert")
     pi0: Any = importlib.import_module("lerobot.policies.pi_gemma")
-    smolvla.DynamicCache = PrefixCache
+    smolvla.DynamicCache = LengthCroppedCache
     pi0.create_causal_mask = lambda *, cache_position=None, **named: create_causal_mask(**named)
 
 

@@ -83,10 +83,10 @@ class ChunkScorer(nn.Module):
 
     def forward(self, batch: Mapping[str, Any], noise: Tensor, path: Tensor) -> tuple[Tensor, Tensor]:
         """batch: lerobot's; noise: float32 [B, K, D]; path: float32 [B, N, R, A], the places after each step."""
-        found: list[tuple[Tensor, Tensor]] = []
+        laws: list[tuple[Tensor, Tensor]] = []
 
         def choose(step: int, mean: Tensor, std: Tensor) -> Tensor:
-            found.append(gaussian(path[:, step], mean, std))
+            laws.append(gaussian(path[:, step], mean, std))
             return path[:, step]
 
         grad = torch.is_grad_enabled()
@@ -96,7 +96,7 @@ class ChunkScorer(nn.Module):
                 return denoise(field, start, steps, choose, self.size, self.scale)
 
         integrate_by(self.model, batch, noise, loop)
-        logprobs, entropy = zip(*found, strict=True)
+        logprobs, entropy = zip(*laws, strict=True)
         return torch.stack(logprobs, 1), torch.stack(entropy, 1)
 
 
@@ -104,7 +104,7 @@ class ChunkScorer(nn.Module):
 class ChunkInputs:
     """A decision that was sampled, or is to be imitated."""
 
-    seen: tuple[Observation, ...]
+    observations: tuple[Observation, ...]
     noise: Tensor  # float32 [K, D]; of one to imitate the chunk itself, [K, A], normalized
     path: Tensor | None = None  # float32 [N, R, A]; None: to imitate
 
@@ -139,33 +139,36 @@ class LerobotFlowPolicy(LerobotPolicy, ScoredPolicy):
         """
         if greedy:
             return super().act(episodes, observations, greedy)
-        seen = [tuple(self.inputs.select_observations(*each)) for each in zip(episodes, observations, strict=True)]
-        return self._sample(episodes, seen)
+        histories = [tuple(self.inputs.select_observations(*each)) for each in zip(episodes, observations, strict=True)]
+        return self._sample(episodes, histories)
 
     @torch.no_grad()
-    def _sample(self, episodes: Sequence[Episode], seen: Sequence[tuple[Observation, ...]]) -> list[Decision]:
+    def _sample(self, episodes: Sequence[Episode], histories: Sequence[tuple[Observation, ...]]) -> list[Decision]:
         self.model.eval()
         ticks, controls = size = self.scorer.size
-        count, steps = len(seen), self.steps
+        count, steps = len(histories), self.steps
         first = int(np.prod(self._chunk))
-        drawn = torch.from_numpy(normals(episodes, (first + steps * ticks * controls,), self.generator))
-        drawn = drawn.to(self.device)
-        noise, later = drawn[:, :first].view(count, *self._chunk), drawn[:, first:].view(count, steps, ticks, controls)
+        normal = torch.from_numpy(normals(episodes, (first + steps * ticks * controls,), self.generator))
+        normal = normal.to(self.device)
+        noise, later = (
+            normal[:, :first].view(count, *self._chunk),
+            normal[:, first:].view(count, steps, ticks, controls),
+        )
         path: list[Tensor] = []
-        found: list[tuple[Tensor, Tensor]] = []
+        laws: list[tuple[Tensor, Tensor]] = []
 
         def choose(step: int, mean: Tensor, std: Tensor) -> Tensor:
             path.append(mean + std * later[:, step])
-            found.append(gaussian(path[-1], mean, std))
+            laws.append(gaussian(path[-1], mean, std))
             return path[-1]
 
         loop = lambda field, start, steps: denoise(field, start, steps, choose, size, self.scorer.scale)  # noqa: E731
-        chunk = integrate_by(self.model, self._before(self.inputs.batch(seen)), noise, loop)
-        logprobs, entropy = (self._levelled(torch.stack(part, 1)).cpu() for part in zip(*found, strict=True))
+        chunk = integrate_by(self.model, self._before(self.inputs.batch(histories)), noise, loop)
+        logprobs, entropy = (self._levelled(torch.stack(part, 1)).cpu() for part in zip(*laws, strict=True))
         actions = self._after(chunk[:, :ticks]).float().cpu().numpy()
         places, noise = torch.stack(path, 1).cpu(), noise.cpu()
         return [
-            Decision(actions[b], logprobs[b], entropy[b], False, inputs=ChunkInputs(seen[b], noise[b], places[b]))
+            Decision(actions[b], logprobs[b], entropy[b], False, inputs=ChunkInputs(histories[b], noise[b], places[b]))
             for b in range(count)
         ]
 
@@ -189,19 +192,20 @@ class LerobotFlowPolicy(LerobotPolicy, ScoredPolicy):
     evaluate, reference = ScoredPolicy.evaluate, ScoredPolicy.reference
 
     def _evaluate(self, scorer: nn.Module, decisions: Sequence[Decision]) -> Evaluation:
-        shown = self.inputs.batch([decision.inputs.seen for decision in decisions])
+        frames = self.inputs.batch([decision.inputs.observations for decision in decisions])
         if decisions[0].inputs.path is None:
-            return self._imitation(shown | {"action": torch.stack([decision.inputs.noise for decision in decisions])})
+            return self._imitation(frames | {"action": torch.stack([decision.inputs.noise for decision in decisions])})
         noise = torch.stack([decision.inputs.noise for decision in decisions]).to(self.device)
         path = torch.stack([decision.inputs.path for decision in decisions]).to(self.device)
-        logprobs, entropy = map(self._levelled, scorer(self._before(shown), noise, path))
+        logprobs, entropy = map(self._levelled, scorer(self._before(frames), noise, path))
         return Evaluation(logprobs, entropy, torch.ones_like(logprobs, dtype=torch.bool))
 
     @torch.no_grad()
     def features(self, decisions: Sequence[Decision]) -> Tensor:
         """What the expert makes of each prompt at the middle of all noise, its ticks' mean, float32 [B, hidden]."""
-        seen: list[Tensor] = []
-        taken = self.model.model.action_out_proj.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+        hidden: list[Tensor] = []
+        frames = self.inputs.batch([decision.inputs.observations for decision in decisions])
+        hook = self.model.model.action_out_proj.register_forward_pre_hook(lambda _, args: hidden.append(args[0]))
 
         def loop(field: Field, start: Tensor, steps: int) -> Tensor:
             field(start, torch.ones(len(start), device=start.device))
@@ -209,10 +213,10 @@ class LerobotFlowPolicy(LerobotPolicy, ScoredPolicy):
 
         try:
             middle = torch.zeros((len(decisions), *self._chunk), device=self.device)
-            integrate_by(self.model, self._before(self.inputs.batch([d.inputs.seen for d in decisions])), middle, loop)
+            integrate_by(self.model, self._before(frames), middle, loop)
         finally:
-            taken.remove()
-        return seen[0].float().mean(1)
+            hook.remove()
+        return hidden[0].float().mean(1)
 
     # -- imitation ---------------------------------------------------------------------------------------------------
 
@@ -230,9 +234,9 @@ class LerobotFlowPolicy(LerobotPolicy, ScoredPolicy):
             values, nothing, nothing, False, inputs=ChunkInputs((observation,) * self.inputs.past, torch.tensor(values))
         )
 
-    def _imitation(self, shown: Mapping[str, Any]) -> Evaluation:
+    def _imitation(self, frames: Mapping[str, Any]) -> Evaluation:
         """Minus the flow's squared errors [B, K*A] at noise and times drawn anew, with gradient: lerobot's loss."""
-        batch = self._before(shown)
+        batch = self._before(frames)
         count, ticks, controls = batch["action"].shape
         width = self._chunk[1]
         padded = torch.nn.functional.pad(batch["action"], (0, width - controls))
@@ -258,7 +262,7 @@ class LerobotFlowPolicy(LerobotPolicy, ScoredPolicy):
         self.model.save_pretrained(folder)
         self._before.save_pretrained(folder)
         self._after.save_pretrained(folder)
-        source = Path(getattr(self.model.config, "vlm_model_name", "/dev/null"))  # pi0's has no name
+        source = Path(vars(self.model.config).get("vlm_model_name", "/dev/null"))  # pi0's has no name
         if source.is_dir() and source.resolve() != (folder / VLM_FOLDER).resolve():
             shutil.copytree(source, folder / VLM_FOLDER, dirs_exist_ok=True)
 
@@ -322,9 +326,9 @@ def make_smolvla(
     side = -(-max(max(size) for size in shape.cameras) // (2 * PATCH)) * 2 * PATCH
     _write_vlm(vlm, words, side, shape.hidden, shape.layers)
     names = shape.pictures or [f"camera{place}" for place in range(1, len(shape.cameras) + 1)]
-    seen = {"observation.state": PolicyFeature(FeatureType.STATE, (shape.state,))}
+    features = {"observation.state": PolicyFeature(FeatureType.STATE, (shape.state,))}
     for name, (width, height) in zip(names, shape.cameras, strict=True):
-        seen[f"observation.images.{name}"] = PolicyFeature(FeatureType.VISUAL, (3, height, width))
+        features[f"observation.images.{name}"] = PolicyFeature(FeatureType.VISUAL, (3, height, width))
     controls = len(shape.low)
     sizes: dict[str, Any] = TINY | {
         "max_state_dim": shape.state,
@@ -335,7 +339,7 @@ def make_smolvla(
     adapt_lerobot()
     with contextlib.redirect_stdout(io.StringIO()):
         config = SmolVLAConfig(
-            input_features=seen, output_features={"action": PolicyFeature(FeatureType.ACTION, (controls,))},
+            input_features=features, output_features={"action": PolicyFeature(FeatureType.ACTION, (controls,))},
             device="cpu", push_to_hub=False, vlm_model_name=str(vlm), num_vlm_layers=shape.layers, **sizes | settings,
         )  # fmt: skip
         model = SmolVLAPolicy(config)

@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Raw, Struct
 
+from vlrl.decoders import DTYPES
 from vlrl.media import ImageLimits, MediaError, load_image
-from vlrl.system.messages import DTYPES
 
 # Arrays and pictures on the wire: what they say of themselves is checked against their bytes before they are used.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robot.deploy.recorder import LARGEST, MAGIC
-from vlrl.system.messages import wire_unpack
+from vlrl.decoders import wire_unpack
 
 ACTING = ("policy", "person")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
 from vlrl.cli import main
 from vlrl.config import PolicySection
-from vlrl.imitation.behaviour_cloning import cloning_read, fresh, shape_of
+from vlrl.imitation.behaviour_cloning import cloning_read, make_control, shape_of
 from vlrl.imitation.dagger import DaggerLearner, LearnConfig
 from vlrl.policies.loading import load
 from vlrl.runner import Runner
@@ -27,7 +28,8 @@ def room(tmp_path_factory, takes, write):
     write(room / "driven", [takes(5, 20)])
     sources = cloning_read([str(room / "demos")])
     torch.manual_seed(0)
-    fresh(shape_of(sources, None, **SIZES), sources, 0).save(room / "start")
+    states = torch.as_tensor(np.concatenate([each.state for source in sources for each in source.episodes]))
+    make_control(shape_of(sources, None, **SIZES), states, 0).save(room / "start")
     return room
 
 

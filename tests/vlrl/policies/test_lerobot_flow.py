@@ -127,7 +127,7 @@ def test_sampled_decisions_have_the_probabilities_of_their_steps(smolvla, level,
         return place
 
     with torch.no_grad():
-        batch = policy._before(policy.inputs.batch([decision.inputs.seen]))
+        batch = policy._before(policy.inputs.batch([decision.inputs.observations]))
         chunk = integrate_by(policy.model, batch, decision.inputs.noise[None], loop)
     assert float(now.logprobs[0].sum()) == pytest.approx(total, abs=1e-2)
     assert np.allclose(policy._after(chunk[:, :3])[0].numpy(), decision.action, atol=1e-5)
