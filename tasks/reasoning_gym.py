@@ -51,7 +51,9 @@ class ReasoningGym(Task):
     Args:
         generators: by their names, such as `leg_counting`; several take turns
         options: of each, by its name: {leg_counting: {max_animals: 3}}
-        shows: `text` asks in words; `image` draws them as a picture, `width` pixels wide in letters of `letter`
+        shows: `text` asks in words; `image` draws them as a picture
+        width: of the picture, in pixels
+        letter: height of its letters, in pixels
     """
 
     def __init__(
@@ -175,8 +177,8 @@ def read_plain(text: str) -> Parsed:
 
 def draw_text(text: str, width: int, letter: int) -> Image.Image:
     """Text in black on white, as wide as asked and as tall as it needs."""
-    written, border = font(letter), letter // 2
-    per_line = max(8, int((width - 2 * border) / written.getlength("n")))
+    face, border = font(letter), letter // 2
+    per_line = max(8, int((width - 2 * border) / face.getlength("n")))
     lines = [
         part for line in text.splitlines() for part in textwrap.wrap(line, per_line, drop_whitespace=False) or [""]
     ]
@@ -184,5 +186,5 @@ def draw_text(text: str, width: int, letter: int) -> Image.Image:
     image = Image.new("RGB", (width, 2 * border + step * len(lines)), "white")
     pen = ImageDraw.Draw(image)
     for place, line in enumerate(lines):
-        pen.text((border, border + place * step), line, fill="black", font=written)
+        pen.text((border, border + place * step), line, fill="black", font=face)
     return image

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +26,9 @@ from vlrl.types import Split, UserError
 
 ENGINES = ("pdflatex", "tectonic")
 DPI = 100
-SECONDS = 120  # by the clock, for a process that hangs without computing; the CPU's limit is the worker's
+SECONDS = 120  # by the clock, for a process that hangs without computing
+# of util-linux: bounds of CPU seconds, bytes of address space and of each file written, files open at a time
+LIMITS = ("prlimit", "--cpu=10", f"--as={2 << 30}", f"--fsize={16 << 20}", "--nofile=64", "--core=0")
 PREAMBLE = r"""\documentclass{standalone}
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
@@ -43,10 +44,10 @@ def document(table: Table) -> str:
 
 
 def engine() -> str:
-    """The engine that is installed. UserError: none, or no pdftoppm to make a picture of a page."""
+    """The engine that is installed. UserError: none, or no pdftoppm to make a picture of a page, or no prlimit."""
     name_of_engine = next((name for name in ENGINES if shutil.which(name)), None)
-    if name_of_engine is None or shutil.which("pdftoppm") is None:
-        need = "pdflatex or tectonic, and pdftoppm"
+    if name_of_engine is None or not all(map(shutil.which, ("pdftoppm", "prlimit"))):
+        need = "pdflatex or tectonic, pdftoppm and prlimit"
         raise UserError(f"task.renderer: latex: needs {need} on the PATH; install them or set task.renderer: drawn")
     return name_of_engine
 
@@ -78,10 +79,9 @@ def typeset(table: Table) -> Image.Image | None:
 
 
 def _run(program: list[str], folder: Path) -> bool:
-    """Runs a program inside the worker's limits; whether it succeeded."""
-    guarded = [sys.executable, "-I", str(Path(__file__).parents[1] / "latex_rendering_worker.py"), *program]
+    """Runs a program inside the limits; whether it succeeded."""
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    process = start_child(guarded, cwd=folder, env=environment(folder), **pipes)
+    process = start_child([*LIMITS, *program], cwd=folder, env=environment(folder), **pipes)
     try:
         return process.wait(SECONDS) == 0
     except subprocess.TimeoutExpired:

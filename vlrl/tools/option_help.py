@@ -173,7 +173,7 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "CloneConfig": {"episodes": "Demonstrations of the script.", "policy": "The network that is built."},
     "Recordings": {"path": "Folder of a LeRobotDataset v3."},
-    "NetworkSection": {"kind": "`control`: discretised actions; `flow`: a flow policy."},
+    "NetworkSection": {"kind": "`control`: discretised actions; `flow`: a flow policy; `smolvla`: lerobot's, small."},
     "LearnConfig": {
         "demonstrations": "Data sets of demonstrations.",
         "shares": "Shares of a batch.",
