@@ -1,15 +1,23 @@
 """Any Gymnasium environment as conversations: it shows text and images, and the policy writes its actions.
 
 Observations may be text, images, numbers and dictionaries of these; actions text, the names or numbers of a few, or
-real numbers within limits. Needs `gymnasium` (`pip install 'vlrl[sims]'`) and what the environment needs.
+real numbers within limits. Needs `gymnasium` (`pip install 'vlrl[sims]'`) and what the environment needs. BrowserGym's
+pages are shown as their accessibility tree and a screenshot.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -27,6 +35,8 @@ from robot.sim.gym import (
 )
 from tasks.base import FORM, THINK, Rendered, Task, check, check_weights
 from tasks.context import FULL, ContextStrategy, with_context
+from vlrl.decoders import load_json
+from vlrl.io import write_atomic
 from vlrl.types import (
     Environment,
     Episode,
@@ -61,7 +71,7 @@ class Gym(Task):
     Args:
         id: what `gymnasium.make` is given, such as `FrozenLake-v1`, or `my_module:MyEnv-v0`, which is imported first
         options: named arguments for it
-        shows: parts of its observation, such as `goal` or `pixels.top`; none: all
+        shows: parts of its observation, such as `goal` or `pixels.top`; none: all, of BrowserGym's BROWSER_SHOWS
         render: whether the picture that it draws itself is shown as well
         instruction: what the policy is told first
         actions: names of its actions, where these are a few; none: their numbers
@@ -100,12 +110,22 @@ class Gym(Task):
         self._sizes: dict[Split, int] = {"train": pool, "test": held_out}
         drawn = {"render_mode": "rgb_array"} if render else {}
         self.make_env = partial(make_gym_env, id, {**drawn, **(options or {})}, "task")
-        env = self.make_env()
-        self.form = ActionWriting(env.action_space, tuple(actions))
+        self.run: Callable = _run_here
+        if id.startswith(BROWSERGYM):
+            prepare_browsergym(id)
+            self.run, self.max_parallel_envs, shows = _run_in_browsers_thread, BROWSERS, shows or BROWSER_SHOWS
+        try:
+            env = self.run(self.make_env)
+        except UserError:
+            self.close()
+            raise
+        self.form = ActionWriting(
+            env.action_space, tuple(actions), list_calls(env) if id.startswith(BROWSERGYM) else ""
+        )
         known = list(list_observation_parts(env.observation_space))
         self._parts = choose_parts("task.shows", shows, known)
         self._draws = render
-        env.close()
+        self.run(env.close)
         asks = ASKS.format(self.form.description) if template == "guided" else ""
         self.opening = " ".join(filter(None, (instruction, asks, THINK if thinking else "")))
 
@@ -156,6 +176,13 @@ class Gym(Task):
             "truncated": sum(episode.turns[-1].step.truncated for episode in episodes) / count,
         }
 
+    def close(self) -> None:
+        """Ends what BrowserGym shares; a later episode starts it again."""
+        if self.id.startswith(BROWSERGYM):
+            self.run(stop_playwright)
+            _browsers_thread().shutdown()
+            _browsers_thread.cache_clear()
+
 
 class GymEpisode(Environment):
     """One episode of an environment of its own, from one seed, whatever generators it draws from."""
@@ -169,17 +196,19 @@ class GymEpisode(Environment):
         if self._env is not None:
             raise RuntimeError("an environment is made for one episode: make a new one")
         self._generators.seed(self._seed)
+        (message,) = self._task.run(self._begin).messages
+        asks = (self._task.opening,) if self._task.opening else ()
+        self._shown = Observation.from_messages([Message("user", (*message.content, *asks))])
+        return self._shown
+
+    def _begin(self) -> Observation:
         with self._generators.lent():
             self._env = self._task.make_env()
             try:
                 self._seen, _ = self._env.reset(seed=self._seed)
-                shown = self._task.show(self._env, self._seen)
+                return self._task.show(self._env, self._seen)
             except Exception as error:  # environments raise what they like
                 raise UserError(f"task.id: {self._task.id}, seed {self._seed}: {first_line(error)}") from error
-        (message,) = shown.messages
-        asks = (self._task.opening,) if self._task.opening else ()
-        self._shown = Observation.from_messages([Message("user", (*message.content, *asks))])
-        return self._shown
 
     def step(self, action: str | np.ndarray, frames: Sequence[Frame] = ()) -> Step:
         if self._env is None:
@@ -191,17 +220,26 @@ class GymEpisode(Environment):
             error = f"Error: no action can be read ({reading.reason})"
             return Step(Observation.from_messages([Message("user", (error,))]), truncated=cut)
         try:
-            with self._generators.lent():
-                self._seen, reward, terminated, truncated, info = self._env.step(reading.value)
-                self._shown = self._task.show(self._env, self._seen)
+            reward, terminated, truncated, info = self._task.run(self._advance, reading.value)
         except Exception as error:
             return Step(self._shown, truncated=True, fault=f"{self._task.id}: {first_line(error)}")
         cut = not terminated and (cut or truncated)
         return Step(self._shown, float(reward), bool(terminated), bool(cut), numbers_of(info, None))
 
+    def _advance(self, action: Any) -> tuple[float, bool, bool, Any]:
+        with self._generators.lent():
+            self._seen, *ends = self._env.step(action)
+            self._shown = self._task.show(self._env, self._seen)
+        return tuple(ends)
+
     def close(self) -> None:
         if self._env is not None:
-            self._env.close()
+            self._task.run(_close_quietly, self._env)
+
+
+def _close_quietly(env: Any) -> None:
+    with contextlib.suppress(Exception):  # what died has nothing to close
+        env.close()
 
 
 @dataclass(frozen=True)
@@ -211,15 +249,17 @@ class ActionWriting:
     Args:
         space: Text, Discrete, MultiDiscrete, MultiBinary or a Box with limits.
         names: of the actions of a Discrete space, in order.
+        calls: what a text may say, where that is known.
     """
 
     space: Any
     names: tuple[str, ...] = ()
+    calls: str = ""
 
     def __post_init__(self):
         from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Text
 
-        known = isinstance(self.space, Text | Discrete | MultiDiscrete | MultiBinary)
+        known = bool(self.calls) or isinstance(self.space, Text | Discrete | MultiDiscrete | MultiBinary)
         bounded = isinstance(self.space, Box) and self.space.is_bounded() and self.space.dtype.kind in "fiu"
         if not (known or bounded):
             raise UserError(f"task.id: its actions are {self.space}: must be text, a few, or a Box with limits")
@@ -231,8 +271,8 @@ class ActionWriting:
     def description(self) -> str:
         from gymnasium.spaces import Box, Discrete, Text
 
-        if isinstance(self.space, Text):
-            return "its text"
+        if self.calls or isinstance(self.space, Text):
+            return self.calls or "its text"
         if isinstance(self.space, Discrete):
             first = int(self.space.start)
             return ", ".join(self.names) or f"a number from {first} to {first + int(self.space.n) - 1}"
@@ -247,7 +287,7 @@ class ActionWriting:
         from gymnasium.spaces import Discrete, Text
 
         text = text.strip()
-        if isinstance(self.space, Text):
+        if self.calls or isinstance(self.space, Text):
             return Parsed(text) if self.space.contains(text) else Parsed(reason="out_of_range")
         if self.names:
             return Parsed(self.names.index(text) + int(self.space.start)) if text in self.names else _UNKNOWN
@@ -286,9 +326,89 @@ def format_part(part: ObservationPart, value: Any) -> str:
     """A part of an observation as a line; text as it is, numbers rounded to three places. '' of empty text."""
     if isinstance(value, str):
         text = value
+    elif part.name in ("axtree_object", "dom_object"):
+        text = flatten_page(part.name, value)
     elif isinstance(value, np.ndarray | np.generic | int | float):
         text = json.dumps(np.asarray(value).round(3).tolist())
     else:
         text = json.dumps(value, default=str)
     text = text[:MAX_TEXT]
     return f"{part.name}: {text}" if text and part.keys else text
+
+
+# BrowserGym: pages in the system's Chromium, all in one thread, as Playwright's objects belong to that which made them.
+
+BROWSERGYM = "browsergym/"
+BROWSERS = 4  # open at a time
+BROWSER_SHOWS = ("goal", "axtree_object", "screenshot", "last_action_error")
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+
+
+def _run_here(function: Callable, *arguments: Any) -> Any:
+    return function(*arguments)
+
+
+def _run_in_browsers_thread(function: Callable, *arguments: Any) -> Any:
+    return _browsers_thread().submit(function, *arguments).result()
+
+
+@cache
+def _browsers_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "browsergym")
+
+
+def prepare_browsergym(id: str) -> None:
+    """Registers an id's family, and shows Playwright the system's Chromium where it has none of its own.
+
+    Raises:
+        UserError: the family is not installed, or there is no Chromium.
+    """
+    family = id.removeprefix(BROWSERGYM).partition(".")[0]
+    if find_spec("browsergym") is None or find_spec(f"browsergym.{family}") is None:
+        raise UserError(f"task.id: {id}: needs pip install browsergym-{family}")
+    if "PLAYWRIGHT_BROWSERS_PATH" not in os.environ:
+        chromium = next(filter(None, map(shutil.which, CHROMIUM)), None)
+        if chromium is None:
+            raise UserError(f"task.id: {id}: needs Chromium: run `make system`, or `playwright install chromium`")
+        os.environ["PLAYWRIGHT_BROWSERS_PATH"] = str(
+            link_chromium(chromium, Path.home() / ".cache" / "vlrl" / "browsers")
+        )
+    if family == "miniwob" and (spec := find_spec("miniwob")) is not None:
+        os.environ.setdefault("MINIWOB_URL", (Path(str(spec.origin)).parent / "html" / "miniwob").as_uri() + "/")
+    import_module(f"browsergym.{family}")
+
+
+def link_chromium(chromium: str, folder: Path) -> Path:
+    """A folder in which the installed Playwright finds a browser, as if it had downloaded it."""
+    browsers = Path(str(import_module("playwright").__file__)).parent / "driver" / "package" / "browsers.json"
+    revisions = {each["name"]: each["revision"] for each in load_json(browsers)["browsers"]}
+    place = folder / f"chromium-{revisions['chromium']}"
+    program = place / "chrome-linux" / "chrome"
+    if not program.exists():
+        program.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(program, f'#!/bin/sh\nexec {chromium} --no-sandbox "$@"\n')
+        program.chmod(0o755)
+        for name in ("INSTALLATION_COMPLETE", "DEPENDENCIES_VALIDATED"):
+            (place / name).touch()
+    return folder
+
+
+def stop_playwright() -> None:
+    core: Any = import_module("browsergym.core")
+    if core._PLAYWRIGHT is not None:  # what it starts it never ends
+        core._PLAYWRIGHT.stop()
+        core._set_global_playwright(None)
+
+
+def list_calls(env: Any) -> str:
+    """The functions that may be called, of the action set that an environment reads texts with."""
+    described = env.unwrapped.action_mapping.__self__.describe(with_long_description=False, with_examples=False)
+    calls = [line for line in described.partition("Multiple actions")[0].splitlines() if line.endswith(")")]
+    return "a call of one of " + "; ".join(calls)
+
+
+def flatten_page(name: str, value: Any) -> str:
+    """A page's accessibility tree, or its document, as BrowserGym writes it."""
+    from browsergym.utils.obs import flatten_axtree_to_str, flatten_dom_to_str
+
+    return flatten_axtree_to_str(value) if name == "axtree_object" else flatten_dom_to_str(value)
