@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -256,3 +257,48 @@ def compute_scores(reward_inputs: Sequence[Mapping[str, Any]], **given: Any) -> 
     """EasyR1's batched form: `overall` is what is learned from."""
     scores = [hub_export.scored(each["ground_truth"], each["response"]) for each in reward_inputs]
     return [{"overall": total, "accuracy": score.correct, **score.parts} for total, score in scores]
+
+
+# Reward functions that were written for verl and for EasyR1, as TRL's.
+
+
+def from_verl(compute_score: Callable[..., Any]) -> Callable[..., list[float]]:
+    """verl's `compute_score(data_source, solution_str, ground_truth, extra_info)`: a number, or a dict with `score`."""
+
+    def call(completions: Sequence[str], ground_truth: Sequence[Any], **columns: Any) -> list[float]:
+        rows = _rows(columns, len(completions))
+        return [
+            _score(compute_score(row["id"].partition("/")[0], completion, truth, row), "score")
+            for completion, truth, row in zip(completions, ground_truth, rows, strict=True)
+        ]
+
+    return call
+
+
+def from_easyr1(compute_score: Callable[..., Any]) -> Callable[..., list[float]]:
+    """EasyR1's `compute_score(reward_inputs)`, of a batch, or `compute_score(reward_input)`: dicts with `overall`."""
+    at_once = "reward_inputs" in inspect.signature(compute_score).parameters
+
+    def call(
+        completions: Sequence[str], completion_ids: Sequence[Sequence[int]], ground_truth: Sequence[Any], **columns: Any
+    ) -> list[float]:
+        texts = zip(completions, completion_ids, ground_truth, _rows(columns, len(completions)), strict=True)
+        inputs = [
+            {**row, "response": text, "response_length": len(ids), "ground_truth": truth}
+            for text, ids, truth, row in texts
+        ]
+        scores = compute_score(inputs) if at_once else [compute_score(each) for each in inputs]
+        return [_score(each, "overall") for each in scores]
+
+    return call
+
+
+def _rows(columns: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
+    lists = {name: column for name, column in columns.items() if isinstance(column, list) and len(column) == count}
+    return [{name: column[i] for name, column in lists.items()} for i in range(count)]
+
+
+def _score(value: Any, key: str) -> float:
+    if isinstance(value, Mapping) and key not in value:
+        raise UserError(f"process_rewards: trl: a reward function gave {sorted(map(str, value))} without {key!r}")
+    return value[key] if isinstance(value, Mapping) else value

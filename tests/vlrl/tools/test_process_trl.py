@@ -99,6 +99,33 @@ def test_a_gold_answer_earns_what_its_reward_says(mine, play, task):
     assert [each.reward for each in after] == wanted
 
 
+def test_functions_of_verl_and_easyr1(mine, play):
+    """Called as their reward managers call them: by position, one at a time or at once, numbers or dicts."""
+    calls = []
+
+    def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+        calls.append((data_source, solution_str, ground_truth, extra_info["id"]))
+        return {"score": len(solution_str), "acc": 0}
+
+    def batch(reward_inputs, format_weight=0.1):
+        assert all(each["response_length"] > 0 and each["images"] for each in reward_inputs)
+        return [{"overall": 2.0 * len(each["response"]), "format": 1.0} for each in reward_inputs]
+
+    mine.compute_score, mine.batch = compute_score, batch
+    mine.single = lambda reward_input: {"overall": float(reward_input["ground_truth"] == reward_input["gold"])}
+    episodes, after, _ = play(rewards=[f"{NAME}:compute_score"], made_for="verl")
+    assert [each.reward for each in after] == [len(each.completion) for each in episodes]
+    expected = [("gui_grounding", e.completion, list(e.sample.answer), e.sample.id) for e in episodes]
+    assert calls == expected
+    _, after, _ = play(rewards=[f"{NAME}:batch"], made_for="easyr1")
+    assert [each.reward for each in after] == [2 * len(each.completion) for each in after]
+    _, after, _ = play(rewards=[f"{NAME}:single"], made_for="easyr1", columns={"ground_truth": "gold"})
+    assert [each.reward for each in after] == [1.0] * len(after)
+    mine.lost = lambda reward_input: {"format": 1.0}
+    with pytest.raises(UserError, match=r"gave \['format'\] without 'overall'"):
+        play(rewards=[f"{NAME}:lost"], made_for="easyr1")
+
+
 def test_functions_of_trl_itself(mine, play):
     """What is published for TRL would not run here."""
     rewards = pytest.importorskip("trl.rewards")

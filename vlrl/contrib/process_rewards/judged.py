@@ -281,18 +281,21 @@ Names = Annotated[list[str], Field(min_length=1)]
     source="TRL 1.16, GRPOTrainer: reward_funcs, reward_weights; huggingface.co/docs/trl/grpo_trainer",
 )
 class Trl(ProcessReward):
-    """An episode earns what TRL's reward functions say: the weighted sum of those that apply to it.
+    """An episode earns what reward functions written for TRL, verl or EasyR1 say: the weighted sum of what applies.
 
     Called as in TRL: `function(prompts=, completions=, completion_ids=, **columns)`, all of a step at once, which gives
     one number for each completion, or None (NaN) where it does not apply. Columns: `answer` (the sample's truth),
     `gold` (the best completion), `id`, `images`, the sample's tags; `trainer_state.global_step`, and `log_metric(name,
     value)`, whose values go to the log. Functions may be `async`. Each is among the score's parts, as `trl_function`.
+    verl's `compute_score` and EasyR1's functions are called as there, with the columns as `extra_info` or further keys.
 
     Ours: an episode to which no function applies keeps `keep` times the task's reward, where TRL leaves it out of the
     baseline; columns are those above, where TRL has its data set's.
 
     Args:
         rewards: functions, as my_module:function from anywhere on the Python path.
+        made_for: whose trainer calls them so; verl's and EasyR1's `ground_truth` is the column `answer`, unless
+            `columns` says another.
         weights: of each; default: 1.
         columns: names that the functions expect -> names above, as `{solution: answer}`.
         conversational: completions are lists of messages; false: texts, and prompts as well.
@@ -305,15 +308,19 @@ class Trl(ProcessReward):
 
     def __init__(
         self, policy: Policy, task: Any, seed: int, *,
-        rewards: Names, weights: list[float] | None = None, columns: dict[str, str] | None = None,
-        conversational: bool = True, keep: float = 0.0,
+        rewards: Names, made_for: Literal["trl", "verl", "easyr1"] = "trl", weights: list[float] | None = None,
+        columns: dict[str, str] | None = None, conversational: bool = True, keep: float = 0.0,
     ):  # fmt: skip
         if weights is not None and len(weights) != len(rewards):
             raise UserError(f"process_rewards: trl: {len(weights)} weights for {len(rewards)} rewards: one for each")
         own = [name.rpartition(":")[2] for name in rewards]
         if len(set(own)) < len(own):
             raise UserError(f"process_rewards: trl: rewards: {', '.join(rewards)}: each needs a name of its own")
-        self._functions = {short: find_reward_function(name) for short, name in zip(own, rewards, strict=True)}
+        self._functions = {
+            short: find_reward_function(name, made_for) for short, name in zip(own, rewards, strict=True)
+        }
+        if made_for != "trl":
+            columns, conversational = {"ground_truth": "answer", **(columns or {})}, False
         self._weights = weights or [1.0] * len(rewards)
         self._policy, self._task, self._columns = policy, task, columns or {}
         self._conversational, self.keep = conversational, keep
@@ -362,14 +369,17 @@ class Trl(ProcessReward):
 trl = Trl
 
 
-def find_reward_function(name: str) -> Callable[..., Any]:
-    """A reward function by its name."""
+def find_reward_function(name: str, made_for: str) -> Callable[..., Any]:
+    """A reward function by its name, to be called as TRL calls them."""
     from vlrl import registry
+    from vlrl.tools.trl_verl import from_easyr1, from_verl
 
     if ":" not in name:
         raise UserError(f"process_rewards: trl: rewards: {name!r}: name a function as my_module:function")
     function = registry.find("TRL reward", name, "process_rewards: trl: rewards")
     kinds = {each.kind for each in inspect.signature(function).parameters.values()} if callable(function) else set()
+    if made_for != "trl" and callable(function):
+        return (from_verl if made_for == "verl" else from_easyr1)(function)
     if inspect.Parameter.VAR_KEYWORD not in kinds:
         raise UserError(f"process_rewards: trl: rewards: {name} takes no **columns, which TRL's reward functions do")
     return function
