@@ -113,17 +113,17 @@ def test_functions_of_verl_and_easyr1(mine, play):
 
     mine.compute_score, mine.batch = compute_score, batch
     mine.single = lambda reward_input: {"overall": float(reward_input["ground_truth"] == reward_input["gold"])}
-    episodes, after, _ = play(rewards=[f"{NAME}:compute_score"], made_for="verl")
+    episodes, after, _ = play(rewards=[f"{NAME}:compute_score"], api="verl")
     assert [each.reward for each in after] == [len(each.completion) for each in episodes]
     expected = [("gui_grounding", e.completion, list(e.sample.answer), e.sample.id) for e in episodes]
     assert calls == expected
-    _, after, _ = play(rewards=[f"{NAME}:batch"], made_for="easyr1")
+    _, after, _ = play(rewards=[f"{NAME}:batch"], api="easyr1")
     assert [each.reward for each in after] == [2 * len(each.completion) for each in after]
-    _, after, _ = play(rewards=[f"{NAME}:single"], made_for="easyr1", columns={"ground_truth": "gold"})
+    _, after, _ = play(rewards=[f"{NAME}:single"], api="easyr1", columns={"ground_truth": "gold"})
     assert [each.reward for each in after] == [1.0] * len(after)
     mine.lost = lambda reward_input: {"format": 1.0}
     with pytest.raises(UserError, match=r"gave \['format'\] without 'overall'"):
-        play(rewards=[f"{NAME}:lost"], made_for="easyr1")
+        play(rewards=[f"{NAME}:lost"], api="easyr1")
 
 
 def test_functions_of_trl_itself(mine, play):

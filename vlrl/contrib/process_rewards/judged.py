@@ -294,7 +294,7 @@ class Trl(ProcessReward):
 
     Args:
         rewards: functions, as my_module:function from anywhere on the Python path.
-        made_for: whose trainer calls them so; verl's and EasyR1's `ground_truth` is the column `answer`, unless
+        api: whose trainer calls them so; verl's and EasyR1's `ground_truth` is the column `answer`, unless
             `columns` says another.
         weights: of each; default: 1.
         columns: names that the functions expect -> names above, as `{solution: answer}`.
@@ -308,7 +308,7 @@ class Trl(ProcessReward):
 
     def __init__(
         self, policy: Policy, task: Any, seed: int, *,
-        rewards: Names, made_for: Literal["trl", "verl", "easyr1"] = "trl", weights: list[float] | None = None,
+        rewards: Names, api: Literal["trl", "verl", "easyr1"] = "trl", weights: list[float] | None = None,
         columns: dict[str, str] | None = None, conversational: bool = True, keep: float = 0.0,
     ):  # fmt: skip
         if weights is not None and len(weights) != len(rewards):
@@ -316,10 +316,8 @@ class Trl(ProcessReward):
         own = [name.rpartition(":")[2] for name in rewards]
         if len(set(own)) < len(own):
             raise UserError(f"process_rewards: trl: rewards: {', '.join(rewards)}: each needs a name of its own")
-        self._functions = {
-            short: find_reward_function(name, made_for) for short, name in zip(own, rewards, strict=True)
-        }
-        if made_for != "trl":
+        self._functions = {short: find_reward_function(name, api) for short, name in zip(own, rewards, strict=True)}
+        if api != "trl":
             columns, conversational = {"ground_truth": "answer", **(columns or {})}, False
         self._weights = weights or [1.0] * len(rewards)
         self._policy, self._task, self._columns = policy, task, columns or {}
@@ -369,7 +367,7 @@ class Trl(ProcessReward):
 trl = Trl
 
 
-def find_reward_function(name: str, made_for: str) -> Callable[..., Any]:
+def find_reward_function(name: str, api: str) -> Callable[..., Any]:
     """A reward function by its name, to be called as TRL calls them."""
     from vlrl import registry
     from vlrl.tools.trl_verl import from_easyr1, from_verl
@@ -378,8 +376,8 @@ def find_reward_function(name: str, made_for: str) -> Callable[..., Any]:
         raise UserError(f"process_rewards: trl: rewards: {name!r}: name a function as my_module:function")
     function = registry.find("TRL reward", name, "process_rewards: trl: rewards")
     kinds = {each.kind for each in inspect.signature(function).parameters.values()} if callable(function) else set()
-    if made_for != "trl" and callable(function):
-        return (from_verl if made_for == "verl" else from_easyr1)(function)
+    if api != "trl" and callable(function):
+        return (from_verl if api == "verl" else from_easyr1)(function)
     if inspect.Parameter.VAR_KEYWORD not in kinds:
         raise UserError(f"process_rewards: trl: rewards: {name} takes no **columns, which TRL's reward functions do")
     return function
