@@ -13,6 +13,16 @@ from reasoning_gym.factory import DATASETS
 
 NO_GOLD = {"boxnet", "rush_hour"}  # of many answers they tell none
 GENERATORS = sorted(set(DATASETS) - {"composite"})  # made of others, by objects
+QUICK = {
+    "boxnet",
+    "chain_sum",
+    "graph_color",
+    "leg_counting",
+    "list_functions",
+    "maze",
+    "n_queens",
+    "simple_integration",
+}
 
 
 def score(task, sample, completion):
@@ -21,7 +31,9 @@ def score(task, sample, completion):
     return task.score(Episode(sample, 0, [turn]))
 
 
-@pytest.mark.parametrize("name", GENERATORS)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in GENERATORS]
+)
 def test_gold_earns_the_maximum_and_splits_differ(name):
     """All of them by their own graders; a wrong answer earns less, and no answer is an error."""
     task = ReasoningGym(generators=[name], pool=4, held_out=2)

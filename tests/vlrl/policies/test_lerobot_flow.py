@@ -224,6 +224,7 @@ def test_what_does_not_fit_is_one_line(smolvla, tmp_path):
         acted(policy, [Observation(("touch it",), np.zeros(4, np.float32))])
 
 
+@pytest.mark.slow
 def test_from_the_command_line(tmp_path, capsys):
     """Cloned from pictures, evaluated, gone on from, trained by RL, resumed."""
     config, out = str(ROOT / "configs" / "models" / "embedded_smolvla.yaml"), str(tmp_path / "start")
