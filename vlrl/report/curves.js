@@ -82,7 +82,12 @@ function makeCurves(root, slider, output) {
     root.replaceChildren(...sections.flatMap((section) => {
       const made = section.charts.map((panel) => makeChart(panel, range));
       charts.push(...made);
-      return [html("h3", {}, section.title), html("div", { class: "grid" }, ...made.map((chart) => chart.node))];
+      const grid = html("div", { class: "grid" }, ...made.map((chart) => chart.node));
+      if (!section.fold) return [html("h3", {}, section.title), grid];
+      const titles = section.charts.map((panel) => panel.title).join(", ");
+      const fold = html("details", { class: "still" }, html("summary", {}, `${section.title}: ${titles}`), grid);
+      fold.addEventListener("toggle", draw);  // what is folded has no width
+      return [fold];
     }));
     charts.forEach((chart) => listen(chart, show));
   };

@@ -69,11 +69,15 @@ WORK = (  # the same things forwarded twice show as two curves apart
     Panel("Patches forwarded", {"work/patches": "all", "work/patches_distinct": "different ones"}),
     Panel("MFU", {"work/mfu": "share"}, note="of the device's peak, without repeated work"),
 )
+GLANCE = ("Held-out accuracy", "Reward", "Zero-advantage share", "Entropy", "Completion length")  # the first three
 HELD_OUT = ("eval/accuracy", "eval/low", "eval/high", "eval/n")
 
 
 def sections(metrics: list[ReadRow], timings: list[ReadRow]) -> list[dict[str, Any]]:
-    """Sections of charts, each with at least one curve: [{title, charts: [{title, note, wide, series}]}]."""
+    """Sections of charts, each with at least one curve: [{title, fold, charts: [{title, note, wide, series}]}].
+
+    The first holds what a reader looks at first, a folded last one what never changed.
+    """
     curves = columns(metrics)
     used = set(HELD_OUT)
     learning = [held_out(metrics)] if curves.get("eval/accuracy") else []
@@ -85,8 +89,19 @@ def sections(metrics: list[ReadRow], timings: list[ReadRow]) -> list[dict[str, A
     parts = {key: key.replace("seconds", "whole step") for key in seconds if not key.startswith("work/")}
     panels = (Panel("Seconds a step", parts), *WORK)
     time = [chart for panel in panels if (chart := draw(panel, seconds, set()))]
+    first = [chart for title in GLANCE for chart in learning if chart["title"] == title][:3]
     named = {"Learning": learning, "Optimisation": optimisation, "Time": time, "Other": other}
-    return [{"title": title, "charts": charts} for title, charts in named.items() if charts]
+    rest = {title: [chart for chart in charts if chart not in first] for title, charts in named.items()}
+    still = [chart for charts in rest.values() for chart in charts if is_constant(chart)]
+    rest = {title: [chart for chart in charts if chart not in still] for title, charts in rest.items()}
+    listed = {"At a glance": first, **rest, "Never changed": still}
+    return [{"title": title, "fold": charts is still, "charts": charts} for title, charts in listed.items() if charts]
+
+
+def is_constant(chart: Mapping[str, Any]) -> bool:
+    """Whether each curve of a chart has several points of one value."""
+    curves = [[value for _, value in series["points"]] for series in chart["series"]]
+    return all(len(values) > 1 and len(set(values)) == 1 for values in curves)
 
 
 def columns(rows: Iterable[ReadRow]) -> dict[str, list[Point]]:
@@ -420,6 +435,26 @@ def gain(files: RunFiles) -> str:
     )
 
 
+def story(files: RunFiles) -> str:
+    """What happened, in a sentence; '' before the second evaluation."""
+    ends = measured(files)
+    if len(ends) < 2:
+        return ""
+    (_, before), (_, after) = ends
+    metric = str(files.summary.get("metric") or "held-out accuracy").replace("_", " ")
+    change = f"from {number(before['value'])} to {number(after['value'])}"
+    bounds = [item.get(key) for item in (before, after) for key in ("low", "high")]
+    verb = "went"
+    if all(map(header_is_number, bounds)):
+        low, high, later_low, later_high = bounds
+        verb = "rose" if later_low > high else "fell" if later_high < low else "went, within its intervals,"
+    steps = [row["step"] for row in files.metrics if header_is_number(row.get("step"))]
+    taken = f" in {max(steps):,} steps" if steps else ""
+    if header_is_number(files.summary.get("cpu_s")):
+        taken += f" and {duration(files.summary['cpu_s'])} of CPU time"
+    return f'<p class="story">{escape(f"{metric[:1].upper()}{metric[1:]} {verb} {change}{taken}.")}</p>'
+
+
 def measured(files: RunFiles) -> list[tuple[str, Measured]]:
     """Up to two measurements: the summary's before and after, or a running run's first and latest evaluation."""
     ends = [("before", files.summary.get("before")), ("after", files.summary.get("after"))]
@@ -592,6 +627,7 @@ def render(files: RunFiles) -> str:
     main = Template(frame_text("run.html")).substitute(
         title=escape(title(files)),
         run=escape(files.folder.name),
+        story=story(files),
         gain=gain(files),
         measures=measures(files),
         facts=facts(files),

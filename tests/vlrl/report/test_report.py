@@ -85,11 +85,34 @@ def test_every_number_of_the_metrics_has_a_curve(run_folder):
     assert next(iter(charts)) == "Held-out accuracy" and charts["Held-out accuracy"]["wide"]
     assert [series["name"] for series in charts["Reward parts"]["series"]] == ["format", "hit"]
     assert [series["name"] for series in charts["Parse failures"]["series"]] == ["no_answer", "not_a_number"]
-    assert [section["title"] for section in data["sections"]] == ["Learning", "Optimisation", "Time", "Other"]
-    assert [chart["title"] for chart in data["sections"][-1]["charts"]] == ["gpu/memory_gib"]
+    titles = {section["title"]: [chart["title"] for chart in section["charts"]] for section in data["sections"]}
+    assert list(titles) == ["At a glance", "Learning", "Optimisation", "Time", "Other", "Never changed"]
+    assert titles["At a glance"] == ["Held-out accuracy", "Reward", "Zero-advantage share"]
+    assert titles["Other"] == ["gpu/memory_gib"] and titles["Never changed"] == ["Cut completions", "Skipped updates"]
+    assert [section["fold"] for section in data["sections"]] == [False] * 5 + [True]
     assert charts["KL"]["series"][0]["points"][39] == [40, None]  # nan is a gap
     band = charts["Held-out accuracy"]["series"][0]["band"]
     assert len(band) == 13 and all(low < high for _, low, high in band)
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        ((0.7, 0.6, 0.8), "Held-out accuracy rose from 0.400 to 0.700 in 7 steps and 1 min 30 s of CPU time."),
+        ((0.1, 0.05, 0.2), "Held-out accuracy fell from 0.400 to 0.100 in 7 steps and 1 min 30 s of CPU time."),
+        (
+            (0.45, 0.35, 0.55),
+            "Held-out accuracy went, within its intervals, from 0.400 to 0.450 in 7 steps and 1 min 30 s of CPU time.",
+        ),
+    ],
+)
+def test_the_first_sentence_says_what_happened(after, words, tmp_path):
+    """A gain that is none would be read out of two numbers side by side."""
+    ends = [dict(zip(("value", "low", "high"), each, strict=True)) for each in ((0.4, 0.3, 0.5), after)]
+    summary = {"metric": "held-out_accuracy", "before": ends[0], "after": ends[1], "cpu_s": 90.0}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    (tmp_path / "metrics.jsonl").write_text('{"step": 7, "loss": 1.0}\n')
+    assert f'<p class="story">{words}</p>' in write_report(tmp_path).read_text()
 
 
 def test_a_resumed_run_shows_its_last_word_on_a_step():
