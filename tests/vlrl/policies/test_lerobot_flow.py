@@ -242,6 +242,9 @@ def test_from_the_command_line(tmp_path, capsys):
     losses = [row for row in rows if "loss" in row]
     assert [row["step"] for row in losses] == [1, 2, 3] and all(row["logprob_gap"] < 1e-3 for row in losses)
     assert main(["eval", study, "eval.num_samples=2", "task.workers=1", "--model", str(run)]) == 0
+    ppo = str(ROOT / "configs" / "recipes" / "ppo.yaml")  # its critic reads the policy's features
+    once = ["train.steps=1", "task.workers=1", f"policy.model={out}", f"out={tmp_path / 'ppo'}"]
+    assert main(["train", study, ppo, *few, *once]) == 0
 
 
 def test_pi0_trains_its_expert(tmp_path, monkeypatch):
