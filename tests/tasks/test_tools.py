@@ -187,7 +187,10 @@ def refuse(word: str) -> str:
 def test_a_tool_that_misbehaves_voids_the_episode(function, fault, monkeypatch):
     """The policy is not to learn from what it did not do."""
     monkeypatch.setattr(tools, "GRACE", 0.2)
-    environment = ToolEnvironment(Observation.from_messages(QUESTION), Toolbox([Tool(function)]), turns=3, seconds=0.2)
+    seconds = 0.2 if "longer" in fault else 60.0  # a busy machine takes its time for 100 MB
+    environment = ToolEnvironment(
+        Observation.from_messages(QUESTION), Toolbox([Tool(function)]), turns=3, seconds=seconds
+    )
     environment.reset()
     step = environment.step(write_call(function.__name__, {}), [frame(PHOTO)])
     assert step.fault.startswith(fault)
