@@ -12,6 +12,7 @@ import contextlib
 import io
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ from vlrl.policies.robot_common import ScoredPolicy
 from vlrl.types import Decision, Episode, Evaluation, Observation, Sample, UserError, first_line
 
 Field = Callable[[Tensor, Tensor], Tensor]  # places [B, K, D] and lerobot's times [B] -> velocities to noise [B, K, D]
+_LOCK = threading.Lock()  # lerobot's integrator is one for all threads
 Loop = Callable[[Field, Tensor, int], Tensor]  # a field, noise [B, K, D], steps -> a chunk [B, K, D]
 
 
@@ -40,13 +42,14 @@ def integrate_by(model: Any, batch: Mapping[str, Any], noise: Tensor, loop: Loop
     With gradient where that is enabled; in the loop itself pi0 forbids it.
     """
     module: Any = sys.modules[type(model.model).__module__]
-    original = module.euler_integrate
-    module.euler_integrate = lambda field, start, steps, **_: loop(field, start, steps)
-    try:
-        # without the no_grad that it is decorated by
-        return type(model).predict_action_chunk.__wrapped__(model, dict(batch), noise=noise)
-    finally:
-        module.euler_integrate = original
+    with _LOCK:
+        original = module.euler_integrate
+        module.euler_integrate = lambda field, start, steps, **_: loop(field, start, steps)
+        try:
+            # without the no_grad that it is decorated by
+            return type(model).predict_action_chunk.__wrapped__(model, dict(batch), noise=noise)
+        finally:
+            module.euler_integrate = original
 
 
 def denoise(
@@ -105,7 +108,7 @@ class ChunkInputs:
     """A decision that was sampled, or is to be imitated."""
 
     observations: tuple[Observation, ...]
-    noise: Tensor  # float32 [K, D]; of one to imitate the chunk itself, [K, A], normalized
+    noise: Tensor  # float32 [K, D]; of one to imitate the chunk itself, [K, A], physical
     path: Tensor | None = None  # float32 [N, R, A]; None: to imitate
 
 
