@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,6 +35,8 @@ from robot.sim.gym import (
 )
 from tasks.base import FORM, THINK, Rendered, Task, check, check_weights
 from tasks.context import FULL, ContextStrategy, with_context
+from tasks.web import miniwob
+from tasks.web.browser import find_browser
 from vlrl.decoders import load_json
 from vlrl.io import write_atomic
 from vlrl.types import (
@@ -110,22 +112,19 @@ class Gym(Task):
         self._sizes: dict[Split, int] = {"train": pool, "test": held_out}
         drawn = {"render_mode": "rgb_array"} if render else {}
         self.make_env = partial(make_gym_env, id, {**drawn, **(options or {})}, "task")
-        self.run: Callable = _run_here
-        if id.startswith(BROWSERGYM):
+        self._draws, self._in_browser = render, id.startswith(BROWSERGYM)
+        if self._in_browser:
             prepare_browsergym(id)
-            self.run, self.max_parallel_envs, shows = _run_in_browsers_thread, BROWSERS, shows or BROWSER_SHOWS
+            self.max_parallel_envs, shows = BROWSERS, BROWSER_SHOWS if shows is None else shows
         try:
             env = self.run(self.make_env)
+            calls = list_calls(env) if self._in_browser else ""
+            self.form = ActionWriting(env.action_space, tuple(actions), calls)
+            self._parts = choose_parts("task.shows", shows, list(list_observation_parts(env.observation_space)))
+            self.run(env.close)
         except UserError:
             self.close()
             raise
-        self.form = ActionWriting(
-            env.action_space, tuple(actions), list_calls(env) if id.startswith(BROWSERGYM) else ""
-        )
-        known = list(list_observation_parts(env.observation_space))
-        self._parts = choose_parts("task.shows", shows, known)
-        self._draws = render
-        self.run(env.close)
         asks = ASKS.format(self.form.description) if template == "guided" else ""
         self.opening = " ".join(filter(None, (instruction, asks, THINK if thinking else "")))
 
@@ -176,9 +175,13 @@ class Gym(Task):
             "truncated": sum(episode.turns[-1].step.truncated for episode in episodes) / count,
         }
 
+    def run(self, function: Callable, *arguments: Any) -> Any:
+        """What a function of an environment returns, called in the thread that the environment lives in."""
+        return _browsers_thread().submit(function, *arguments).result() if self._in_browser else function(*arguments)
+
     def close(self) -> None:
         """Ends what BrowserGym shares; a later episode starts it again."""
-        if self.id.startswith(BROWSERGYM):
+        if self._in_browser:
             self.run(stop_playwright)
             _browsers_thread().shutdown()
             _browsers_thread.cache_clear()
@@ -190,7 +193,7 @@ class GymEpisode(Environment):
     def __init__(self, task: Gym, seed: int):
         self._task, self._seed, self._generators = task, seed, Generators()
         self._env: Any = None
-        self._count = 0  # turns
+        self._count, self._died = 0, False  # turns; whether it raised
 
     def reset(self) -> Observation:
         if self._env is not None:
@@ -222,6 +225,7 @@ class GymEpisode(Environment):
         try:
             reward, terminated, truncated, info = self._task.run(self._advance, reading.value)
         except Exception as error:
+            self._died = True
             return Step(self._shown, truncated=True, fault=f"{self._task.id}: {first_line(error)}")
         cut = not terminated and (cut or truncated)
         return Step(self._shown, float(reward), bool(terminated), bool(cut), numbers_of(info, None))
@@ -233,13 +237,9 @@ class GymEpisode(Environment):
         return tuple(ends)
 
     def close(self) -> None:
-        if self._env is not None:
-            self._task.run(_close_quietly, self._env)
-
-
-def _close_quietly(env: Any) -> None:
-    with contextlib.suppress(Exception):  # what died has nothing to close
-        env.close()
+        with contextlib.suppress(Exception) if self._died else contextlib.nullcontext():  # its fault has been told
+            if self._env is not None:
+                self._task.run(self._env.close)
 
 
 @dataclass(frozen=True)
@@ -341,15 +341,6 @@ def format_part(part: ObservationPart, value: Any) -> str:
 BROWSERGYM = "browsergym/"
 BROWSERS = 4  # open at a time
 BROWSER_SHOWS = ("goal", "axtree_object", "screenshot", "last_action_error")
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
-
-
-def _run_here(function: Callable, *arguments: Any) -> Any:
-    return function(*arguments)
-
-
-def _run_in_browsers_thread(function: Callable, *arguments: Any) -> Any:
-    return _browsers_thread().submit(function, *arguments).result()
 
 
 @cache
@@ -366,27 +357,31 @@ def prepare_browsergym(id: str) -> None:
     family = id.removeprefix(BROWSERGYM).partition(".")[0]
     if find_spec("browsergym") is None or find_spec(f"browsergym.{family}") is None:
         raise UserError(f"task.id: {id}: needs pip install browsergym-{family}")
-    if "PLAYWRIGHT_BROWSERS_PATH" not in os.environ:
-        chromium = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    if "PLAYWRIGHT_BROWSERS_PATH" not in os.environ and not (cache / "ms-playwright" / _revision()).exists():
+        chromium = find_browser()
         if chromium is None:
             raise UserError(f"task.id: {id}: needs Chromium: run `make system`, or `playwright install chromium`")
-        os.environ["PLAYWRIGHT_BROWSERS_PATH"] = str(
-            link_chromium(chromium, Path.home() / ".cache" / "vlrl" / "browsers")
-        )
-    if family == "miniwob" and (spec := find_spec("miniwob")) is not None:
-        os.environ.setdefault("MINIWOB_URL", (Path(str(spec.origin)).parent / "html" / "miniwob").as_uri() + "/")
+        os.environ["PLAYWRIGHT_BROWSERS_PATH"] = str(link_chromium(chromium, cache / "vlrl" / "browsers"))
+    if family == "miniwob" and "MINIWOB_URL" not in os.environ:
+        os.environ["MINIWOB_URL"] = f"{miniwob.folder().as_uri()}/"
     import_module(f"browsergym.{family}")
+
+
+def _revision() -> str:
+    """The folder of the Chromium that the installed Playwright looks for."""
+    browsers = Path(str(import_module("playwright").__file__)).parent / "driver" / "package" / "browsers.json"
+    revisions = {each["name"]: each["revision"] for each in load_json(browsers)["browsers"]}
+    return f"chromium-{revisions['chromium']}"
 
 
 def link_chromium(chromium: str, folder: Path) -> Path:
     """A folder in which the installed Playwright finds a browser, as if it had downloaded it."""
-    browsers = Path(str(import_module("playwright").__file__)).parent / "driver" / "package" / "browsers.json"
-    revisions = {each["name"]: each["revision"] for each in load_json(browsers)["browsers"]}
-    place = folder / f"chromium-{revisions['chromium']}"
+    place = folder / _revision()
     program = place / "chrome-linux" / "chrome"
     if not program.exists():
         program.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(program, f'#!/bin/sh\nexec {chromium} --no-sandbox "$@"\n')
+        write_atomic(program, f'#!/bin/sh\nexec {shlex.quote(chromium)} --no-sandbox "$@"\n')
         program.chmod(0o755)
         for name in ("INSTALLATION_COMPLETE", "DEPENDENCIES_VALIDATED"):
             (place / name).touch()

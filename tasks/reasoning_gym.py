@@ -28,15 +28,17 @@ WEIGHTS = {"correct": 1.0, "score": 0.0, **FORM}  # some graders pay a little fo
 TEST_SEEDS = 2**30  # from here on
 ASKS = "Answer inside <answer> </answer>."
 READ = "Solve the problem in the picture."
-# what grades some answers is Python that evaluates them; only what is no program is handed on
+# Some graders evaluate what a model wrote, sympy's even what stands in its strings: they get what can be no program.
 EVALUATES = re.compile(r"(?<![_a-z])(eval|exec|parse_expr|sympify)\(")
 WORD = re.compile(r"[\w\s]{1,1000}")  # without a call or a dot nothing happens
+TEXTS = re.compile(r"[\w\s\[\]{},:'\".+\-]*")  # of literals with strings: no call can be put together of them
 ARITHMETIC = re.compile(r"[\w\s+\-*/^().,=]{1,500}")
-FUNCTIONS = frozenset(("sin", "cos", "tan", "exp", "log", "ln", "sqrt", "pi"))
-# what would take hours, other exponents than 1 to 99, powers of powers or of more than two brackets; and members
+FUNCTIONS = frozenset(("sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "ln", "sqrt", "pi"))
+# what would take hours: other exponents than 1 to 99, powers of powers or of more than two brackets, a bracket within a
+# function's; and members, calls of anything else
 HUGE = re.compile(
     r"(\*\*|\^)(?!\s*(\d{1,2}\b|\(-?\d{1,2}(/\d{1,2})?\)))|(\*\*|\^)\s*\d+\s*(\*\*|\^)|(\)\s*(\*\*|\^).*){3}|\d{13}"
-    r"|[A-Za-z]\s*\.|\.\s*[A-Za-z]"
+    r"|[A-Za-z]\s*\.|\.\s*[A-Za-z]|\b[A-Za-z_]\s*\(|[a-z]{2}\s*\([^()]*\(|\)\s*\("
 )
 UNSOLVED = ("example_answer", "example_correct_answer", "possible_answer")  # where metadata tell of one of many answers
 
@@ -171,7 +173,8 @@ def read_plain(text: str) -> Parsed:
     """Words, a literal, or arithmetic of numbers, single letters and a few functions. Reason: not_plain."""
     names = re.findall(r"[A-Za-z_]\w*", text)
     is_arithmetic = ARITHMETIC.fullmatch(text) and all(len(name) == 1 or name in FUNCTIONS for name in names)
-    if WORD.fullmatch(text) or (is_arithmetic and not HUGE.search(text)) or not parse.literal(text).reason:
+    is_literal = not parse.literal(text).reason and (TEXTS.fullmatch(text) or not re.search("['\"]", text))
+    if WORD.fullmatch(text) or (is_arithmetic and not HUGE.search(text)) or is_literal:
         return Parsed(text)
     return Parsed(reason="not_plain")
 

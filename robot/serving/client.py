@@ -296,7 +296,7 @@ class Owner(Protocol):
     stats: object
 
     def met(self, met: Met) -> str: ...
-    def parted(self, why: str) -> None: ...
+    def parted(self, why: str, refused: bool) -> None: ...
     def went(self, seq: int, at: float, episode: int) -> None: ...
     def came(self, reply: PolicyReply) -> None: ...
     def failed(self, why: str) -> None: ...
@@ -320,7 +320,7 @@ class Link:
         self, url: str, token: str | None, tls: ssl.SSLContext | None, dialect: Callable[[], PolicyDialect],
         silence: float, owner: Owner,
     ):  # fmt: skip
-        self.refused = False  # the server does not want this client
+        self._refused = False  # the server does not want this client
         self._url, self._token, self._tls, self._make, self._silence = url, token, tls, dialect, silence
         self._owner, self._lock, self._last_heard_s = owner, threading.Lock(), 0.0
         self._pending: tuple[int, float, PolicyRequest] | None = None
@@ -362,7 +362,8 @@ class Link:
         pause = PAUSES[0]
         while not self._closing.is_set():
             began = time.monotonic()
-            self._owner.parted(await self._once_or_closed())
+            why = await self._once_or_closed()
+            self._owner.parted(why, self._refused)
             pause = PAUSES[0] if time.monotonic() - began > PAUSES[1] else min(2 * pause, PAUSES[1])
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), pause)
@@ -389,10 +390,10 @@ class Link:
                     return unfit
                 return await self._talk(connection, dialect)
         except Refused as refused:
-            self.refused = not refused.retry
+            self._refused = not refused.retry
             return f"refused: {refused.reason}"
         except InvalidStatus as error:
-            self.refused = error.response.status_code in (401, 403, 404)
+            self._refused = error.response.status_code in (401, 403, 404)
             body = (error.response.body or b"").decode(errors="replace").strip().splitlines()
             return f"refused: {error.response.status_code}: {body[0] if body else 'no reason given'}"
         except ConnectionClosed as error:
@@ -485,9 +486,6 @@ def _closed(error: ConnectionClosed) -> str:
     return f"closed by the server: {frame.reason or frame.code}" if frame else "the connection broke"
 
 
-WAITING = "not yet connected"
-
-
 class Client:
     """A connection to a policy server that mends itself. Any thread may call; nothing but the constructor waits.
 
@@ -520,7 +518,7 @@ class Client:
         self.stats, self.failure = Stats(), ""
         self._ledger, self._seq, self._lock = RequestLedger(self.stats), -1, threading.Condition()
         self._met: Met | None = None
-        self._lost, self._answers = WAITING, []
+        self._lost, self._refused, self._answers = "not yet connected", False, []
         self._link = Link(_checked(url), token, _tls(url, ca), dialect, silence, self)
         try:
             self._await_greeting(url, patience)
@@ -530,9 +528,7 @@ class Client:
 
     def _await_greeting(self, url: str, patience: float) -> None:
         with self._lock:
-            # the link knows that it is refused a moment before it has told why
-            refused = lambda: self._link.refused and self._lost != WAITING  # noqa: E731
-            done = self._lock.wait_for(lambda: self._met or refused(), patience)
+            done = self._lock.wait_for(lambda: self._met or self._refused, patience)
             if not done or not self._met:
                 hint = "; `vlrl serve` starts one" if self._lost == "Connection refused" else ""
                 raise UserError(f"policy server {url}: {self._lost}{hint}")
@@ -598,9 +594,10 @@ class Client:
             self._lock.notify_all()
         return ""
 
-    def parted(self, why: str) -> None:
+    def parted(self, why: str, refused: bool) -> None:
+        """A connection has ended, or there was none. Args: refused: the server does not want this client."""
         with self._lock:
-            self._lost = why
+            self._lost, self._refused = why, refused
             self._ledger.disconnected()
             self._lock.notify_all()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -27,8 +28,13 @@ from vlrl.types import Split, UserError
 ENGINES = ("pdflatex", "tectonic")
 DPI = 100
 SECONDS = 120  # by the clock, for a process that hangs without computing
-# of util-linux: bounds of CPU seconds, bytes of address space and of each file written, files open at a time
-LIMITS = ("prlimit", "--cpu=10", f"--as={2 << 30}", f"--fsize={16 << 20}", "--nofile=64", "--core=0")
+BOUNDS = {  # of what is run: CPU seconds, bytes of address space and of each file written, files open at a time
+    "cpu": (resource.RLIMIT_CPU, 10),
+    "as": (resource.RLIMIT_AS, 2 << 30),
+    "fsize": (resource.RLIMIT_FSIZE, 16 << 20),
+    "nofile": (resource.RLIMIT_NOFILE, 64),
+    "core": (resource.RLIMIT_CORE, 0),
+}
 PREAMBLE = r"""\documentclass{standalone}
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
@@ -65,6 +71,14 @@ def environment(folder: Path) -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", ""), "HOME": str(folder), "TMPDIR": str(folder), **SAFE}
 
 
+def limits() -> list[str]:
+    """util-linux's prlimit, before a program: the bounds, or what this process may do itself where that is less."""
+    hard = {name: resource.getrlimit(kind)[1] for name, (kind, _) in BOUNDS.items()}
+    free = resource.RLIM_INFINITY
+    least = {name: most if hard[name] == free else min(most, hard[name]) for name, (_, most) in BOUNDS.items()}
+    return ["prlimit", *(f"--{name}={most}" for name, most in least.items())]
+
+
 def typeset(table: Table) -> Image.Image | None:
     """Black on white, mode L, cut to what is printed; None where LaTeX refuses the table."""
     name = engine()
@@ -81,7 +95,7 @@ def typeset(table: Table) -> Image.Image | None:
 def _run(program: list[str], folder: Path) -> bool:
     """Runs a program inside the limits; whether it succeeded."""
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    process = start_child([*LIMITS, *program], cwd=folder, env=environment(folder), **pipes)
+    process = start_child([*limits(), *program], cwd=folder, env=environment(folder), **pipes)
     try:
         return process.wait(SECONDS) == 0
     except subprocess.TimeoutExpired:

@@ -43,6 +43,11 @@ if (document.readyState === "complete") ready(); else addEventListener("load", r
 """
 
 
+def find_browser() -> str | None:
+    """The path of the browser that is installed; None: there is none."""
+    return next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
 def launch(size: tuple[int, int]) -> Chrome:
     """A fresh browser (its profile goes when it quits) whose viewport has `size` (width, height) pixels.
 
@@ -53,7 +58,7 @@ def launch(size: tuple[int, int]) -> Chrome:
         from selenium.common.exceptions import WebDriverException
     except ImportError as error:
         raise UserError("selenium is not installed: pip install 'vlrl[gui]'") from error
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    browser = find_browser()
     driver = shutil.which("chromedriver")
     if not (browser and driver):
         raise UserError(f"{'chromedriver' if browser else 'chromium'} is not on PATH: run `make system`, or install it "

@@ -109,7 +109,7 @@ def test_what_is_missing_is_one_line(monkeypatch, tmp_path):
     with pytest.raises(UserError, match=r"task\.id: gymnasium cannot make 'browsergym/miniwob\.click-tset'"):
         Gym(id="browsergym/miniwob.click-tset")
     monkeypatch.delenv("PLAYWRIGHT_BROWSERS_PATH", raising=False)
-    monkeypatch.setattr("tasks.gym.CHROMIUM", ("no-such-browser",))
+    monkeypatch.setattr("tasks.web.browser.BROWSERS", ("no-such-browser",))
     with pytest.raises(UserError, match="needs Chromium: run `make system`"):
         Gym(id=PAGE)
     program = next(link_chromium("/usr/bin/chromium", tmp_path).glob("chromium-*/chrome-linux/chrome"))

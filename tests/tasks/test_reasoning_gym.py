@@ -52,8 +52,13 @@ def test_gold_earns_the_maximum_and_splits_differ(name):
         assert 0.0 <= score(task, train, wrong).parts["score"] <= 1.0
 
 
-HOSTILE = ("__import__('os').system('touch {0}')", "open('{0}', 'w')", "[open('{0}', 'w')]", "(1).__class__", "exit()",
-           "9**9**9**9", "9**(9**9)", "(((9**99)**99)**99)**99", "x.real", "1 .real", "lambda: 1")  # fmt: skip
+CALL = '__import__("os").system("touch {0}")'
+HOSTILE = (
+    CALL, f"'{CALL}'", f"['{CALL}']", "['__import__' '(\"os\")' '.system' '(\"touch {0}\")']",
+    "'\\x5f\\x5fimport'", "open('{0}', 'w')", "[open('{0}', 'w')]", "(1).__class__", "exit()", "x(1)", "(exp)(1)",
+    "'9**9**9**9'", "9**9**9**9", "9**(9**9)", "(((9**99)**99)**99)**99", "exp(exp(exp(99)))", "exp((99**99)**99)",
+    "N(pi, 9999999)", "x.real", "1 .real", "lambda: 1",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [name for name in GENERATORS if does_evaluate(make_dataset(name, {}, 0, 2))])
@@ -66,9 +71,13 @@ def test_a_grader_that_evaluates_gets_no_program(name, tmp_path):
     assert not (tmp_path / "file").exists()
 
 
-@pytest.mark.parametrize(
-    "text", ["x**2 - 3*x + C", "2*sin(x)**3/3", "[[1, 2], [3, 0]]", "_ Q _\nQ _ _", "ABBA", "(3 + 4)*-2"]
-)
+PLAIN = (
+    "x**2 - 3*x + C", "2*sin(x)**3/3", "x*asin(3*x) + sqrt(1 - 9*x**2)/3 + C", "[[1, 2], [3, 0]]",
+    "_ Q _\nQ _ _", "ABBA", "(3 + 4)*-2", "['-3.0', '41']",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", PLAIN)
 def test_answers_are_plain(text):
     """A guard that refuses right answers would pay nothing for them."""
     assert read_plain(text).value == text

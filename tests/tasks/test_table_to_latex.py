@@ -149,10 +149,16 @@ def test_latex_is_given_only_what_is_written_here():
 def test_limits_bound_what_is_run(tmp_path):
     """A document that computes for hours, or fills the disk or the memory, ends by itself."""
     say = "import resource as r; print([r.getrlimit(k)[0] for k in (r.RLIMIT_CPU, r.RLIMIT_AS, r.RLIMIT_FSIZE)])"
-    done = subprocess.run([*latex.LIMITS, sys.executable, "-c", say], capture_output=True, text=True)
+    done = subprocess.run([*latex.limits(), sys.executable, "-c", say], capture_output=True, text=True)
     assert json.loads(done.stdout) == [10, 2 << 30, 16 << 20]
     write = f"open({str(tmp_path / 'big')!r}, 'wb').write(bytes(17 << 20))"
-    assert subprocess.run([*latex.LIMITS, sys.executable, "-c", write], capture_output=True).returncode != 0
+    assert subprocess.run([*latex.limits(), sys.executable, "-c", write], capture_output=True).returncode != 0
+    tight = (
+        "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (32, 32)); "
+        "from tasks.rendering import latex; print(latex.limits())"
+    )
+    done = subprocess.run([sys.executable, "-c", tight], capture_output=True, text=True, check=True)
+    assert "--nofile=32" in done.stdout and "--cpu=10" in done.stdout  # raising a limit would fail every table
 
 
 def test_latex_that_is_not_installed_is_said_at_once(monkeypatch):

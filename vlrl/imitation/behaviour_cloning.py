@@ -248,23 +248,25 @@ def _scripted(task: Any, config: CloneConfig) -> Lesson:
 
 def _recorded(task: Any, config: CloneConfig) -> Lesson:
     sources = cloning_read([each.path for each in config.datasets])
-    sizes = config.policy.model_dump(exclude={"kind"})
-    shape = shape_of(sources, task.controls if isinstance(task, RobotTask) else None, **sizes)
-    if config.start:
-        policy = _started(config)
-    else:
+    policy = _started(config) if config.start else None
+    shape = policy.shape if policy is not None else None
+    if shape is None:
+        sizes = config.policy.model_dump(exclude={"kind"})
+        shape = shape_of(sources, task.controls if isinstance(task, RobotTask) else None, **sizes)
+    if policy is None:
         whole = [each for source in sources for each in source.episodes]
         states = np.concatenate([each.state for each in whole])
         policy = _make_policy(config, shape, states, np.concatenate([each.action for each in whole]))
-    weights = [each.weight for each in config.datasets]
-    examples, chance = imitated(policy, policy.shape or shape, sources, weights)
+    examples, chance = imitated(policy, shape, sources, [each.weight for each in config.datasets])
     return policy, examples, chance, sum(len(source.episodes) for source in sources)
 
 
 def _started(config: CloneConfig) -> Policy:
     if config.policy.kind == "smolvla":
+        from vlrl.policies.lerobot_flow import LerobotFlowPolicy
+
         policy = load(PolicySection(model=config.start), seed=config.seed)
-        if not policy.can_decide or policy.shape is not None:
+        if not isinstance(policy, LerobotFlowPolicy):
             raise UserError(f"start: {config.start} holds no policy of lerobot that learns by its flow")
         return policy
     if config.policy.kind == "flow":

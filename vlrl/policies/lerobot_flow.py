@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import shutil
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +114,7 @@ class ChunkInputs:
     path: Tensor | None = None  # float32 [N, R, A]; None: to imitate
 
 
-class LerobotFlowPolicy(LerobotPolicy, ScoredPolicy):
+class LerobotFlowPolicy(ScoredPolicy, LerobotPolicy):
     """The policy (`vlrl.types.Policy`). Greedy decisions are lerobot's own, without noise in the steps.
 
     Args:
@@ -150,13 +152,10 @@ class LerobotFlowPolicy(LerobotPolicy, ScoredPolicy):
         self.model.eval()
         ticks, controls = size = self.scorer.size
         count, steps = len(histories), self.steps
-        first = int(np.prod(self._chunk))
-        normal = torch.from_numpy(normals(episodes, (first + steps * ticks * controls,), self.generator))
-        normal = normal.to(self.device)
-        noise, later = (
-            normal[:, :first].view(count, *self._chunk),
-            normal[:, first:].view(count, steps, ticks, controls),
-        )
+        sizes = [math.prod(self._chunk), steps * ticks * controls]
+        normal = torch.from_numpy(normals(episodes, (sum(sizes),), self.generator)).to(self.device)
+        noise, later = normal.split(sizes, 1)
+        noise, later = noise.reshape(count, *self._chunk), later.reshape(count, steps, ticks, controls)
         path: list[Tensor] = []
         laws: list[tuple[Tensor, Tensor]] = []
 
@@ -165,7 +164,7 @@ class LerobotFlowPolicy(LerobotPolicy, ScoredPolicy):
             laws.append(gaussian(path[-1], mean, std))
             return path[-1]
 
-        loop = lambda field, start, steps: denoise(field, start, steps, choose, size, self.scorer.scale)  # noqa: E731
+        loop = partial(denoise, choose=choose, size=size, scale=self.scorer.scale)
         chunk = integrate_by(self.model, self._before(self.inputs.batch(histories)), noise, loop)
         logprobs, entropy = (self._levelled(torch.stack(part, 1)).cpu() for part in zip(*laws, strict=True))
         actions = self._after(chunk[:, :ticks]).float().cpu().numpy()
@@ -190,9 +189,6 @@ class LerobotFlowPolicy(LerobotPolicy, ScoredPolicy):
 
     def check(self, sample: Sample) -> None:
         """Nothing that a sample could show beforehand."""
-
-    # what a policy without likelihoods refuses
-    evaluate, reference = ScoredPolicy.evaluate, ScoredPolicy.reference
 
     def _evaluate(self, scorer: nn.Module, decisions: Sequence[Decision]) -> Evaluation:
         frames = self.inputs.batch([decision.inputs.observations for decision in decisions])
@@ -323,7 +319,7 @@ def make_smolvla(
         from lerobot.policies.smolvla.configuration_smolvla import SmolVLAConfig
         from lerobot.policies.smolvla.modeling_smolvla import SmolVLAPolicy
     except ImportError as error:
-        raise UserError(f"policy.kind: needs lerobot: pip install 'vlrl[robot,models]' ({first_line(error)})") from None
+        raise UserError(f"policy.kind: needs lerobot: pip install 'vlrl[robot]' ({first_line(error)})") from None
     if not shape.cameras:
         raise UserError("policy.kind: smolvla sees pictures, and this robot shows none: give it a camera, or take flow")
     side = -(-max(max(size) for size in shape.cameras) // (2 * PATCH)) * 2 * PATCH

@@ -426,7 +426,7 @@ def gain(files: RunFiles) -> str:
         return ""
     low, high = axis([item for _, item in ends])
     rows = "".join(interval(label, item, low, high) for label, item in ends)
-    metric = escape(str(files.summary.get("metric") or "held-out accuracy").replace("_", " "))
+    metric = escape(metric_name(files))
     change = f'<span class="change">{ends[1][1]["value"] - ends[0][1]["value"]:+.3f}</span>' if len(ends) == 2 else ""
     return (
         f'<section class="gain" aria-label="Before and after"><h2>{metric} {change}</h2>{rows}'
@@ -435,21 +435,29 @@ def gain(files: RunFiles) -> str:
     )
 
 
+def metric_name(files: RunFiles) -> str:
+    return str(files.summary.get("metric") or "held-out accuracy").replace("_", " ")
+
+
+def last_step(files: RunFiles) -> float | None:
+    return max((row["step"] for row in files.metrics if header_is_number(row.get("step"))), default=None)
+
+
 def story(files: RunFiles) -> str:
     """What happened, in a sentence; '' before the second evaluation."""
     ends = measured(files)
     if len(ends) < 2:
         return ""
     (_, before), (_, after) = ends
-    metric = str(files.summary.get("metric") or "held-out accuracy").replace("_", " ")
+    metric = metric_name(files)
     change = f"from {number(before['value'])} to {number(after['value'])}"
     bounds = [item.get(key) for item in (before, after) for key in ("low", "high")]
     verb = "went"
     if all(map(header_is_number, bounds)):
         low, high, later_low, later_high = bounds
         verb = "rose" if later_low > high else "fell" if later_high < low else "went, within its intervals,"
-    steps = [row["step"] for row in files.metrics if header_is_number(row.get("step"))]
-    taken = f" in {max(steps):,} steps" if steps else ""
+    step = last_step(files)
+    taken = "" if step is None else f" in {step:,} steps"
     if header_is_number(files.summary.get("cpu_s")):
         taken += f" and {duration(files.summary['cpu_s'])} of CPU time"
     return f'<p class="story">{escape(f"{metric[:1].upper()}{metric[1:]} {verb} {change}{taken}.")}</p>'
@@ -498,8 +506,8 @@ def interval(label: str, item: Measured, low: float, high: float) -> str:
 
 def facts(files: RunFiles) -> str:
     """The key facts as a definition list; steps fall back on the last row of the metrics."""
-    steps = [row["step"] for row in files.metrics if header_is_number(row.get("step"))]
-    summary = {"steps": max(steps)} if steps else {}
+    step = last_step(files)
+    summary = {} if step is None else {"steps": step}
     summary |= {key: len(value) if isinstance(value, list) else value for key, value in files.summary.items()}
     extra = [key for key in summary if key not in FACTS and key not in NOT_FACTS]
     known = [(label, key) for key, label in FACTS.items()]

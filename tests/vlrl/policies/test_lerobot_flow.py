@@ -58,9 +58,9 @@ def chunks_to_imitate(policy, count: int) -> list:
 
 
 def test_what_is_imitated_is_lerobots_loss(smolvla):
-    """By its own forward pass, which keeps no cache: the velocities of the denoising steps are the same bit for bit.
+    """By its own forward pass, which keeps no cache: the velocities of the denoising steps are the same.
 
-    transformers 5.6 and later refuse how lerobot 0.6.1 cuts its cache; what stands in for it must not change a number.
+    transformers 5.6 and later refuse how lerobot 0.6.1 cuts its cache; the adaptation must not change a number.
     """
     policy = smolvla()
     decisions = chunks_to_imitate(policy, 3)
@@ -134,7 +134,7 @@ def test_sampled_decisions_have_the_probabilities_of_their_steps(smolvla, level,
 
 
 def test_gradients_are_those_of_the_density(smolvla):
-    """Against differences of the density itself, in float64, where padding hangs on the weights as well."""
+    """Against differences of the density itself, where padding depends on the weights as well."""
     policy = smolvla("chunk", max_action_dim=6, n_action_steps=3)
     decisions = acted(policy, shown(2))
     weights = policy.model.model
@@ -179,7 +179,6 @@ def test_a_saved_folder_opens_in_lerobot(smolvla, tmp_path):
     config = PreTrainedConfig.from_pretrained(tmp_path / "saved")
     theirs = get_policy_class(config.type).from_pretrained(tmp_path / "saved", config=config, strict=True)
     before, after = make_pre_post_processors(config, str(tmp_path / "saved"))
-    wanted = []
     torch.manual_seed(0)  # as the policy seeds a greedy decision at an episode's first turn
     chunk = theirs.predict_action_chunk(before(policy.inputs.batch([[each] for each in seen])))
     wanted = after(chunk).numpy()
