@@ -10,7 +10,7 @@ import json
 import re
 import textwrap
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -31,8 +31,7 @@ READ = "Solve the problem in the picture."
 # Some graders evaluate what a model wrote, sympy's even what stands in its strings: they get what can be no program.
 EVALUATES = re.compile(r"(?<![_a-z])(eval|exec|parse_expr|sympify)\(")
 WORD = re.compile(r"[\w\s]{1,1000}")  # without a call or a dot nothing happens
-TEXTS = re.compile(r"[\w\s\[\]{},:'\".+\-]*")  # of literals with strings: no call can be put together of them
-ARITHMETIC = re.compile(r"[\w\s+\-*/^().,=]{1,500}")
+ARITHMETIC = re.compile(r"[\w\s+\-*/^().,=]{1,500}", re.ASCII)  # Python takes other alphabets' letters for these
 FUNCTIONS = frozenset(("sin", "cos", "tan", "asin", "acos", "atan", "exp", "log", "ln", "sqrt", "pi"))
 # what would take hours: other exponents than 1 to 99, powers of powers or of more than two brackets, a bracket within a
 # function's; and members, calls of anything else
@@ -170,13 +169,30 @@ def does_evaluate(dataset: Any) -> bool:
 
 
 def read_plain(text: str) -> Parsed:
-    """Words, a literal, or arithmetic of numbers, single letters and a few functions. Reason: not_plain."""
-    names = re.findall(r"[A-Za-z_]\w*", text)
-    is_arithmetic = ARITHMETIC.fullmatch(text) and all(len(name) == 1 or name in FUNCTIONS for name in names)
-    is_literal = not parse.literal(text).reason and (TEXTS.fullmatch(text) or not re.search("['\"]", text))
-    if WORD.fullmatch(text) or (is_arithmetic and not HUGE.search(text)) or is_literal:
+    """Words, arithmetic of numbers, single letters and a few functions, or a literal of such. Reason: not_plain."""
+    literal = parse.literal(text)
+    is_literal = not literal.reason and "\\" not in text and all(map(is_plain, strings_of(literal.value)))
+    if is_plain(text) or is_literal:
         return Parsed(text)
     return Parsed(reason="not_plain")
+
+
+def is_plain(text: str) -> bool:
+    """Whether no call, loop or long computation is written in a text that is evaluated."""
+    names = re.findall(r"[A-Za-z_]\w*", text)
+    is_arithmetic = ARITHMETIC.fullmatch(text) and all(len(name) == 1 or name in FUNCTIONS for name in names)
+    return not text or bool(WORD.fullmatch(text) or (is_arithmetic and not HUGE.search(text)))
+
+
+def strings_of(value: Any) -> Iterator[str]:
+    """The strings in a literal, bytes as Python writes them: sympy evaluates each."""
+    if isinstance(value, str | bytes):
+        yield str(value)
+    elif isinstance(value, Mapping):
+        yield from strings_of([*value.items()])
+    elif isinstance(value, list | tuple | set):
+        for each in value:
+            yield from strings_of(each)
 
 
 def draw_text(text: str, width: int, letter: int) -> Image.Image:

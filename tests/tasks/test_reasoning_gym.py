@@ -52,12 +52,18 @@ def test_gold_earns_the_maximum_and_splits_differ(name):
         assert 0.0 <= score(task, train, wrong).parts["score"] <= 1.0
 
 
+def widen(text: str) -> str:
+    """In full-width letters, which Python reads as the usual ones."""
+    return "".join(chr(ord(each) + 0xFEE0) if each.isalpha() else each for each in text)
+
+
 CALL = '__import__("os").system("touch {0}")'
 HOSTILE = (
     CALL, f"'{CALL}'", f"['{CALL}']", "['__import__' '(\"os\")' '.system' '(\"touch {0}\")']",
     "'\\x5f\\x5fimport'", "open('{0}', 'w')", "[open('{0}', 'w')]", "(1).__class__", "exit()", "x(1)", "(exp)(1)",
     "'9**9**9**9'", "9**9**9**9", "9**(9**9)", "(((9**99)**99)**99)**99", "exp(exp(exp(99)))", "exp((99**99)**99)",
-    "N(pi, 9999999)", "x.real", "1 .real", "lambda: 1",
+    "N(pi, 9999999)", "x.real", "1 .real", "lambda: 1", widen("exit()"), widen("eval(chr(49)+chr(48))"),
+    "['[S for S in Naturals]']", "[\"f'{S:2999999999}'\"]", "[b'exit()']",
 )  # fmt: skip
 
 
@@ -66,14 +72,14 @@ def test_a_grader_that_evaluates_gets_no_program(name, tmp_path):
     """Ten of reasoning_gym's graders call `eval` or sympy's `parse_expr` with whatever the model wrote."""
     task = ReasoningGym(generators=[name], pool=2, held_out=2)
     for text in HOSTILE:
-        found = score(task, task.samples("test")[0], f"<answer>{text.format(tmp_path / 'file')}</answer>")
+        found = score(task, task.samples("test")[0], f"<answer>{text.replace('{0}', str(tmp_path / 'file'))}</answer>")
         assert found.reason == "not_plain" and found.parts["format"] == 0.0
     assert not (tmp_path / "file").exists()
 
 
 PLAIN = (
     "x**2 - 3*x + C", "2*sin(x)**3/3", "x*asin(3*x) + sqrt(1 - 9*x**2)/3 + C", "[[1, 2], [3, 0]]",
-    "_ Q _\nQ _ _", "ABBA", "(3 + 4)*-2", "['-3.0', '41']",
+    "_ Q _\nQ _ _", "ABBA", "(3 + 4)*-2", "['-3.0', '41', '']", "{'a': (1, 'b c')}",
 )  # fmt: skip
 
 
