@@ -7,7 +7,6 @@ pages are shown as their accessibility tree and a screenshot.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shlex
@@ -237,9 +236,13 @@ class GymEpisode(Environment):
         return tuple(ends)
 
     def close(self) -> None:
-        with contextlib.suppress(Exception) if self._died else contextlib.nullcontext():  # its fault has been told
-            if self._env is not None:
-                self._task.run(self._env.close)
+        if self._env is None:
+            return
+        try:
+            self._task.run(self._env.close)
+        except Exception:
+            if not self._died:  # its fault was reported by step
+                raise
 
 
 @dataclass(frozen=True)
