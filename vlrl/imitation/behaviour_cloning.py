@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from vlrl import registry
-from vlrl.config import Count, DataSection, EvalSection, FitConfig, Plugin, PolicySection, Rate, Section
+from vlrl.config import Count, DataSection, EvalSection, FitConfig, Plugin, PolicySection, Rate, Section, check_model
 from vlrl.decoders import load_json
 from vlrl.imitation.datasets import (
     DatasetEpisode,
@@ -265,6 +265,7 @@ def _started(config: CloneConfig) -> Policy:
     if config.policy.kind == "smolvla":
         from vlrl.policies.lerobot_flow import LerobotFlowPolicy
 
+        check_model(config.start, "start")
         policy = load(PolicySection(model=config.start), seed=config.seed)
         if not isinstance(policy, LerobotFlowPolicy):
             raise UserError(f"start: {config.start} holds no policy of lerobot that learns by its flow")

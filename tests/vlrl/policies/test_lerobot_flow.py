@@ -294,3 +294,9 @@ def test_pi0_trains_its_expert(tmp_path, monkeypatch):
     found.logprobs.sum().backward()
     got = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
     assert got and all("gemma_expert" in name or "action" in name or "state" in name for name in got)
+
+
+def test_a_start_that_is_missing_is_named_by_its_key(capsys):
+    config = str(ROOT / "configs" / "models" / "embedded_smolvla.yaml")
+    assert main(["clone", config, "start=/no/such/folder", "out=unused"]) != 0
+    assert capsys.readouterr().err.startswith("vlrl: start: there is no folder '/no/such/folder'")
