@@ -253,6 +253,10 @@ class Sampler(StepMethod, ABC):
     def draw(self, count: int) -> list[int]:
         """Positions of the next step's samples."""
 
+    def peek(self, count: int) -> list[int]:
+        """What `draw` is likely to answer next, without drawing; []: that hangs on what is observed until then."""
+        return []
+
     def check(self, samples: Sequence[Sample]) -> None:
         """UserError where it was made for other samples. Called once, before anything is written."""
 

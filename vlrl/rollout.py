@@ -537,12 +537,21 @@ class RolloutScheduler:
         age = step - job.version
         assert job.step == step and 0 <= age <= self.staleness, (job.step, job.version, step)
         episodes = job.episodes()
+        if not self.staleness and step + 1 < self.config.train.steps:
+            self._prepare()
         if self.staleness:
             self.metrics = {"staleness": float(age)}
             assign_policy(self.first.policy, episodes)
             if self.first.policy.work is not None:
                 self.first.policy.work.absorb(job.player.policy.work)
         return job.player, episodes
+
+    def _prepare(self) -> None:
+        """Has the policy look at its part of the next step's samples while this one learns."""
+        if self.first.task.max_parallel_envs is None and not self.first.task.takes_turns():
+            following = self.sampler.peek(self.config.train.prompts_per_step)
+            part = self.first.world.part(len(following))
+            self.first.policy.prepare(self.first.samples, following[part.start : part.stop])
 
     def cpu_s(self) -> float:
         """Processor seconds of all tasks' simulators."""

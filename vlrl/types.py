@@ -561,6 +561,9 @@ class Policy:
     def check(self, sample: Sample) -> None:
         """UserError for what it could never be shown."""
 
+    def prepare(self, samples: Sequence[Sample], positions: Sequence[int]) -> None:
+        """Is told which samples it is likely to be shown next, while it has time to look at them."""
+
     def freeze_reference(self) -> None:
         """The policy as it is now becomes the reference."""
 

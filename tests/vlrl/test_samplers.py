@@ -132,3 +132,12 @@ def test_a_list_needs_its_file():
     values = {"task": "jigsaw", "out": "x", "sampler": "listed"}
     with pytest.raises(UserError, match=r"x\.yaml: sampler\.file: is required"):
         recipe_checks.check(Config.model_validate(values), "x.yaml")
+
+
+@given(SIZES, DRAWS, st.integers(0, 9))
+def test_a_look_ahead_draws_nothing(n, draws, seed):
+    """What is prepared for the next step would change which samples it gets, or be for others."""
+    sampler = Shuffled(n, seed)
+    for count in draws:
+        seen = sampler.peek(count)
+        assert sampler.draw(count) == seen

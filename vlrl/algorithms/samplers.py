@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import zlib
@@ -69,6 +70,9 @@ class Shuffled(Sampler):
             if self.position >= self.n:
                 self.epoch, self.position = self.epoch + 1, 0
         return indices
+
+    def peek(self, count: int) -> list[int]:
+        return copy.copy(self).draw(count)
 
     def _order(self) -> np.ndarray:
         if self._cached is None or self._cached[0] != self.epoch:
@@ -407,6 +411,9 @@ class Listed(Sampler):
     def draw(self, count: int) -> list[int]:
         """The next positions in the split."""
         return [self.rows[i].position for i in self._shuffled.draw(count)]
+
+    def peek(self, count: int) -> list[int]:
+        return [self.rows[i].position for i in self._shuffled.peek(count)]
 
     def _digest(self) -> int:
         return zlib.crc32(repr(self.positions).encode())

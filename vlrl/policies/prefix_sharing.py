@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
+from transformers.vision_utils import get_vision_window_index
 
 from vlrl.performance.profiling import StepProfiler
 from vlrl.policies.processor import ChatProcessor, Prompt
@@ -218,10 +222,32 @@ def joined(parts: Sequence[MediaFeatures]) -> MediaFeatures | None:
 
 def see(base: nn.Module, pixels: Tensor, grid: Tensor) -> MediaFeatures:
     """The tower. pixels: [patches, values]; grid: [media, 3]."""
-    features = base.model.get_image_features(pixels, grid)
+    features = base.model.get_image_features(pixels, grid, **sorted_windows(base.model.visual, grid))
     return MediaFeatures(
         torch.cat(features.pooler_output), tuple(map(torch.cat, features.get("deepstack_features", ())))
     )
+
+
+def sorted_windows(visual: nn.Module, grid: Tensor) -> dict[str, Tensor]:
+    """Of a tower that sees in windows their order and borders: those of one frame that are as large stand together.
+
+    Each run of equal windows is one product, so an image has four at most: whole windows, two edges, a corner. In
+    reading order each of its rows of windows has two.
+    """
+    if "window_size" not in vars(visual):
+        return {}
+    merge = visual.spatial_merge_size
+    index, borders = get_vision_window_index(
+        grid.cpu(), spatial_merge_size=merge, window_size=visual.window_size, patch_size=visual.patch_size
+    )
+    lengths, windows = borders.diff(), (borders // merge**2).long()
+    frames = (grid[:, 1] * grid[:, 2] // merge**2).repeat_interleave(grid[:, 0]).cpu().cumsum(0)
+    frame = torch.searchsorted(frames, windows[:-1], right=True)
+    order = (frame * (int(lengths.max()) + 1) - lengths).argsort(stable=True)
+    parts = index.split(windows.diff().tolist())
+    index = torch.cat([parts[i] for i in order.tolist()])
+    borders = torch.cat([borders[:1], lengths[order].cumsum(0)])
+    return {"window_index": index.to(grid.device), "cu_window_seqlens": borders.to(torch.int32)}
 
 
 class RecordingCache:
@@ -351,6 +377,7 @@ def recorded(base: nn.Module, packed: Packed, seen: MediaFeatures | None) -> tup
 CACHED = 2**32  # bytes of prompts that are kept
 MET = 2**16  # prompts of which is remembered that they came
 FEATURES = 2**30  # bytes of features that are kept, on the model's device
+THREADS = 8  # that preprocess prompts, at most; one processor is left to the run itself
 
 
 class Prompts:
@@ -365,12 +392,16 @@ class Prompts:
         self._kept: OrderedDict[bytes, Prompt] = OrderedDict()
         self._used: WeakValueDictionary[bytes, Prompt] = WeakValueDictionary()
         self._met: OrderedDict[bytes, None] = OrderedDict()  # what came once
+        self._ahead: dict[bytes, Prompt] = {}  # made in other threads, not yet asked for
+        self._jobs: list[Future[None]] = []
         self._after: WeakValueDictionary[tuple[int, tuple[int, ...], bytes], Prompt] = WeakValueDictionary()
 
     def of(self, observation: Observation, key: str | None) -> Prompt:
         """The prompt; errors name the key, and what has none is never kept."""
         if key is None:
-            return self._preprocess(observation)
+            self.work.add(processor_calls=1)
+            return self.codec.encode(observation)
+        self._end_jobs()
         content = digest(observation)  # not the key: two tasks may number their samples alike
         if content in self._kept:
             self._kept.move_to_end(content)
@@ -378,15 +409,44 @@ class Prompts:
         if content in self._used:
             return self._used[content]
         try:
-            prompt = self._used[content] = self._preprocess(observation)
+            prompt = self._used[content] = self._ahead.pop(content, None) or self.codec.encode(observation)
         except UserError as error:
             raise UserError(f"sample {key}: {error}") from None
+        finally:
+            self.work.add(processor_calls=1)
         if content in self._met:
             self._keep(content, prompt)
         self._met[content] = None
         while len(self._met) > MET:
             self._met.popitem(last=False)
         return prompt
+
+    def prepare(self, observations: Sequence[Callable[[], Observation]], *, anew: bool = True) -> None:
+        """Preprocesses in other threads what `of` is likely to be asked for; nothing of it shows but its speed.
+
+        Args:
+            observations: what makes each, called there.
+            anew: whether what was prepared and has not been asked for is dropped.
+        """
+        if anew:
+            self._ahead.clear()
+        self._jobs += [self._threads.submit(self._prepare_one, make) for make in observations]
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(max(1, min(THREADS, len(os.sched_getaffinity(0)) - 1)), "prompts")
+
+    def _prepare_one(self, make: Callable[[], Observation]) -> None:
+        """An error is left to `of`, which names the sample."""
+        observation = make()
+        content = digest(observation)
+        if not any(content in known for known in (self._kept, self._used, self._ahead)):
+            self._ahead[content] = self.codec.encode(observation)
+
+    def _end_jobs(self) -> None:
+        if self._jobs:
+            wait(self._jobs)
+            self._jobs.clear()
 
     def after(self, before: Prompt, written: Sequence[int], observation: Observation) -> Prompt:
         """A conversation's next prompt, one for all that wrote and were shown the same while one of them lives."""
@@ -404,13 +464,10 @@ class Prompts:
             self.held -= self._kept.popitem(last=False)[1].nbytes
 
     def forget(self) -> None:
-        for known in (self._kept, self._used, self._met, self._after):
+        self._end_jobs()
+        for known in (self._kept, self._used, self._met, self._ahead, self._after):
             known.clear()
         self.held = 0
-
-    def _preprocess(self, observation: Observation) -> Prompt:
-        self.work.add(processor_calls=1)
-        return self.codec.encode(observation)
 
 
 class TowerFeatures:

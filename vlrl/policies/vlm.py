@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import sys
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -131,6 +132,10 @@ def part_of(kept: Prefill, prompts: Sequence[Prompt]) -> Prefill | None:
     return kept if rows == list(range(len(kept.prompts))) else kept.of(rows)
 
 
+def _show(samples: Sequence[Sample] | Mapping[int, Sample], position: int) -> Observation:
+    return samples[position].prompt
+
+
 class VLM(Policy):
     """The policy. `shared_prefix`: encode and prefill a prompt once per group, in rollout and in the update."""
 
@@ -217,6 +222,9 @@ class VLM(Policy):
         self._tell_once("segments", f"{reason}: each turn is a training sequence of its own")
         return self._prompts.of(join_prompt(before, observation), key)
 
+    def prepare(self, samples: Sequence[Sample], positions: Sequence[int]) -> None:
+        self._prompts.prepare([functools.partial(_show, samples, i) for i in positions])
+
     def _tell_once(self, subject: str, message: str) -> None:
         if subject not in self._verified:
             self._verified.add(subject)
@@ -286,10 +294,13 @@ class VLM(Policy):
             members.setdefault(start, []).append(i)
         starts: OrderedDict[object, tuple[Prompt, list[int]]] = OrderedDict()
         overlong = []
+        firsts = (numbers[0] for numbers in members.values())
+        keys = {i: episodes[i].sample.id for i in firsts if observations[i] is episodes[i].sample.prompt}
+        if len(keys) > 1:  # an environment may show another
+            self._prompts.prepare([functools.partial(_show, {i: episodes[i].sample}, i) for i in keys], anew=False)
         for start, numbers in members.items():
             first = numbers[0]
-            sample, turns = episodes[first].sample, episodes[first].turns
-            key = sample.id if observations[first] is sample.prompt else None  # an environment may show another
+            turns, key = episodes[first].turns, keys.get(first)
             try:
                 prompt = self.prompt(observations[first], key, turns)
             except OverlongError as error:

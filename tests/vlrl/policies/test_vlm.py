@@ -6,6 +6,7 @@ import gc
 
 import pytest
 import torch
+from PIL import Image
 from torch.profiler import ProfilerActivity, profile
 
 from vlrl.config import PolicySection
@@ -13,7 +14,7 @@ from vlrl.policies import prefix_sharing, vlm
 from vlrl.policies.generation import CHUNK, bare
 from vlrl.policies.loading import load
 from vlrl.policies.vlm import VLM
-from vlrl.types import UserError
+from vlrl.types import Observation, Sample, UserError
 
 # peft uses the former name of activation checkpointing
 pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
@@ -457,6 +458,24 @@ def test_prompts_are_preprocessed_once_per_sample(make, questions):
     policy.work.taken()
     policy.prompt(questions[0], "a")
     assert policy.work.taken()["processor_calls"] == 1  # the least recently used one made room
+
+
+def test_prompts_prepared_ahead_are_those_that_would_be_made(make, questions):
+    """Other threads would change what a run sees, or swallow what is wrong with a sample."""
+    policy, plain = make(), make()
+    samples = [Sample(f"s/{i}", question) for i, question in enumerate(questions)]
+    policy.prepare(samples, range(len(samples)))
+    for sample in samples[1:]:  # in another order than asked for, and one is never asked for
+        one, other = (each.prompt(sample.prompt, sample.id) for each in (policy, plain))
+        assert one.ids.equal(other.ids) and one.positions.equal(other.positions)
+        assert one.pixels is other.pixels is None or one.pixels.equal(other.pixels)
+    assert policy.work.taken()["processor_calls"] == len(samples) - 1
+    policy.prepare(samples, [])
+    assert not policy._prompts._ahead
+    thin = Sample("thin", Observation((Image.new("RGB", (4000, 2)), "?")))
+    policy.prepare([thin], [0])
+    with pytest.raises(UserError, match="sample thin: an image of 4000x2"):
+        policy.prompt(thin.prompt, thin.id)
 
 
 def test_bare_finds_the_model_inside_an_adapter(folder):
