@@ -377,7 +377,7 @@ def recorded(base: nn.Module, packed: Packed, seen: MediaFeatures | None) -> tup
 CACHED = 2**32  # bytes of prompts that are kept
 MET = 2**16  # prompts of which is remembered that they came
 FEATURES = 2**30  # bytes of features that are kept, on the model's device
-THREADS = 8  # that preprocess prompts, at most; one processor is left to the run itself
+THREADS = 8  # that preprocess prompts, at most
 
 
 class Prompts:
@@ -421,20 +421,20 @@ class Prompts:
             self._met.popitem(last=False)
         return prompt
 
-    def prepare(self, observations: Sequence[Callable[[], Observation]], *, anew: bool = True) -> None:
-        """Preprocesses in other threads what `of` is likely to be asked for; nothing of it shows but its speed.
+    def prepare(self, observations: Sequence[Callable[[], Observation]]) -> None:
+        """Preprocesses in other threads what `of` is likely to be asked for next; nothing of it shows but its speed.
+
+        What was prepared before and has not been asked for is dropped.
 
         Args:
             observations: what makes each, called there.
-            anew: whether what was prepared and has not been asked for is dropped.
         """
-        if anew:
-            self._ahead.clear()
+        self._ahead.clear()
         self._jobs += [self._threads.submit(self._prepare_one, make) for make in observations]
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(max(1, min(THREADS, len(os.sched_getaffinity(0)) - 1)), "prompts")
+        return ThreadPoolExecutor(min(THREADS, len(os.sched_getaffinity(0))), "prompts")
 
     def _prepare_one(self, make: Callable[[], Observation]) -> None:
         """An error is left to `of`, which names the sample."""

@@ -132,7 +132,8 @@ def part_of(kept: Prefill, prompts: Sequence[Prompt]) -> Prefill | None:
     return kept if rows == list(range(len(kept.prompts))) else kept.of(rows)
 
 
-def _show(samples: Sequence[Sample] | Mapping[int, Sample], position: int) -> Observation:
+def show(samples: Sequence[Sample], position: int) -> Observation:
+    """What a policy is shown of a sample, which may be read or drawn when it is asked for."""
     return samples[position].prompt
 
 
@@ -223,7 +224,9 @@ class VLM(Policy):
         return self._prompts.of(join_prompt(before, observation), key)
 
     def prepare(self, samples: Sequence[Sample], positions: Sequence[int]) -> None:
-        self._prompts.prepare([functools.partial(_show, samples, i) for i in positions])
+        if self.device.type == "cpu":  # which the update needs for itself: each would slow down the other
+            return
+        self._prompts.prepare([functools.partial(show, samples, i) for i in positions])
 
     def _tell_once(self, subject: str, message: str) -> None:
         if subject not in self._verified:
@@ -294,13 +297,10 @@ class VLM(Policy):
             members.setdefault(start, []).append(i)
         starts: OrderedDict[object, tuple[Prompt, list[int]]] = OrderedDict()
         overlong = []
-        firsts = (numbers[0] for numbers in members.values())
-        keys = {i: episodes[i].sample.id for i in firsts if observations[i] is episodes[i].sample.prompt}
-        if len(keys) > 1:  # an environment may show another
-            self._prompts.prepare([functools.partial(_show, {i: episodes[i].sample}, i) for i in keys], anew=False)
         for start, numbers in members.items():
             first = numbers[0]
-            turns, key = episodes[first].turns, keys.get(first)
+            sample, turns = episodes[first].sample, episodes[first].turns
+            key = sample.id if observations[first] is sample.prompt else None  # an environment may show another
             try:
                 prompt = self.prompt(observations[first], key, turns)
             except OverlongError as error:

@@ -195,15 +195,44 @@ def register() -> list[torch.library.Library]:
     return _autocast()
 
 
-def main(folder: str, shared: str, lora: str, group_size: str) -> None:
-    """A GRPO step's device work of the model in a folder: rollout, update, optimizer. Prints what was noted."""
-    kept = register()
+def make_samples(content: str) -> list[Any]:
+    """Two samples that show an image, a video, or a conversation's beginning."""
     import numpy as np
     from PIL import Image
 
+    from vlrl.types import Message, Observation, Sample, Video
+
+    rng, samples = np.random.default_rng(0), []
+    for i in range(2):
+        frames = rng.integers(0, 256, (4, 32, 32 + 32 * i, 3), np.uint8)
+        medium = Video(frames, (0.0, 0.5, 1.0, 1.5), 2.0, 2.0) if content == "video" else Image.fromarray(frames[0])
+        shown = Observation((medium, "Go"))
+        samples.append(
+            Sample(f"s/{i}", shown if content != "talk" else Observation.from_messages([Message("user", shown.content)]))
+        )
+    return samples
+
+
+def play(policy: Any, samples: list[Any], size: int, content: str) -> list[Any]:
+    """The decisions of a rollout: one turn, or of a conversation two."""
+    from vlrl.types import Episode, Step, Turn
+
+    episodes = [Episode(sample, i, stream=(i, j)) for i, sample in enumerate(samples) for j in range(size)]
+    decisions = []
+    for _ in range(2 if content == "talk" else 1):
+        observations = [episode.sample.prompt for episode in episodes]  # of a conversation the image comes again
+        made = policy.act(episodes, observations, keep=policy.shared_prefix)
+        for episode, observation, decision in zip(episodes, observations, made, strict=True):
+            episode.turns.append(Turn(observation, decision, Step(observation)))
+        decisions += made
+    return decisions
+
+
+def main(folder: str, shared: str, lora: str, group_size: str, content: str) -> None:
+    """A GRPO step's device work of the model in a folder: rollout, update, optimizer. Prints what was noted."""
+    kept = register()
     from vlrl.config import PolicySection
     from vlrl.policies.loading import load
-    from vlrl.types import Episode, Observation, Sample
 
     torch.inference_mode = torch.no_grad  # tensors made in that mode skip the dispatch that is watched
     torch.__future__.set_overwrite_module_params_on_conversion(True)
@@ -211,17 +240,12 @@ def main(folder: str, shared: str, lora: str, group_size: str) -> None:
     section = PolicySection(model=folder, max_tokens=TOKENS, dtype="bfloat16", lora=adapters)
     with FakeDevice() as watch:
         policy: Any = load(section, shared_prefix=shared == "auto", device=NAME)
-        rng = np.random.default_rng(0)
-        samples = [
-            Sample(f"s/{i}", Observation((Image.fromarray(rng.integers(0, 256, (32, 32 + 32 * i, 3), np.uint8)), "Go")))
-            for i in range(2)
-        ]
-        size = int(group_size)
-        episodes = [Episode(sample, i, stream=(i, j)) for i, sample in enumerate(samples) for j in range(size)]
+        samples = make_samples(content)
         optimizer = torch.optim.SGD([p for p in policy.model.parameters() if p.requires_grad], 1e-3)
         for _ in range(2):  # the first verifies its own paths
             watch.reset()
-            decisions = policy.act(episodes, [e.sample.prompt for e in episodes])
+            decisions = play(policy, samples, int(group_size), content)
+            policy.prepare(samples, range(len(samples)))
             now = policy.evaluate(decisions)
             now.logprobs.sum().backward()
             optimizer.step()

@@ -16,9 +16,9 @@ PROGRAM = Path(__file__).with_name("fake_device.py")
 A_STEP = 40  # synchronisations of a step on any path, but for those of each token
 
 
-def count(folder: Path, shared: str, lora: str, group_size: int) -> dict:
+def count(folder: Path, shared: str, lora: str, group_size: int, content: str = "image") -> dict:
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder), shared, lora, str(group_size)],
+        [sys.executable, str(PROGRAM), str(folder), shared, lora, str(group_size), content],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
@@ -40,6 +40,21 @@ def test_a_step_mixes_no_devices_and_seldom_waits(family, shared, lora, per_toke
     assert counts["device"] == "fake:0" and counts["operations"] > 1000 and counts["shared"] == (shared == "auto")
     assert not counts["mismatches"]
     assert sum(counts["synchronisations"].values()) <= A_STEP + per_token * counts["tokens"], counts["synchronisations"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "content"), [("embedded", "video"), ("embedded", "talk"), ("qwen2_5_vl", "video"),
+                                                 ("qwen2_5_vl", "talk")])  # fmt: skip
+def test_videos_and_conversations_mix_no_devices_and_seldom_wait(family, content, tmp_path):
+    """What images alone do not touch would end the run of whoever has a GPU and something else."""
+    folder = EMBEDDED if family == "embedded" else tmp_path
+    if family != "embedded":
+        for part in tiny.build(tiny.tokenizer_from(["Go"]), family=family):
+            part.save_pretrained(folder)
+    counts = count(folder, "auto", "", 4, content)
+    assert counts["shared"] and not counts["mismatches"]
+    turns = 2 if content == "talk" else 1
+    assert sum(counts["synchronisations"].values()) <= A_STEP * turns, counts["synchronisations"]
 
 
 @pytest.mark.slow
