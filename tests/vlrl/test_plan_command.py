@@ -172,12 +172,18 @@ def test_narrow_weights_count_as_they_are_held():
     assert any(turn.change == "policy.load_in_4bit=true" for turn in singles(adapted))
 
 
-def test_decoding_is_bound_by_memory():
+def test_decoding_is_bound_by_memory_or_by_starting_operations():
     """At its share of the peak a token would take a hundredth of its time."""
-    slow = planned(tokens=500)
+    replayed = planned("policy.cuda_graphs=true", tokens=500)
     weights = 2 * 3_085_000_000  # bytes of the language model's matrices in bfloat16
-    assert slow.times["decode"] > 500 * weights / 3.35e12
-    assert planned(tokens=500, gpu="h200").times["decode"] < slow.times["decode"]
+    assert replayed.times["decode"] > 500 * weights / 3.35e12
+    assert planned("policy.cuda_graphs=true", tokens=500, gpu="h200").times["decode"] < replayed.times["decode"]
+    started, slots = planned(tokens=500), planned("policy.max_num_seqs=64", tokens=500)
+    assert (
+        started.times["decode"] == pytest.approx(500 * (36 * 60 + 60) * 6e-6)
+        and started.times["decode"] > replayed.times["decode"]
+    )
+    assert slots.times["decode"] == pytest.approx(2 * started.times["decode"])
 
 
 def test_every_knob_is_one_that_the_configuration_takes():

@@ -21,6 +21,7 @@ from vlrl.distributed.world import RemoteImage, World, fingerprint
 from vlrl.policies.generation import normals, uniforms
 from vlrl.policies.vlm import Reply
 from vlrl.recipe_checks import load_config
+from vlrl.tools.memory_fit import resolve_auto
 from vlrl.types import Decision, Episode, Observation, Policy, Sample, Step, Turn, UserError
 
 pytestmark = pytest.mark.slow
@@ -96,6 +97,15 @@ def test_a_signal_to_one_process_stops_all_after_the_step(launch, tmp_path):
     assert told == [1, 0]
 
 
+def test_processes_agree_on_what_auto_takes_and_learn_what_numbers_would(launch, finished, tmp_path):
+    """Each would cut its part by its own memory, and wait for passes that the other does not make."""
+    folder = workplace(tmp_path / "auto", policy=CONFIG["policy"] | {"gradient_checkpointing": "auto"})
+    assert ended(launch(2, folder, "train", "config.yaml", "train.micro_batch_size=auto"), folder) == [0, 0]
+    told = [(folder / f"{rank}.err").read_text() for rank in (0, 1)]
+    assert "auto: train.micro_batch_size=null policy.gradient_checkpointing=false" in told[0] and "auto" not in told[1]
+    assert_same_run(folder, finished("grpo", 2))
+
+
 # -- refusals ----------------------------------------------------------------------------------------------------
 
 WRONG = {
@@ -127,6 +137,15 @@ def test_an_engine_that_is_not_there_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_MEGATRON_LM", "true")
     with pytest.raises(UserError, match="MEGATRON_LM is not there: use FSDP2"):
         load_config(tmp_path / "c.yaml")
+
+
+@pytest.mark.parametrize("engine", ["FSDP", "DEEPSPEED"])
+def test_auto_is_for_whole_weights(engine, monkeypatch):
+    """What is tried before a run would not be what the run holds."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv(f"ACCELERATE_USE_{engine}", "true")
+    with pytest.raises(UserError, match="auto goes with whole weights"):
+        resolve_auto(load_config("gui_grounding", ["train.micro_batch_size=auto"]), 1e9)
 
 
 def test_a_mistake_is_told_of_once(launch, tmp_path):

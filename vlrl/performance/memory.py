@@ -70,6 +70,15 @@ class StepCost:
     memory: dict[str, float]
     flops: dict[str, float]
     decode_bytes: float  # that decoding reads
+    launches: float  # operations of decoding that the host starts one by one
+
+
+LAUNCHES, AROUND = 60, 60  # of one token: of each layer, and of what draws it (tests/vlrl/policies/test_decoding.py)
+
+
+def count_launches(layers: int, completions: int, tokens: float, slots: int | None) -> float:
+    """Operations of writing completions, `slots` of them at a time."""
+    return -(-completions // (slots or completions)) * tokens * (layers * LAUNCHES + AROUND)
 
 
 def tower_layer(tower: Tower, width: int, lean: bool = True, forgets: bool = True) -> float:

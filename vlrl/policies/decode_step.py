@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from vlrl.policies import fused_modules
-from vlrl.policies.fused_modules import head_norms, one_token, rotated, signed
+from vlrl.policies.fused_modules import head_norms, one_token, product_type, rotated, signed
 from vlrl.policies.prefix_sharing import through
 
 # A step's operations recorded once and replayed: as CUDA graphs, whose tokens cost the host one call each.
@@ -246,7 +246,7 @@ class Called:
         self.layer, self.attn, self.mlp = layer, layer.self_attn, layer.mlp
 
     def attend(self, hidden: Tensor, turn: tuple[Tensor, Tensor], cache: Any, number: int) -> Tensor:
-        attn, x = self.attn, self.layer.input_layernorm(hidden)
+        attn, x = self.attn, self.layer.input_layernorm(hidden).to(product_type(hidden))
         heads = (*x.shape[:2], -1, attn.head_dim)
         query, key, value = (part(x).view(heads) for part in (attn.q_proj, attn.k_proj, attn.v_proj))
         if norms := head_norms(attn):
@@ -254,7 +254,7 @@ class Called:
         return attn.o_proj(_attended(torch.cat([query, key], 2), value, turn, cache, number))
 
     def think(self, hidden: Tensor) -> Tensor:
-        x, mlp = self.layer.post_attention_layernorm(hidden), self.mlp
+        x, mlp = self.layer.post_attention_layernorm(hidden).to(product_type(hidden)), self.mlp
         return mlp.down_proj(silu(mlp.gate_proj(x)).mul_(mlp.up_proj(x)))
 
 

@@ -411,8 +411,7 @@ def _behind(norm: nn.Module, module: Callable, hidden: Tensor, forgets: bool) ->
 
     That is narrowed once to the type of products, where each of them would make its own copy.
     """
-    kind = hidden.device.type
-    narrow = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
+    narrow = product_type(hidden)
     normal = norm(hidden).to(narrow)
     with (
         forgotten(normal, functools.partial(_recompute_norm, norm, hidden.detach(), narrow))
@@ -421,6 +420,12 @@ def _behind(norm: nn.Module, module: Callable, hidden: Tensor, forgets: bool) ->
     ):
         result = module(normal)
     return result[0] if isinstance(result, tuple) else result
+
+
+def product_type(hidden: Tensor) -> torch.dtype:
+    """The type in which products of hidden states are made."""
+    kind = hidden.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
 
 
 def _recompute_norm(norm: nn.Module, hidden: Tensor, kind: torch.dtype) -> Tensor:

@@ -42,7 +42,7 @@ class Packed:
     behind: Tensor | None = None  # int64 [R], the prompt's row where prompts are forwarded apart
 
     def to(self, device: torch.device) -> Packed:
-        return Packed(*(v.to(device) if v is not None else None for v in vars(self).values()))
+        return Packed(*(copied(v, device) if v is not None else None for v in vars(self).values()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,13 @@ class RowLevels:
     target: Tensor  # int64 [n]
 
     def to(self, device: torch.device) -> RowLevels:
-        return RowLevels(tuple(level.to(device) for level in self.rows), self.source.to(device), self.target.to(device))
+        source, target = copied(self.source, device), copied(self.target, device)
+        return RowLevels(tuple(level.to(device) for level in self.rows), source, target)
+
+
+def copied(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on a device, whose copy a GPU makes while the host goes on."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def pack(rows: Sequence[tuple[Prompt, Sequence[Sequence[int]]]], pad_id: int) -> Packed:
@@ -498,7 +504,7 @@ class TowerFeatures:
         self._kept.clear()
 
     def _encode_media(self, prompts: Sequence[Prompt]) -> list[MediaFeatures]:
-        pixels, grid = (part.to(self.base.device) for part in added_media(prompts))
+        pixels, grid = (copied(part, self.base.device) for part in added_media(prompts))
         self.work.add(tower_calls=1, patches=len(pixels))
         size = self.base.model.visual.spatial_merge_size**2
         return see(self.base, pixels, grid).split([len(prompt.pixels) // size for prompt in prompts])

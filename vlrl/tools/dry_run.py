@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakIdKeyDictionary
 
-from vlrl.performance.memory import FOUR_BIT, StepCost
+from vlrl.performance.memory import FOUR_BIT, StepCost, count_launches
 from vlrl.policies.cache_forking import fork_cache, parameters
 from vlrl.policies.generation import bare, has_adapter
 from vlrl.policies.loading import FROZEN, load_sizes
@@ -224,7 +224,10 @@ class DryPolicy:
         weights = list(self.policy.model.parameters())
         total, trained = sum(p.numel() for p in weights), sum(p.numel() for p in weights if p.requires_grad)
         mode = "shared" if self.policy.shared_prefix else "naive"
-        return StepCost(total, trained, self.width, mode, phase, always | parts, flops, self._decode_bytes)
+        layers = self.model.config.get_text_config().num_hidden_layers
+        launches = count_launches(layers, sizes.prompts * sizes.copies, sizes.tokens, self.policy.slots)
+        memory = always | parts
+        return StepCost(total, trained, self.width, mode, phase, memory, flops, self._decode_bytes, launches)
 
     def _find_held(self, weights: float, sizes: StepSizes) -> dict[str, float]:
         """What is there all the time, once parameters have their gradients."""

@@ -12,7 +12,7 @@ import torch
 
 from vlrl import registry
 from vlrl.config import Config
-from vlrl.distributed.world import get_world
+from vlrl.distributed.world import get_world, in_parts, optimizer_in_parts
 from vlrl.engines import load_policy
 from vlrl.performance.memory import is_out_of_memory
 from vlrl.performance.profiling import Device
@@ -43,19 +43,26 @@ def find_candidates(config: Config) -> Iterator[Config]:
 def resolve_auto(config: Config, free: float | None = None) -> Config:
     """The candidate of the fewest operations that fits by `vlrl plan` and whose update was tried, with `auto` replaced.
 
+    Several processes, each with all weights, take what fits the one with the least memory.
+
     Args:
         free: bytes; default: those of the GPU, or of the machine's memory, that are free.
 
     Raises:
-        UserError: several processes; none fits, or none gets through its update.
+        UserError: weights or optimizer are in parts; none fits, or none gets through its update.
     """
-    if get_world().size > 1:
-        raise UserError("auto goes with one process: say train.micro_batch_size and policy.gradient_checkpointing, of "
-                        "which `vlrl plan --gpus` says what fits")  # fmt: skip
-    on_gpu = torch.cuda.is_available()
-    free = free if free is not None else _find_free(on_gpu)
+    if in_parts() or optimizer_in_parts():
+        raise UserError("auto goes with whole weights in each process: say train.micro_batch_size and "
+                        "policy.gradient_checkpointing, of which `vlrl plan --gpus` says what fits")  # fmt: skip
+    world, on_gpu = get_world(), torch.cuda.is_available()
+    world.join()
+    free = min(world.gather(free if free is not None else _find_free(on_gpu, world.size)))
     device = Device("gpu" if on_gpu else "cpu", None, free / 1e9, None)
-    plans = [plan_plan(candidate, PlanOptions(device)) for candidate in find_candidates(config)]
+    pairs = [
+        (candidate, plan_plan(of_one(candidate, world.size), PlanOptions(device)))
+        for candidate in find_candidates(config)
+    ]
+    plans = [plan for _, plan in pairs]
     fitting = sorted((plan for plan in plans if plan.fits), key=_count_flops)
     if not fitting:
         least = min(plans, key=lambda plan: plan.gigabytes)
@@ -64,16 +71,25 @@ def resolve_auto(config: Config, free: float | None = None) -> Config:
             "would help"
         )
     for plan in fitting:
-        if try_update(plan.config):
-            _say(plan, free)
-            return plan.config
+        if not world.any(not try_update(plan.config)):
+            if world.is_rank_zero:
+                _say(plan, free)
+            return next(candidate for candidate, its in pairs if its is plan)
     raise UserError("auto: out of memory in every update that `vlrl plan` says fits: set policy.lora or fewer prompts")
 
 
-def _find_free(on_gpu: bool) -> float:
+def of_one(config: Config, processes: int) -> Config:
+    """One process's part of a run that several share out."""
+    train = config.train.model_copy(update={"prompts_per_step": -(-config.train.prompts_per_step // processes)})
+    evaluation = config.eval.model_copy(update={"batch_size": -(-config.eval.batch_size // processes)})
+    return config.model_copy(update={"train": train, "eval": evaluation})
+
+
+def _find_free(on_gpu: bool, processes: int) -> float:
+    """Bytes for each process: of its GPU, or of the memory that processes of one machine share."""
     if on_gpu:
         return float(torch.cuda.mem_get_info()[0])
-    return float(min(psutil.virtual_memory().available, memory_size()))
+    return float(min(psutil.virtual_memory().available, memory_size())) / processes
 
 
 def _count_flops(plan: MemoryPlan) -> float:

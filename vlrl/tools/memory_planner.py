@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vlrl import registry
 from vlrl.decoders import load_json
-from vlrl.performance.memory import CHUNK, FULL, MODELS, MemoryInputs, StepCost, adapters, is_mixed, linears, peak
+from vlrl.performance.memory import (
+    CHUNK,
+    FULL,
+    MODELS,
+    MemoryInputs,
+    StepCost,
+    adapters,
+    count_launches,
+    is_mixed,
+    linears,
+    peak,
+)
 from vlrl.performance.profiling import (
     FAMILIES,
     GPUS,
@@ -302,22 +313,29 @@ def cost_of(run: MemoryInputs) -> StepCost:
     parts = vars(flops_step(run.geometry, run.group, run.update))
     flops = {name: part.total * run.prompts for name, part in parts.items()}
     total = parameters(run.geometry).all
-    return StepCost(total, run.trained, run.width, run.update.mode, phase, memory, flops, bytes_read(run))
+    completions = run.prompts * run.group.members
+    launches = count_launches(run.geometry.language.layers, completions, run.group.completion, run.slots)
+    return StepCost(total, run.trained, run.width, run.update.mode, phase, memory, flops, bytes_read(run), launches)
 
 
-def seconds(cost: StepCost, device: Device, mfu: float) -> dict[str, float] | None:
+LAUNCH = 6e-6  # seconds in which a host starts an operation on a GPU; assumed
+
+
+def seconds(cost: StepCost, device: Device, mfu: float, graphs: bool = False) -> dict[str, float] | None:
     """Part -> seconds; None where the device's peak is not known: that of a listed GPU is bfloat16's.
 
     Left out: rewards, environments, images' preprocessing, communication between devices.
 
     Args:
         mfu: share of the peak that forward and backward passes reach.
+        graphs: whether a token's operations are replayed (`policy.cuda_graphs`), so that none is started by itself.
     """
     if device.tflops is None or (device in GPUS and cost.width == FULL):
         return None
     times = {name: part / (mfu * device.tflops * 1e12) for name, part in cost.flops.items()}
     if device.bandwidth:
-        times["decode"] = max(times["decode"], cost.decode_bytes / (device.bandwidth * 1e12))
+        launched = 0.0 if graphs else cost.launches * LAUNCH
+        times["decode"] = max(times["decode"], cost.decode_bytes / (device.bandwidth * 1e12), launched)
     return times
 
 
@@ -560,7 +578,7 @@ def _on_gpu(asked: PlanOptions) -> bool:
 def _plan_of(
     config: Config, model: Model | UnknownModel, prompt: PromptSize, asked: PlanOptions, cost: StepCost
 ) -> MemoryPlan:
-    times = seconds(cost, asked.device, asked.mfu) if asked.device else None
+    times = seconds(cost, asked.device, asked.mfu, config.policy.cuda_graphs) if asked.device else None
     return MemoryPlan(config, model, prompt, asked, cost, times)
 
 
@@ -614,7 +632,7 @@ def _memory(plan: MemoryPlan) -> Iterator[str]:
 
 def _seconds(plan: MemoryPlan) -> Iterator[str]:
     if plan.times is not None:
-        yield f"SECONDS a step at an MFU of {plan.asked.mfu:g} (assumed), decoding bound by memory too"
+        yield f"SECONDS a step at an MFU of {plan.asked.mfu:g} (assumed), decoding bound by memory and starts too"
         yield from _rows(plan.times)
         yield "  rewards, environments and preprocessing come on top"
         return

@@ -208,7 +208,9 @@ def make_samples(content: str) -> list[Any]:
         medium = Video(frames, (0.0, 0.5, 1.0, 1.5), 2.0, 2.0) if content == "video" else Image.fromarray(frames[0])
         shown = Observation((medium, "Go"))
         samples.append(
-            Sample(f"s/{i}", shown if content != "talk" else Observation.from_messages([Message("user", shown.content)]))
+            Sample(
+                f"s/{i}", shown if content != "talk" else Observation.from_messages([Message("user", shown.content)])
+            )
         )
     return samples
 

@@ -8,7 +8,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from vlrl.performance.memory import count_launches
 from vlrl.policies.generation import Nucleus, draw, entropy_of, law
 from vlrl.types import Episode, Observation, Sample
 
@@ -227,3 +230,44 @@ def test_samples_follow_the_law(make, act, episodes):
     token, p = max(probability.items(), key=lambda pair: pair[1])
     share = sum(d.inputs.tokens[0] == token for d in decisions) / len(decisions)
     assert abs(share - p) < 5 * math.sqrt(p * (1 - p) / len(decisions))
+
+
+def write(make, tokens: int, watch):
+    """What a watch saw of writing so many tokens, in bfloat16 beside float32 weights."""
+    policy = make(max_tokens=tokens)
+    policy.autocast, policy.codec.stop_ids, policy._verified = torch.bfloat16, (), {"sampling"}
+    sample = Sample("s", Observation(("Go",)))
+    with watch as seen:
+        policy.act([Episode(sample, 0, stream=(1, i)) for i in range(4)], [sample.prompt] * 4)
+    return policy, seen
+
+
+def test_weights_are_narrowed_once_a_rollout_and_not_a_token(make):
+    """In inference mode autocast would read and write every weight again for each token."""
+    counts = []
+    for tokens in (4, 12):
+        watch = profile(activities=[ProfilerActivity.CPU], record_shapes=True, acc_events=True)
+        policy, seen = write(make, tokens, watch)
+        weights = [list(p.shape) for p in policy.model.parameters() if p.ndim == 2]
+        events = seen.key_averages(group_by_input_shape=True)
+        counts.append(sum(e.count for e in events if e.key == "aten::_to_copy" and e.input_shapes[0] in weights))
+    assert counts[0] == counts[1] > 0
+
+
+class Operations(TorchDispatchMode):
+    """Counts operations that are no views."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_token_starts_as_many_operations_as_plans_count(make):
+    """A plan would promise tokens that no host can start in time."""
+    few, many = (write(make, tokens, Operations()) for tokens in (4, 12))
+    layers = many[0].model.config.text_config.num_hidden_layers
+    counted = (count_launches(layers, 4, n, None) for n in (4, 12))
+    started = many[1].count - few[1].count
+    assert 0.6 < started / -(next(counted) - next(counted)) < 1.5, started
