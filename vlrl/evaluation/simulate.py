@@ -236,7 +236,8 @@ def play_row(arm: str, episode: Episode) -> Row:
         "arm": arm, "seed": episode.sample.answer, "sample": episode.sample.id,
         "outcome": outcome, "reason": next(named, ""), "success": outcome == "success",
         "ticks": int(sum(info.get("ticks", 0) for info in infos)), "decisions": len(infos),
-        "reward": episode.reward, "paid": sum(turn.step.reward for turn in episode.turns), "clipped": int(sum(info.get("clipped", 0) for info in infos)),
+        "reward": episode.reward, "paid": sum(turn.step.reward for turn in episode.turns),
+        "clipped": int(sum(info.get("clipped", 0) for info in infos)),
         "action_rate": last.get("action_rate"), "action_jerk": last.get("action_jerk"), "faults": list(episode.faults),
     }  # fmt: skip
 
