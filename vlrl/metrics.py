@@ -401,8 +401,9 @@ def _turn_rows(episode: Episode) -> dict[str, Any]:
     turns = episode.turns
     if not all(map(is_text_turn, turns)):
         return {"decisions": [_decision_row(turn) for turn in turns]}
-    if len(turns) == 1 and not turns[0].observation.messages:
-        return {name: value for name, value in _token_stats(turns[0].decision).items() if name != "logprobs"}
+    if len(turns) < 2 and not any(turn.observation.messages for turn in turns):
+        stats = _token_stats(turns[0].decision) if turns else {}
+        return {name: stats[name] for name in ("tokens", "entropy") if name in stats}
     media = [medium for turn in turns for medium in turn.observation.media]
     strips = itertools.count(sum(not isinstance(medium, Video) for medium in media))
     images = itertools.count()

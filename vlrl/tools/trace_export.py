@@ -238,20 +238,20 @@ def _write_recording(row: Mapping[str, Any], source: Path, file: Path, name: str
     import rerun as rr
 
     decisions = row["decisions"]
-    ends = np.cumsum([decision["ticks"] for decision in decisions])
+    ends = np.cumsum([decision["ticks"] for decision in decisions]).tolist()
     starts = [0, *ends[:-1]]
     with rr.RecordingStream(MODEL, recording_id=name) as recording:
         recording.save(file)
+        recording.send_recording_name(name)
+        recording.send_property("episode", rr.AnyValues(**_robot_facts(row)))
+        recording.log("instruction", rr.TextDocument(row["prompt"]), static=True)
 
         def send(entity: str, ticks: Sequence[int], columns: Any) -> None:
             recording.send_columns(entity, [rr.TimeColumn("tick", sequence=ticks)], columns)
 
-        recording.send_recording_name(name)
-        recording.send_property("episode", rr.AnyValues(**_robot_facts(row)))
-        recording.log("instruction", rr.TextDocument(row["prompt"]), static=True)
-        states = [decision["state"] for decision in decisions]
-        send("state", starts, rr.Scalars.columns(scalars=np.array(states)))
-        send("reward", ends.tolist(), rr.Scalars.columns(scalars=[decision["reward"] for decision in decisions]))
+        send("reward", ends, _scalars([decision["reward"] for decision in decisions]))
+        if decisions[0]["state"]:
+            send("state", starts, _scalars([decision["state"] for decision in decisions]))
         for camera, pictures in enumerate(_cameras(row, source), start=1):
             columns = rr.EncodedImage.columns(blob=pictures, media_type=["image/png"] * len(pictures))
             send(f"camera{camera}", starts, columns)
@@ -261,7 +261,15 @@ def _write_recording(row: Mapping[str, Any], source: Path, file: Path, name: str
             return
         executed = [action[: decision["ticks"]] for action, decision in zip(actions, decisions, strict=True)]
         ticks = [start + i for start, chunk in zip(starts, executed, strict=True) for i in range(len(chunk))]
-        send("action", ticks, rr.Scalars.columns(scalars=np.array([each for chunk in executed for each in chunk])))
+        if ticks:  # a first action that no robot may carry out has none
+            send("action", ticks, _scalars([control for chunk in executed for control in chunk]))
+
+
+def _scalars(rows: Sequence[Any]) -> Any:
+    """A curve, or one for each number of a row; nan for what is not finite."""
+    import rerun as rr
+
+    return rr.Scalars.columns(scalars=np.array(rows, float))
 
 
 def _robot_facts(row: Mapping[str, Any]) -> dict[str, Any]:
