@@ -22,8 +22,7 @@ from tests.vlrl.talks import embedded, make_task, play_gold
 from vlrl import cli
 from vlrl.episode_store import recorded_write
 from vlrl.metrics import save_rollouts
-from vlrl.tools.conversations import split_reply
-from vlrl.tools.trace_export import export_traces
+from vlrl.tools.trace_export import export_traces, split_reply
 
 Shown = list[tuple[str, list[Any]]]  # role, and each part's text or its image's bytes
 
@@ -68,9 +67,10 @@ def parts_of(messages: list[dict], read_image) -> Shown:
 
 
 def export(run: Path, form: str, out: Path) -> None:
-    """In a process of its own: packages read their folder once, when imported."""
+    """In a process of its own, as packages read their folder when imported, whose user trains with uploads."""
     command = [sys.executable, "-m", "vlrl.cli", "export", str(run), "--traces", form, "--out", str(out)]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300)
+    own = environment(TRACKIO_SPACE_ID="owner/space", WANDB_MODE="online", WANDB_API_KEY="0" * 40)
+    done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout == f"5 episodes; {out}\n", done.stderr
 
 
@@ -204,7 +204,7 @@ def test_a_missing_package_is_named_with_its_extra(form, module, extra, run, tmp
     monkeypatch.setitem(sys.modules, module, None)
     if module == "inspect_ai":
         monkeypatch.setitem(sys.modules, "inspect_ai.log", None)
-    for name in ("TRACKIO_DIR", "WANDB_DATA_DIR"):
+    for name in ("TRACKIO_DIR", "WANDB_DATA_DIR", "WANDB_ERROR_REPORTING"):
         monkeypatch.setenv(name, str(tmp_path))  # and is put back
     assert cli.main(["export", str(run), "--traces", form, "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.endswith(f"pip install 'vlrl[{extra}]'\n") and not (tmp_path / "out").exists()
