@@ -1,4 +1,4 @@
-"""Episodes of robots as rerun's recordings, read back by rerun's own reader."""
+"""Episodes of robots as rerun's recordings, read back by rerun's own reader; skipped where it is not installed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from vlrl.system.clock import forbid_realtime
 from vlrl.types import Decision, Episode, Sample, Score, Turn
 
 pytestmark = pytest.mark.slow
+rrd = pytest.importorskip("rerun.chunk")  # of the extra `traces`
 CHUNK, SCENES = 8, (0, 1)
 CONFIG = "{out: x, task: {name: manipulation, robot: {name: tabletop, job: push, camera: [32, 24]}, horizon: 160}}"
 
@@ -47,7 +48,6 @@ def episodes() -> list[Episode]:
 
 def export(source: Path) -> list[dict[str, dict]]:
     """Of each recording, an entity's rows by the name of their component, of `tick` and `frame_index` too."""
-    rrd = pytest.importorskip("rerun.chunk")
     out = source.with_name("out")
     assert cli.main(["export", str(source), "--traces", "rerun", "--out", str(out)]) == 0
     recordings = []
@@ -141,7 +141,6 @@ def check(data: Path, rewards: bool) -> list[dict[str, dict]]:
 @pytest.mark.parametrize("info", ["{}", json.dumps({"codebase_version": "v3.0"})])
 def test_a_damaged_data_set_is_one_line(info, tmp_path, capsys):
     """What rerun says of its own types tells nobody which folder to look at."""
-    pytest.importorskip("rerun")
     (tmp_path / "data" / "meta").mkdir(parents=True)
     (tmp_path / "data" / "meta" / "info.json").write_text(info)
     out = tmp_path / "out"

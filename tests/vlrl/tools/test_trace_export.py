@@ -6,7 +6,6 @@ Packages of the extra `traces` that are not installed skip the tests that read w
 from __future__ import annotations
 
 import base64
-import importlib.util
 import json
 import os
 import subprocess
@@ -213,8 +212,7 @@ def test_a_missing_package_is_named_with_its_extra(form, module, extra, run, tmp
 @pytest.mark.slow
 def test_inspect_reads_the_log(run, rows, shown, tmp_path):
     """A log of another form shows as an empty page, one without usage or scores as a run that measured nothing."""
-    if importlib.util.find_spec("inspect_ai") is None:
-        pytest.skip("inspect-ai is not installed")
+    pytest.importorskip("inspect_ai.log")
     export(run, "inspect", tmp_path / "logs")
     (file,) = (tmp_path / "logs").iterdir()
     script = (
