@@ -25,11 +25,13 @@ FOREIGN = {
     "lerobot-teleoperate",
     "lerobot-train",
     "mkdocs",
+    "rerun",
     "scripts/setup.sh",
     "source",
     "trackio",
     "uv",
     "vllm",
+    "wandb",
 }
 
 

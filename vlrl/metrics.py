@@ -26,7 +26,7 @@ from vlrl.distributed.world import by_main, get_world
 from vlrl.episode_store import is_text_turn, turn_row
 from vlrl.io import rename_folder, write_atomic
 from vlrl.logging import strip
-from vlrl.types import OVERLONG, Decision, Episode, Rollouts, UserError, Video, __version__, plain
+from vlrl.types import OVERLONG, Decision, Episode, Rollouts, Turn, UserError, Video, __version__, plain
 from vlrl.update import UpdateStats
 
 # The rows of a run and its checkpoints: what a checkpoint counts is on the disk before it, and comes back from it.
@@ -351,7 +351,7 @@ def save_rollouts(
     split: str = "train",
 ) -> None:  # fmt: skip
     """Prompt, thumbnails, completion, parsed answer, named parts and advantage of some episodes; of those that talk
-    each turn as well.
+    each turn as well, of robots each decision.
 
     Args:
         advantages: of each episode's turns.
@@ -361,7 +361,7 @@ def save_rollouts(
     rows = [_rollout_row(folder, step, e, split) for e in episodes]
     for row, each in zip(rows, advantages or (), strict=advantages is not None):
         row["advantage"] = sum(each) / max(1, len(each))
-        for turn, advantage in zip(row.get("turns", ()), each, strict=False):
+        for turn, advantage in zip(row.get("turns") or row.get("decisions", ()), each, strict=False):
             turn["advantage"] = advantage
     file = folder / f"step_{step:06d}.jsonl"
     before = file.read_text(encoding="utf-8") if file.exists() else ""
@@ -389,16 +389,21 @@ def _rollout_row(folder: Path, step: int, episode: Episode, split: str) -> dict[
         "answer": plain(score.answer), "parts": dict(score.parts),
         "reward": episode.reward, "correct": score.correct, "reason": score.reason,
         "marks": [plain(mark) for mark in score.marks],
-        **_conversation(episode),
+        **_turn_rows(episode),
     }  # fmt: skip
 
 
-def _conversation(episode: Episode) -> dict[str, Any]:
-    """The turns of an episode of texts, where it has several or shows messages; images by their place in `images`."""
+def _turn_rows(episode: Episode) -> dict[str, Any]:
+    """The turns of an episode of texts, where it has several or shows messages; images by their place in `images`.
+
+    Of one prompt only the number of tokens and the entropy, of a robot its decisions.
+    """
     turns = episode.turns
-    talks = len(turns) > 1 or any(turn.observation.messages for turn in turns)
-    if not talks or not all(map(is_text_turn, turns)):
-        return {}
+    if not all(map(is_text_turn, turns)):
+        return {"decisions": [_decision_row(turn) for turn in turns]}
+    if len(turns) < 2 and not any(turn.observation.messages for turn in turns):
+        stats = _token_stats(turns[0].decision) if turns else {}
+        return {name: stats[name] for name in ("tokens", "entropy") if name in stats}
     media = [medium for turn in turns for medium in turn.observation.media]
     strips = itertools.count(sum(not isinstance(medium, Video) for medium in media))
     images = itertools.count()
@@ -416,6 +421,21 @@ def _token_stats(decision: Decision) -> dict[str, Any]:
     logprobs = [round(value, 3) for value in decision.logprobs.tolist()]
     entropy = float(decision.entropy.mean()) if len(logprobs) else 0.0
     return {"tokens": len(logprobs), "logprobs": logprobs, "entropy": entropy}
+
+
+def _decision_row(turn: Turn) -> dict[str, Any]:
+    """A robot's state [S], what was decided on it, a text or controls [K, A], and what came of that."""
+    action, state, step = turn.decision.action, turn.observation.state, turn.step
+    return {
+        "state": [] if state is None else _numbers(state),
+        "action": action if isinstance(action, str) else [_numbers(row) for row in np.atleast_2d(action)],
+        "ticks": int(step.info.get("ticks", 1)), "reward": step.reward,
+    }  # fmt: skip
+
+
+def _numbers(values: np.ndarray) -> list[float]:
+    """Six digits of each: a joint's angle to its encoder's step."""
+    return [float(f"{value:.6g}") for value in values.tolist()]
 
 
 def _format_action(action: str | np.ndarray) -> str:

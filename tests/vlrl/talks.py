@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tasks.dialogue import Dialogue
+from tasks.gui_grounding import GuiGrounding
 from tasks.visual_search import VisualSearch
 from vlrl.algorithms.rollout_common import decide_gold
 from vlrl.config import PolicySection
@@ -14,6 +15,7 @@ from vlrl.types import Episode, Turn
 TASKS = {
     "visual_search": (VisualSearch, {"size": (128, 128), "template": "short", "system": "You see sharply."}),
     "dialogue": (Dialogue, {}),
+    "gui_grounding": (GuiGrounding, {}),
 }
 
 

@@ -6,6 +6,7 @@ import json
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -24,7 +25,7 @@ from vlrl.metrics import (
     set_aside,
     write_text,
 )
-from vlrl.types import Decision, Episode, Frame, Step, Turn
+from vlrl.types import Decision, Episode, Frame, Observation, Sample, Score, Step, Turn
 
 
 def rows(path: Path) -> list[dict]:
@@ -107,6 +108,18 @@ def test_saved_rollouts_hold_what_a_reader_asks(tmp_path):
         assert row["prompt"] == episode.sample.prompt.text and row["marks"]
         with Image.open(tmp_path / row["images"][0]) as image:
             assert max(image.size) <= THUMBNAIL
+
+
+def test_saved_rollouts_of_a_robot_hold_its_numbers(tmp_path):
+    """Texts of two decimals do not say what an arm did, nor at which tick."""
+    state, action = np.array([0.123456, -2.0], np.float32), np.array([[1.5, 0.25], [1e-5, 0.0]], np.float32)
+    shown = Observation(("Push.",), state)
+    turn = Turn(shown, Decision(action, None, None, False), Step(shown, 0.5, True, info={"ticks": 1.0}))
+    episode = Episode(Sample("push/0", shown), 0, [turn], Score({}, 1.0), 0.5)
+    save_rollouts(tmp_path, 1, [episode], [[0.75]])
+    (decision,) = rows(tmp_path / "rollouts" / "step_000001.jsonl")[0]["decisions"]
+    assert decision == {"state": [0.123456, -2.0], "action": [[1.5, 0.25], [1e-5, 0.0]], "ticks": 1, "reward": 0.5,
+                        "advantage": 0.75}  # fmt: skip
 
 
 def test_saving_a_split_again_replaces_it_and_keeps_the_other(tmp_path):

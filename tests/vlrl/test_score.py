@@ -288,12 +288,12 @@ def test_exported_conversations_are_scored_by_their_messages(tmp_path):
     """Conversations of other programs could be scored by their last words alone, without the calls before them."""
     from tests.vlrl.talks import embedded, make_task, play_gold
     from vlrl.episode_store import recorded_write
-    from vlrl.tools.conversation_export import export_conversations
+    from vlrl.tools.trace_export import export_traces
 
     for name in ("visual_search", "dialogue"):
         (episode,) = play_gold(make_task(name), embedded(), 1)
         recorded_write(tmp_path / name, [episode])
-        export_conversations(tmp_path / name, tmp_path / f"{name}_out", "messages")
+        export_traces(tmp_path / name, tmp_path / f"{name}_out", "messages")
         row = json.loads((tmp_path / f"{name}_out" / "conversations.jsonl").read_text())
         row = {"messages": row["messages"], "answer": episode.sample.answer.text.answer}
         file = tmp_path / f"{name}_out" / "rows.jsonl"

@@ -358,12 +358,13 @@ def sharing_add(commands: Commands) -> None:
     _add_source(card)
     card.set_defaults(run=_card)
 
-    export = commands.add_parser("export", help="a folder of the model alone, for transformers, vLLM, SGLang; or a "
-                                 "run's conversations, for other programs")  # fmt: skip
+    export = commands.add_parser("export", help="a folder of the model alone, for transformers, vLLM, SGLang; or "
+                                 "the episodes that a run kept, for other programs")  # fmt: skip
     _add_source(export)
     _form(export)
-    export.add_argument("--conversations", choices=("messages", "trackio", "inspect"), help="instead of the model the "
-                        "conversations that a run saved, or a folder of `vlrl record`")  # fmt: skip
+    export.add_argument("--traces", metavar="FORMAT", help="instead of the model the episodes that a run, or a folder "
+                        "of `vlrl record` keeps: messages, inspect, trackio, wandb; rerun (robots; also of a "
+                        "LeRobotDataset)")  # fmt: skip
     export.add_argument("--out", required=True, metavar="DIR", help="a new folder")
     export.set_defaults(run=_export)
 
@@ -414,8 +415,8 @@ def _card(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    if options.conversations:
-        return _export_conversations(options)
+    if options.traces:
+        return _export_traces(options)
     quiet()
     from vlrl.tools import hub_export
     from vlrl.tools.hub_export import card_write
@@ -428,13 +429,13 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
-def _export_conversations(options: argparse.Namespace) -> int:
+def _export_traces(options: argparse.Namespace) -> int:
     if options.license or options.merged or options.dtype:
-        raise UserError("--license, --merged and --dtype are of models: they do not go with --conversations")
-    from vlrl.tools.conversation_export import export_conversations
+        raise UserError("--license, --merged and --dtype are of models: they do not go with --traces")
+    from vlrl.tools.trace_export import export_traces
 
-    count = export_conversations(Path(options.source), Path(options.out), options.conversations)
-    print(f"{count} conversations; {options.out}")
+    count = export_traces(Path(options.source), Path(options.out), options.traces)
+    print(f"{count} {'episode' if count == 1 else 'episodes'}; {options.out}")
     return 0
 
 

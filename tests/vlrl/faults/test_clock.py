@@ -44,7 +44,7 @@ TOLD = {  # where a time of day is told, and nothing hangs on it
     "vlrl/engines/model_server.py": "when a reply was made, as OpenAI's servers say",
     "robot/emulator/machine.py": "when a frame was taken, as lerobot's camera servers say",
     "robot/trial/plan.py": "when a trial was run",
-    "vlrl/tools/conversation_export.py": "when an exported log was written, as inspect's logs say",
+    "vlrl/tools/trace_export.py": "when an exported log was written, as inspect's logs say",
 }
 
 
