@@ -1,4 +1,4 @@
-"""Environments of PrimeIntellect's verifiers as tasks: their prompts, tools, users and rubrics, by an environment's name.
+"""Environments of PrimeIntellect's verifiers as tasks: their prompts, tools, users and rubrics, by name.
 
 Needs `verifiers` (`pip install 'vlrl[verifiers]'`) and the environment's own package.
 """
@@ -18,15 +18,13 @@ from typing import Any, Literal
 import numpy as np
 
 from tasks.base import Rendered, Task, check, check_weights
-from tasks.context import FULL, ContextStrategy, with_context
+from tasks.context import FULL, ContextStrategy, tool_metrics, with_context
 from tasks.verifiers_episodes import (
-    CALLS,
     LATE,
-    MALFORMED_CALLS,
+    EpisodeLoop,
     ToolServers,
     VerifiersEpisode,
     read_message,
-    run_coroutine,
     write_schemas,
 )
 from vlrl import plugins
@@ -110,7 +108,7 @@ class Verifiers(Task):
         seconds: float = 60.0,
         runtime: Literal["none", "subprocess"] = "none",
         context: ContextStrategy = FULL,
-        pool: int = 100_000,
+        pool: int = 10_000,
         held_out: int = 500,
         weights: Mapping[str, float] = WEIGHTS,
         seed: int = 0,
@@ -121,24 +119,25 @@ class Verifiers(Task):
         self.id, self.turns, self.seconds, self.runtime, self.context = id, turns, seconds, runtime, context
         self._gold, self._success = gold, success
         self.problems: dict[str, str] = {}  # a sample's id -> how its rubric failed last
-        train = load_world(id, args or {}, environment or {})
-        if test_args is None:
-            rows = list_rows(train, pool + held_out, id)
-            check(len(rows) > held_out, "held_out", held_out, f"below the {len(rows)} tasks that {id} lists")
-            test, order = train, np.random.default_rng(seed).permutation(len(rows))
-            chosen = set(order[:held_out].tolist())
-            self._rows = {
-                "train": [row for i, row in enumerate(rows) if i not in chosen],
-                "test": [row for i, row in enumerate(rows) if i in chosen],
+        self.loop = EpisodeLoop()
+        try:
+            train, options = load_world(id, args or {}, environment or {}), environment or {}
+            test = train if test_args is None else load_world(id, {**(args or {}), **test_args}, options)
+            if test is train:
+                self._rows = divide(list_rows(train, pool + held_out, id), held_out, seed)
+            else:
+                self._rows = {"train": list_rows(train, pool, id), "test": list_rows(test, held_out, id)}
+            for rows in self._rows.values():
+                check_row(rows[0], runtime, id)
+            opened = self.loop.run(open_world(train))
+            self._worlds: dict[Split, World] = {
+                "train": opened,
+                "test": opened if test is train else self.loop.run(open_world(test)),
             }
-        else:
-            test = load_world(id, {**(args or {}), **test_args}, environment or {})
-            self._rows = {"train": list_rows(train, pool, id), "test": list_rows(test, held_out, id)}
-        self._worlds: dict[Split, World] = {"train": train, "test": test}
-        for split, rows in self._rows.items():
-            check_row(rows[0], runtime, id)
-            self._worlds[split] = open_world(self._worlds[split])
-        self._tools = self._worlds["train"].tools.join(run_coroutine(open_tools(self._rows["train"][0])))
+            self._tools = opened.tools.join(self.loop.run(open_tools(self._rows["train"][0])))
+        except BaseException:
+            self.loop.close()
+            raise
 
     def samples(self, split: Split) -> Sequence[Sample]:
         return Rendered(len(self._rows[split]), partial(self._sample, split))
@@ -222,16 +221,9 @@ class Verifiers(Task):
             raise UserError(f"task.gold: no field {error}{suggest(str(error).strip(chr(39)), known)}") from None
 
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """The mean of each reward function and metric, turns, and calls of tools where there are any."""
-        names = dict.fromkeys(name for each in episodes for name in each.score.parts if name != "reward")
-        count = max(1, len(episodes))
-        infos = [turn.step.info for each in episodes for turn in each.turns]
-        calls, malformed = (sum(info.get(name, 0.0) for info in infos) for name in (CALLS, MALFORMED_CALLS))
-        return {
-            **{name: fmean([e.score.parts[name] for e in episodes if name in e.score.parts]) for name in names},
-            "turns": sum(len(episode.turns) for episode in episodes) / count,
-            **({CALLS: calls / count, MALFORMED_CALLS: malformed / max(1.0, calls)} if self._tools.tools else {}),
-        }
+        """Turns, the share that was cut off, and how tools were called where there are any."""
+        measured = tool_metrics(episodes)
+        return measured if self._tools.tools else {name: measured[name] for name in ("turns", "truncated")}
 
     def facts(self, episodes: Sequence[Episode]) -> dict[str, str]:
         """The environment, and the versions that it came from."""
@@ -240,7 +232,8 @@ class Verifiers(Task):
     def close(self) -> None:
         """Ends what the environments share."""
         for env in {id(world): world.env for world in self._worlds.values() if world.env is not None}.values():
-            run_coroutine(env.stop())
+            self.loop.run(env.stop())
+        self.loop.close()
 
 
 def load_world(id: str, args: Mapping[str, Any], environment: Mapping[str, Any]) -> World:
@@ -355,11 +348,22 @@ def list_rows(world: World, most: int, id: str) -> list[Any]:
     return rows
 
 
+def divide(rows: Sequence[Any], held_out: int, seed: int) -> dict[Split, list[Any]]:
+    """`held_out` of the rows for testing, the others for training, each in their order."""
+    check(len(rows) > held_out, "held_out", held_out, f"below the {len(rows)} tasks that there are")
+    chosen = set(np.random.default_rng(seed).permutation(len(rows))[:held_out].tolist())
+    return {
+        "train": [row for i, row in enumerate(rows) if i not in chosen],
+        "test": [row for i, row in enumerate(rows) if i in chosen],
+    }
+
+
 def check_row(row: Any, runtime: str, id: str) -> None:
     """UserError where a task needs what is not offered here: containers, programs, hooks into requests."""
+    from verifiers.v1 import Task as Base
+    from verifiers.v1 import Trace
     from verifiers.v1.session import hook_boundary
     from verifiers.v1.utils.decorators import discover_decorated
-    from verifiers.v1 import Trace, Task as Base
 
     if row.NEEDS_CONTAINER or row.data.image:
         raise UserError(f"task.id: {id}: needs a container, which is not offered")
@@ -372,10 +376,9 @@ def check_row(row: Any, runtime: str, id: str) -> None:
         raise UserError(
             f"task.runtime: {id}: {', '.join(needy)} run programs: `subprocess` lets them, on this machine, unprotected"
         )
-    stops = [hook.__name__ for hook in row.hooks("stop") if hook_boundary(hook, allow_trace=True) is not Trace]
-    refused = [*stops, *(hook.__name__ for hook in discover_decorated(row, "intercept"))]
-    if refused:
-        raise UserError(f"task.id: {id}: {', '.join(refused)} rewrite or read requests, which is not offered")
+    stops = [hook for hook in row.hooks("stop") if hook_boundary(hook, allow_trace=True) is not Trace]
+    if stops or discover_decorated(row, "intercept"):
+        raise UserError(f"task.id: {id}: stops at or rewrites requests and responses, which is not offered")
 
 
 def needs_runtime(hook: Any) -> bool:
@@ -383,12 +386,12 @@ def needs_runtime(hook: Any) -> bool:
     return parameter is not None and parameter.default is inspect.Parameter.empty
 
 
-def open_world(world: World) -> World:
+async def open_world(world: World) -> World:
     """The world with what its episodes share: tool servers, and what its control flow starts."""
     tools = ToolServers(type(world.taskset).toolsets(world.taskset.config))
-    run_coroutine(tools.open())
+    await tools.open()
     if world.env is not None:
-        run_coroutine(world.env.start())
+        await world.env.start()
     return World(world.taskset, world.env, tools)
 
 

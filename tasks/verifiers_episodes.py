@@ -10,12 +10,12 @@ import asyncio
 import base64
 import binascii
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import cache
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rewards import parse
 from tasks.context import MAX_ERROR
@@ -36,19 +36,30 @@ RAISED, LATE = 1.0, 2.0  # values of `rubric_failed` in a step's info
 CALLS, MALFORMED_CALLS = "tool_calls", "malformed_calls"
 IMAGE_URL = "data:image/"
 STATE: ContextVar[Any] = ContextVar("verifiers_state")  # of the episode that calls a tool
-LOOP_LOCK = Lock()
 
 
-@cache
-def event_loop() -> asyncio.AbstractEventLoop:
-    """The loop of all episodes of this process."""
-    return asyncio.new_event_loop()
+class EpisodeLoop:
+    """The event loop of a task's episodes: whoever steps one of them runs it, in his own thread."""
 
+    def __init__(self):
+        self._loop, self._turn = asyncio.new_event_loop(), Lock()
 
-def run_coroutine(coroutine: Any) -> Any:
-    """What a coroutine of an environment returns."""
-    with LOOP_LOCK:
-        return event_loop().run_until_complete(coroutine)
+    def run(self, awaitable: Awaitable[Any], seconds: float | None = None) -> Any:
+        """What it returns. Raises OverdueError after `seconds`."""
+        with self._turn, deadline(seconds):
+            return self._loop.run_until_complete(awaitable)
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self._loop.create_task(coroutine)
+
+    def make_future(self) -> asyncio.Future[Any]:
+        return self._loop.create_future()
+
+    def close(self) -> None:
+        if not self._loop.is_closed():
+            self.run(self._loop.shutdown_asyncgens())
+            self.run(self._loop.shutdown_default_executor())
+            self._loop.close()
 
 
 class VerifiersEpisode(Environment):
@@ -59,9 +70,9 @@ class VerifiersEpisode(Environment):
         self.calls = {CALLS: 0.0, MALFORMED_CALLS: 0.0}
         self.cut = False  # by the limit of turns
         self.traces: list[Any] = []  # of the conversations that ended
-        self._job: asyncio.Task[None] | None = None
-        self._pause: asyncio.Future[Any] | None = None  # set by the episode where it hands over
-        self._resume: asyncio.Future[Any] | None = None  # set by whoever steps it
+        self._job: Any = None  # the task of `_play`
+        self._pause: Any = None  # the future set by the episode where it hands over
+        self._resume: Any = None  # the future set by whoever steps it
         self._conversation: list[Any] = []  # verifiers' messages, as shown and written
         self._one_at_a_time = asyncio.Lock()
         self._is_scoring = False
@@ -69,7 +80,7 @@ class VerifiersEpisode(Environment):
     def reset(self) -> Observation:
         if self._job is not None:
             raise RuntimeError("an environment is made for one episode: make a new one")
-        self._job = event_loop().create_task(self._play())
+        self._job = self._task.loop.start(self._play())
         try:
             observation = self._advance(None)
         except (Exception, OverdueError) as error:
@@ -92,8 +103,7 @@ class VerifiersEpisode(Environment):
     def close(self) -> None:
         if self._job is not None and not self._job.done():
             self._job.cancel()
-            with LOOP_LOCK:
-                event_loop().run_until_complete(asyncio.wait({self._job}, timeout=1.0))
+            self._task.loop.run(asyncio.wait({self._job}, timeout=1.0))
 
     def _end_or_show(self, action: str | None) -> Step:
         try:
@@ -120,12 +130,11 @@ class VerifiersEpisode(Environment):
         """What the policy is shown next; None: the episode has ended. Raises what the environment raised."""
         self._is_scoring, seconds = False, self._task.seconds
         while True:
-            loop = event_loop()
-            with LOOP_LOCK, deadline(seconds):
-                pause = self._pause = loop.create_future()
-                if self._resume is not None:
-                    self._resume.set_result(value)
-                loop.run_until_complete(asyncio.wait({self._job, pause}, return_when=asyncio.FIRST_COMPLETED))
+            pause = self._pause = self._task.loop.make_future()
+            if self._resume is not None:
+                self._resume.set_result(value)
+            first = asyncio.FIRST_COMPLETED
+            self._task.loop.run(asyncio.wait({self._job, pause}, return_when=first), seconds)
             if not pause.done():
                 self._job.result()  # raises
                 return None
@@ -136,7 +145,7 @@ class VerifiersEpisode(Environment):
     async def pause(self, reason: Any) -> Any:
         """Hands over to whoever steps the episode; returns what that one sends."""
         async with self._one_at_a_time:
-            self._resume = event_loop().create_future()
+            self._resume = self._task.loop.make_future()
             self._pause.set_result(reason)
             return await self._resume
 
@@ -165,7 +174,7 @@ class VerifiersEpisode(Environment):
         if env is None:
             await seat.run(row)
             return
-        agents = vf.Agents(env.config, lambda name, spec: seat)
+        agents = vf.Agents(env.config, lambda name, spec: cast("Any", seat))
         await env.setup(agents)
         await env.run(row, agents)
         if not self.traces:
@@ -206,7 +215,7 @@ class PolicySeat:
             box = provision_runtime(SubprocessConfig(), trace.id)
             runtime = await box.__aenter__()
         try:
-            named = {"trace": trace, "runtime": runtime}
+            named: dict[str | type, Any] = {"trace": trace, "runtime": runtime}
             await invoke(task.setup, named)
             tools = ToolServers(type(task).toolsets(task.config))
             await tools.open(task.data)
@@ -279,7 +288,7 @@ class Conversation:
         if self.trace.num_turns >= self._turns:
             self._episode.cut = True
             self.trace.stop("max_turns")
-        for stop in self._stops if self.trace.num_turns else ():
+        for stop in self._stops:
             result = invoke(stop, {"trace": self.trace, type(self.trace): self.trace})
             if await result if asyncio.iscoroutine(result) else result:
                 self.trace.stop(stop.__name__)

@@ -1,5 +1,6 @@
 """Small environments in verifiers' own classes, as other people write them: a picture, a game, tools, failures."""
 
+import asyncio
 import base64
 import io
 import time
@@ -112,7 +113,7 @@ def guess(fails: str = ""):
 
 
 class Notes(vf.State):
-    looked: list[str] = []
+    looked: list[str] = []  # noqa: RUF012
 
 
 class Store(vf.Toolset[vf.ToolsetConfig, Notes]):
@@ -177,6 +178,16 @@ class ProgramTask(vf.Task):
 class Programs(vf.Taskset[ProgramTask]):
     def load(self):
         yield from (ProgramTask(vf.TaskData(prompt=f"{i}: 1 + 1?")) for i in range(4))
+
+
+class SlowTask(vf.Task):
+    async def finalize(self, trace: vf.Trace) -> None:
+        await asyncio.sleep(60)
+
+
+class Slow(vf.Taskset[SlowTask]):
+    def load(self):
+        yield from (SlowTask(vf.TaskData(prompt="x")) for _ in range(4))
 
 
 class BoxedTask(vf.Task):
