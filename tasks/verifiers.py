@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from itertools import islice
@@ -22,6 +22,7 @@ from tasks.context import FULL, ContextStrategy, tool_metrics, with_context
 from tasks.verifiers_episodes import (
     LATE,
     EpisodeLoop,
+    LoadedEnv,
     ToolServers,
     VerifiersEpisode,
     read_message,
@@ -49,16 +50,7 @@ EXTRA = "pip install 'vlrl[verifiers]'"
 
 
 @dataclass(frozen=True)
-class World:
-    """An environment as loaded for one split. `env`: its own control flow; None: a single conversation."""
-
-    taskset: Any
-    env: Any = None
-    tools: ToolServers = field(default_factory=lambda: ToolServers(()))  # shared by its episodes
-
-
-@dataclass(frozen=True)
-class Row:
+class VerifiersTruth:
     """A sample's task: its place among those of its split, and what its environment keeps of it beside the prompt."""
 
     split: Split
@@ -130,7 +122,7 @@ class Verifiers(Task):
             for rows in self._rows.values():
                 check_row(rows[0], runtime, id)
             opened = self.loop.run(open_world(train))
-            self._worlds: dict[Split, World] = {
+            self._worlds: dict[Split, LoadedEnv] = {
                 "train": opened,
                 "test": opened if test is train else self.loop.run(open_world(test)),
             }
@@ -154,13 +146,13 @@ class Verifiers(Task):
             asks = [Message("user", (prompt,))] if isinstance(prompt, str) else [*map(read_message, prompt or ())]
             messages = [*system, *asks]
         shown = Observation.from_messages(messages, write_schemas(self._tools.tools))
-        return Sample(f"verifiers/{self.id}/{split}/{data.idx:06d}", shown, Row(split, index, fields))
+        return Sample(f"verifiers/{self.id}/{split}/{data.idx:06d}", shown, VerifiersTruth(split, index, fields))
 
     def environment(self, sample: Sample) -> Environment:
         return with_context(self._episode(sample), self.context)
 
     def _episode(self, sample: Sample) -> VerifiersEpisode:
-        row: Row = sample.answer
+        row: VerifiersTruth = sample.answer
         return VerifiersEpisode(self, self._worlds[row.split], self._rows[row.split][row.index], sample)
 
     def list_rewards(self, traces: Sequence[Any]) -> dict[str, float]:
@@ -236,7 +228,7 @@ class Verifiers(Task):
         self.loop.close()
 
 
-def load_world(id: str, args: Mapping[str, Any], environment: Mapping[str, Any]) -> World:
+def load_world(id: str, args: Mapping[str, Any], environment: Mapping[str, Any]) -> LoadedEnv:
     """The environment of this name, with its options.
 
     Raises:
@@ -266,12 +258,12 @@ def load_world(id: str, args: Mapping[str, Any], environment: Mapping[str, Any])
     config = read_config(loaders.taskset_config_type(id), {**args, "id": id}, "task.args")
     if env_cls is loaders.SingleAgentEnv:
         check(not environment, "environment", dict(environment), f"left out: {id} has no control flow of its own")
-        return World(build(taskset_cls, config, id))
+        return LoadedEnv(build(taskset_cls, config, id))
     options = read_config(loaders.env_config_type(id, str(environment.get("id", ""))), environment, "task.environment")
     return check_env(build(env_cls, options.model_copy(update={"taskset": config}), id), id)
 
 
-def load_own(id: str, args: Mapping[str, Any]) -> World:
+def load_own(id: str, args: Mapping[str, Any]) -> LoadedEnv:
     """The environment of `my_module:thing`: a Taskset, or a function of `args` that returns a Taskset or an Env."""
     from verifiers import v1 as vf
     from verifiers.v1.utils.generic import concrete_type
@@ -279,7 +271,7 @@ def load_own(id: str, args: Mapping[str, Any]) -> World:
     thing = plugins.load_object(id, "task.id")
     if inspect.isclass(thing) and issubclass(thing, vf.Taskset):
         kind = concrete_type(thing, vf.TasksetConfig, origin=vf.Taskset) or vf.TasksetConfig
-        return World(build(thing, read_config(kind, args, "task.args"), id))
+        return LoadedEnv(build(thing, read_config(kind, args, "task.args"), id))
     if not inspect.isfunction(thing):
         raise UserError(f"task.id: {id}: must be a Taskset, or a function that returns a Taskset or an Env")
     known = list(inspect.signature(thing).parameters)
@@ -291,17 +283,17 @@ def load_own(id: str, args: Mapping[str, Any]) -> World:
         return check_env(environment, id)
     if not isinstance(environment, vf.Taskset):
         raise UserError(f"task.id: {id}: returned a {type(environment).__name__}: must be a Taskset or an Env")
-    return World(environment)
+    return LoadedEnv(environment)
 
 
-def check_env(env: Any, id: str) -> World:
+def check_env(env: Any, id: str) -> LoadedEnv:
     """The environment's world; UserError unless the policy is its only agent."""
     from verifiers.v1.configs.agent import agent_config_fields
 
     seats = list(agent_config_fields(env.config))
     if len(seats) != 1:
         raise UserError(f"task.id: {id}: has the agents {', '.join(seats)}: only environments of one are played")
-    return World(env.taskset, env)
+    return LoadedEnv(env.taskset, env)
 
 
 def build(kind: Any, config: Any, id: str) -> Any:
@@ -333,7 +325,7 @@ def list_tasksets() -> list[str]:
     return [each.name.replace("_", "-") for each in pkgutil.iter_modules(tasksets.__path__)]
 
 
-def list_rows(world: World, most: int, id: str) -> list[Any]:
+def list_rows(world: LoadedEnv, most: int, id: str) -> list[Any]:
     """An environment's tasks, with the places that verifiers numbers them by.
 
     Raises:
@@ -386,13 +378,13 @@ def needs_runtime(hook: Any) -> bool:
     return parameter is not None and parameter.default is inspect.Parameter.empty
 
 
-async def open_world(world: World) -> World:
+async def open_world(world: LoadedEnv) -> LoadedEnv:
     """The world with what its episodes share: tool servers, and what its control flow starts."""
     tools = ToolServers(type(world.taskset).toolsets(world.taskset.config))
     await tools.open()
     if world.env is not None:
         await world.env.start()
-    return World(world.taskset, world.env, tools)
+    return LoadedEnv(world.taskset, world.env, tools)
 
 
 async def open_tools(row: Any) -> ToolServers:

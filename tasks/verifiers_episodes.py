@@ -13,6 +13,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL.Image import Image
 
-    from tasks.verifiers import Verifiers, World
 
 SCORING = object()  # what an episode pauses with when its rewards come next
 RAISED, LATE = 1.0, 2.0  # values of `rubric_failed` in a step's info
@@ -62,10 +62,25 @@ class EpisodeLoop:
             self._loop.close()
 
 
-class VerifiersEpisode(Environment):
-    """One episode of an environment. The last step's `info` holds its rewards, or `rubric_failed`."""
+@dataclass(frozen=True)
+class LoadedEnv:
+    """An environment as loaded for one split. `env`: its own control flow; None: a single conversation."""
 
-    def __init__(self, task: Verifiers, world: World, row: Any, sample: Sample):
+    taskset: Any
+    env: Any = None
+    tools: ToolServers = field(default_factory=lambda: ToolServers(()))  # shared by its episodes
+
+
+class VerifiersEpisode(Environment):
+    """One episode of an environment; the last step's `info` holds its rewards, or `rubric_failed`.
+
+    Args:
+        task: a tasks.verifiers.Verifiers.
+        world: the environment of the sample's split.
+        row: the sample's verifiers.v1.Task.
+    """
+
+    def __init__(self, task: Any, world: LoadedEnv, row: Any, sample: Sample):
         self._task, self._world, self._row, self._sample = task, world, row, sample
         self.calls = {CALLS: 0.0, MALFORMED_CALLS: 0.0}
         self.cut = False  # by the limit of turns
@@ -191,7 +206,7 @@ class PolicySeat:
 
     trainable = True
 
-    def __init__(self, episode: VerifiersEpisode, task: Verifiers, world: World):
+    def __init__(self, episode: VerifiersEpisode, task: Any, world: LoadedEnv):
         self._episode, self._task, self._world = episode, task, world
 
     async def run(self, task: Any, *, on_trace: Any = None) -> Any:
@@ -201,7 +216,7 @@ class PolicySeat:
         return conversation.trace
 
     @asynccontextmanager
-    async def interaction(self, task: Any, *, on_trace: Any = None) -> AsyncIterator[Conversation]:
+    async def interaction(self, task: Any, *, on_trace: Any = None) -> AsyncIterator[PolicyConversation]:
         """A conversation whose user's messages are those of the caller; scored at its end."""
         from verifiers.v1.runtimes import SubprocessConfig, provision_runtime
         from verifiers.v1.utils.decorators import invoke
@@ -219,7 +234,7 @@ class PolicySeat:
             await invoke(task.setup, named)
             tools = ToolServers(type(task).toolsets(task.config))
             await tools.open(task.data)
-            yield Conversation(self._episode, task, trace, tools.join(self._world.tools), self._task.turns)
+            yield PolicyConversation(self._episode, task, trace, tools.join(self._world.tools), self._task.turns)
             trace.stop("agent_completed")
             await invoke(task.finalize, named)
             await self._episode.pause(SCORING)
@@ -231,7 +246,7 @@ class PolicySeat:
                 await box.__aexit__(None, None, None)
 
 
-class Conversation:
+class PolicyConversation:
     """The turns of one trace (`verifiers.v1.agent.Interaction`)."""
 
     def __init__(self, episode: VerifiersEpisode, task: Any, trace: Any, tools: ToolServers, turns: int):
@@ -423,10 +438,10 @@ def read_message(message: Any) -> Message:
 
 
 def _read_part(part: Any) -> str | Image:
-    return part.text if part.type == "text" else read_image(part.image_url.url)
+    return part.text if part.type == "text" else load_data_url(part.image_url.url)
 
 
-def read_image(url: str) -> Image:
+def load_data_url(url: str) -> Image:
     """The image of a data URL.
 
     Raises:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,8 +13,6 @@ from tasks.context import LastImages, write_call
 from tasks.verifiers import Verifiers
 from vlrl.rollout import scored
 from vlrl.types import Decision, Episode, Turn, UserError
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -208,44 +203,3 @@ def test_without_the_package_the_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "verifiers.v1.utils", None)
     with pytest.raises(UserError, match=r"pip install 'vlrl\[verifiers\]'"):
         Verifiers(id="toy-verifiers")
-
-
-CONFIG = """
-out: run
-task: {name: verifiers, id: ID, held_out: 1}
-policy: {model: embedded, max_tokens: 6}
-train: {steps: 4, prompts_per_step: 2, group_size: 2, lr: 1.0e-4}
-eval: {num_samples: 1, every_steps: 100}
-log: {trackers: [], checkpoint_every: 2}
-advantages: [{name: grpo, std: group}]
-losses: [{name: ppo_clip, low: 0.2, high: 0.2}]
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("id", ["toy-verifiers", "toy_verifiers:guess", "toy_verifiers:Shop"])
-def test_a_run_resumes_exactly_and_knows_its_versions(id, tmp_path):
-    """What an environment keeps between episodes must not be needed; an update of it must not pass unnoticed."""
-    text = CONFIG.replace("ID", id)
-    runs = {
-        "straight": [("config.yaml",)],
-        "resumed": [("config.yaml", "train.steps=2"), ("--resume", "run", "train.steps=4")],
-    }
-    losses = {}
-    for name, commands in runs.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.yaml").write_text(text)
-        for arguments in commands:
-            done = vlrl(tmp_path / name, "train", *arguments)
-            assert done.returncode == 0, done.stderr
-        rows = [json.loads(line) for line in (tmp_path / name / "run" / "metrics.jsonl").read_text().splitlines()]
-        assert rows[-1]["eval/verifiers"].startswith("0.4.") and rows[-1]["eval/environment"] == id
-        losses[name] = [row for row in rows if "loss" in row]
-    assert losses["straight"] == losses["resumed"] and len(losses["straight"]) == 4
-
-
-def vlrl(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-    places = os.pathsep.join((str(ROOT), str(Path(__file__).parent)))
-    environment = os.environ | {"PYTHONPATH": places, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "vlrl.cli", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
