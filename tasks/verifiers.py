@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from robot.sim.gym import Generators
 from tasks.base import Rendered, Task, check, check_weights
 from tasks.context import FULL, ContextStrategy, tool_metrics, with_context
 from tasks.verifiers_episodes import (
@@ -111,25 +112,34 @@ class Verifiers(Task):
         self.id, self.turns, self.seconds, self.runtime, self.context = id, turns, seconds, runtime, context
         self._gold, self._success = gold, success
         self.problems: dict[str, str] = {}  # a sample's id -> how its rubric failed last
-        self.loop = EpisodeLoop()
+        self.loop, generators = EpisodeLoop(), Generators()
+        generators.seed(seed)  # some shuffle their tasks by the process' own
         try:
-            train, options = load_world(id, args or {}, environment or {}), environment or {}
-            test = train if test_args is None else load_world(id, {**(args or {}), **test_args}, options)
-            if test is train:
-                self._rows = divide(list_rows(train, pool + held_out, id), held_out, seed)
-            else:
-                self._rows = {"train": list_rows(train, pool, id), "test": list_rows(test, held_out, id)}
-            for rows in self._rows.values():
-                check_row(rows[0], runtime, id)
-            opened = self.loop.run(open_world(train))
-            self._worlds: dict[Split, LoadedEnv] = {
-                "train": opened,
-                "test": opened if test is train else self.loop.run(open_world(test)),
-            }
-            self._tools = opened.tools.join(self.loop.run(open_tools(self._rows["train"][0])))
+            with generators.lent():
+                self._load(args or {}, test_args, environment or {}, pool, held_out, seed)
         except BaseException:
             self.loop.close()
             raise
+
+    def _load(
+        self, args: Mapping[str, Any], test_args: Mapping[str, Any] | None, environment: Mapping[str, Any],
+        pool: int, held_out: int, seed: int,
+    ) -> None:  # fmt: skip
+        """Loads the environment for both splits, and their tasks."""
+        train = load_world(self.id, args, environment)
+        test = train if test_args is None else load_world(self.id, {**args, **test_args}, environment)
+        if test is train:
+            self._rows = divide(list_rows(train, pool + held_out, self.id), held_out, seed)
+        else:
+            self._rows = {"train": list_rows(train, pool, self.id), "test": list_rows(test, held_out, self.id)}
+        for rows in self._rows.values():
+            check_row(rows[0], self.runtime, self.id)
+        opened = self.loop.run(open_world(train))
+        self._worlds: dict[Split, LoadedEnv] = {
+            "train": opened,
+            "test": opened if test is train else self.loop.run(open_world(test)),
+        }
+        self._tools = opened.tools.join(self.loop.run(open_tools(self._rows["train"][0])))
 
     def samples(self, split: Split) -> Sequence[Sample]:
         return Rendered(len(self._rows[split]), partial(self._sample, split))

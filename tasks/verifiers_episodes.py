@@ -10,8 +10,9 @@ import asyncio
 import base64
 import binascii
 import json
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,6 +20,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
 from rewards import parse
+from robot.sim.gym import Generators
 from tasks.context import MAX_ERROR
 from tasks.tools import MALFORMED
 from vlrl.decoders import parse_json
@@ -48,12 +50,6 @@ class EpisodeLoop:
         """What it returns. Raises OverdueError after `seconds`."""
         with self._turn, deadline(seconds):
             return self._loop.run_until_complete(awaitable)
-
-    def start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return self._loop.create_task(coroutine)
-
-    def make_future(self) -> asyncio.Future[Any]:
-        return self._loop.create_future()
 
     def close(self) -> None:
         if not self._loop.is_closed():
@@ -91,11 +87,12 @@ class VerifiersEpisode(Environment):
         self._conversation: list[Any] = []  # verifiers' messages, as shown and written
         self._one_at_a_time = asyncio.Lock()
         self._is_scoring = False
+        self._generators = Generators()
+        self._generators.seed(zlib.crc32(sample.id.encode()))
 
     def reset(self) -> Observation:
         if self._job is not None:
             raise RuntimeError("an environment is made for one episode: make a new one")
-        self._job = self._task.loop.start(self._play())
         try:
             observation = self._advance(None)
         except (Exception, OverdueError) as error:
@@ -145,37 +142,49 @@ class VerifiersEpisode(Environment):
         """What the policy is shown next; None: the episode has ended. Raises what the environment raised."""
         self._is_scoring, seconds = False, self._task.seconds
         while True:
-            pause = self._pause = self._task.loop.make_future()
-            if self._resume is not None:
-                self._resume.set_result(value)
-            first = asyncio.FIRST_COMPLETED
-            self._task.loop.run(asyncio.wait({self._job, pause}, return_when=first), seconds)
-            if not pause.done():
+            with self._generators.lent():
+                self._task.loop.run(self._go_on(value), seconds)
+            if not self._pause.done():
                 self._job.result()  # raises
                 return None
-            if pause.result() is not SCORING:
-                return pause.result()
+            if self._pause.result() is not SCORING:
+                return self._pause.result()
             self._is_scoring, seconds, value = True, self._task.reward_timeout_s, None
 
-    async def pause(self, reason: Any) -> Any:
-        """Hands over to whoever steps the episode; returns what that one sends."""
+    async def _go_on(self, value: str | None) -> None:
+        """Sends the episode a value, and waits until it hands over or has ended."""
+        self._pause = asyncio.get_running_loop().create_future()
+        if self._job is None:
+            self._job = asyncio.create_task(self._play())
+        else:
+            self._resume.set_result(value)
+        await asyncio.wait({self._job, self._pause}, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _hand_over(self, reason: Any) -> Any:
+        """Has `_go_on` return; returns what it sends next."""
+        self._resume = asyncio.get_running_loop().create_future()
+        self._pause.set_result(reason)
+        return await self._resume
+
+    async def announce_scoring(self) -> None:
+        """What fails from here on is a reward."""
         async with self._one_at_a_time:
-            self._resume = self._task.loop.make_future()
-            self._pause.set_result(reason)
-            return await self._resume
+            await self._hand_over(SCORING)
 
     async def ask(self, messages: Sequence[Any], tools: Sequence[Any]) -> str | None:
         """The policy's reply to a conversation of verifiers' messages; None: it is to end here."""
-        count = len(self._conversation)
-        goes_on = count > 0 and len(messages) > count and all(map(is_same, self._conversation, messages))
-        new = messages[count:] if goes_on else messages
-        schemas = () if goes_on else write_schemas(tools)
-        self._conversation = list(messages)
-        if count == 0 and self._world.env is None and schemas == self._sample.prompt.tools:
-            return await self.pause(self._sample.prompt)  # its images are decoded
-        return await self.pause(
-            Observation.from_messages([*map(read_message, new)], schemas, count > 0 and not goes_on)
-        )
+        async with self._one_at_a_time:
+            count = len(self._conversation)
+            goes_on = count > 0 and len(messages) > count and all(map(is_same, self._conversation, messages))
+            new = messages[count:] if goes_on else messages
+            schemas = () if goes_on else write_schemas(tools)
+            self._conversation = list(messages)
+            if count == 0 and self._world.env is None and schemas == self._sample.prompt.tools:
+                shown = self._sample.prompt  # its images are decoded
+            else:
+                restart = count > 0 and not goes_on
+                shown = Observation.from_messages([*map(read_message, new)], schemas, restart)
+            return await self._hand_over(shown)
 
     def note_reply(self, message: Any) -> None:
         """What the policy wrote is the conversation's next message, and need not be shown to it."""
@@ -194,7 +203,7 @@ class VerifiersEpisode(Environment):
         await env.run(row, agents)
         if not self.traces:
             raise ValueError("its run() asked no agent")
-        await self.pause(SCORING)
+        await self.announce_scoring()
         about = vf.TraceTask(type=type(row).__name__, data=row.data)
         episode = vf.Episode(env=vf.EnvInfo(id=self._task.id), task=about)
         episode.traces = self.traces
@@ -224,12 +233,8 @@ class PolicySeat:
         trace = make_trace(task)
         if on_trace is not None:
             on_trace(trace)
-        if self._task.runtime == "none":
-            runtime = None
-        else:
-            box = provision_runtime(SubprocessConfig(), trace.id)
-            runtime = await box.__aenter__()
-        try:
+        box = nullcontext() if self._task.runtime == "none" else provision_runtime(SubprocessConfig(), trace.id)
+        async with box as runtime:
             named: dict[str | type, Any] = {"trace": trace, "runtime": runtime}
             await invoke(task.setup, named)
             tools = ToolServers(type(task).toolsets(task.config))
@@ -237,13 +242,10 @@ class PolicySeat:
             yield PolicyConversation(self._episode, task, trace, tools.join(self._world.tools), self._task.turns)
             trace.stop("agent_completed")
             await invoke(task.finalize, named)
-            await self._episode.pause(SCORING)
+            await self._episode.announce_scoring()
             await task.score(trace, runtime)
             trace.ok = True
             self._episode.traces.append(trace)
-        finally:
-            if runtime is not None:
-                await box.__aexit__(None, None, None)
 
 
 class PolicyConversation:

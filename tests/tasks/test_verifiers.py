@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from pathlib import Path
 
@@ -156,6 +157,23 @@ def test_episodes_that_others_recorded_are_scored_alike(make):
         episode = play(task, answers)
         bare = [Turn(turn.observation, turn.decision, type(turn.step)(turn.observation)) for turn in episode.turns]
         assert task.score(Episode(episode.sample, 0, bare)).parts == task.score(episode).parts
+
+
+def test_episodes_hang_on_their_sample_alone(make):
+    """A group's episodes must begin alike, and a resumed run's as those of one that went through."""
+    shown = []
+    for state in (1, 2):
+        random.seed(state)
+        task = make("toy_verifiers:rolls", 3)
+        episode = play(task, "abcd", index=2)
+        assert random.random() == random.Random(state).random()
+        shown.append([turn.observation.text for turn in episode.turns])
+        assert [turn.observation.restart for turn in episode.turns] == [False, True, True, True]
+        assert all(len(turn.observation.messages) == 1 for turn in episode.turns[:2])
+        for turn, letter in zip(episode.turns[2:], "ab", strict=True):
+            _, own, answer = turn.observation.messages
+            assert (own.role, own.content, answer.content[0][0]) == ("assistant", (letter,), letter)
+    assert shown[0] == shown[1]
 
 
 def test_rewards_run_programs_only_where_that_was_allowed(make):

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import io
+import random
 import time
 
 import verifiers.v1 as vf
@@ -188,6 +189,33 @@ class SlowTask(vf.Task):
 class Slow(vf.Taskset[SlowTask]):
     def load(self):
         yield from (SlowTask(vf.TaskData(prompt="x")) for _ in range(4))
+
+
+class Rolls(vf.Taskset):
+    """Tasks in an order of the process' own generator."""
+
+    def load(self):
+        for i in random.sample(range(100), 8):
+            yield vf.Task(vf.TaskData(prompt=f"Roll {i}."))
+
+
+class RollEnv(vf.SingleAgentEnv):
+    """Twice, at the same time, and with what the process' generator says."""
+
+    def __init__(self, config):
+        self.config, self.taskset = config, Rolls(vf.TasksetConfig())
+
+    async def run(self, task, agents):
+        async def ask(letter: str) -> None:
+            async with agents.agent.interaction(task) as conversation:
+                await conversation.turn()
+                await conversation.turn([{"role": "user", "content": f"{letter}{random.random()}"}])
+
+        await asyncio.gather(ask("a"), ask("b"))
+
+
+def rolls():
+    return RollEnv(vf.SingleAgentEnvConfig())
 
 
 class BoxedTask(vf.Task):
