@@ -76,7 +76,7 @@ class Verifiers(Task):
             returns a Taskset or an Env
         args: the taskset's own options, or the function's arguments
         test_args: those that are others for testing, as {split: test}; none: `held_out` tasks are set aside
-        environment: options of the control flow around it, as {id: user-sim}
+        environment: options of the control flow around it, as {id: best-of-n, n: 4}
         gold: the right completion, of a task's fields: "<answer>{answer}</answer>"; none: it is not known
         success: the least reward of a success, or the name of a part that says so
         turns: of an episode at most
@@ -106,7 +106,8 @@ class Verifiers(Task):
         weights: Mapping[str, float] = WEIGHTS,
         seed: int = 0,
     ):
-        check(min(pool, held_out, turns, seconds) > 0, "pool, held_out, turns, seconds", 0, "above 0")
+        check(min(pool, held_out, turns) > 0, "pool, held_out, turns", (pool, held_out, turns), "at least 1")
+        check(seconds > 0, "seconds", seconds, "above 0")
         check(seed >= 0, "seed", seed, "at least 0")
         self.weights = check_weights(weights, tuple(WEIGHTS))
         self.id, self.turns, self.seconds, self.runtime, self.context = id, turns, seconds, runtime, context
@@ -117,9 +118,11 @@ class Verifiers(Task):
         try:
             with generators.lent():
                 self._load(args or {}, test_args, environment or {}, pool, held_out, seed)
-        except BaseException:
+        except Exception as error:
             self.loop.close()
-            raise
+            if isinstance(error, UserError):
+                raise
+            raise UserError(f"task.id: {id}: {type(error).__name__}: {first_line(error)}") from error
 
     def _load(
         self, args: Mapping[str, Any], test_args: Mapping[str, Any] | None, environment: Mapping[str, Any],
@@ -249,6 +252,7 @@ def load_world(id: str, args: Mapping[str, Any], environment: Mapping[str, Any])
     except ImportError as error:
         raise UserError(f"task.name: verifiers: {EXTRA} ({first_line(error)})") from None
     if ":" in id:
+        check(not environment, "environment", dict(environment), "left out where `id` names an object")
         return load_own(id, args)
     try:
         env_cls = loaders.environment_class(id, str(environment.get("id", "")))

@@ -102,6 +102,15 @@ def test_an_environments_own_turns_and_judgement(make):
     assert died.truncated and died.fault == "toy_verifiers:guess: OSError: the game"
 
 
+def test_a_control_flow_of_verifiers_around_an_environment(make):
+    """What is to be repeated would be played once; its rewards are means of its conversations."""
+    task = make(environment={"id": "best-of-n", "n": 2})
+    answer = task.samples("train")[0].answer.fields["answer"]
+    episode = play(task, [answer, "no"])
+    assert [len(turn.observation.images) for turn in episode.turns] == [1, 1] and episode.turns[1].observation.restart
+    assert task.score(episode).parts["rubric_exact"] == 0.5
+
+
 def test_tools_are_called_with_the_episodes_state(make):
     """A state that leaks from one episode into the next, or a call that is not carried out, changes rewards."""
     task = make("toy_verifiers:Shop", 1)
@@ -201,6 +210,8 @@ def test_rewards_run_programs_only_where_that_was_allowed(make):
         ({"success": "rubric_exat", "held_out": 3}, "success.*one of reward, rubric_exact"),
         ({"gold": "{anwser}"}, r"task\.gold: no field 'anwser'; did you mean 'answer'"),
         ({"weights": {"exact": 1.0}}, "weights"),
+        ({"id": "toy_verifiers:guess", "environment": {"n": 2}}, "environment"),
+        ({"id": "toy_verifiers:BrokenShop"}, "task.id: toy_verifiers:BrokenShop: OSError: no"),
     ],
 )
 def test_mistakes_are_one_line(options, told, make):

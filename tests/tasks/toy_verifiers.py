@@ -169,6 +169,17 @@ class Shop(vf.Taskset[ShopTask]):
         return [Shared(vf.ToolsetConfig())]
 
 
+class BrokenStore(Store):
+    async def setup(self):
+        raise OSError("no\nindex")
+
+
+class BrokenShop(Shop):
+    @classmethod
+    def toolsets(cls, config):
+        return [BrokenStore(vf.ToolsetConfig())]
+
+
 class ProgramTask(vf.Task):
     @vf.reward
     async def ran(self, trace: vf.Trace, runtime: vf.Runtime) -> float:
