@@ -60,7 +60,11 @@ OPTION_KINDS = {
 }  # fmt: skip
 
 # tasks made of others
-NEED_OPTIONS = {MIXTURE: "vlrl.algorithms.mixture:Mixture", "gym": "tasks.gym:Gym"}  # tasks that options make
+NEED_OPTIONS = {
+    MIXTURE: "vlrl.algorithms.mixture:Mixture",
+    "gym": "tasks.gym:Gym",
+    "verifiers": "tasks.verifiers:Verifiers",
+}
 
 
 def names(kind: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vlrl.tools import hub_export
-from vlrl.types import Episode, Observation, Split, Turn, UserError, Video, plain
+from vlrl.types import Episode, Observation, Split, Turn, UserError, Video, first_line, plain
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -259,7 +259,7 @@ def compute_scores(reward_inputs: Sequence[Mapping[str, Any]], **given: Any) -> 
     return [{"overall": total, "accuracy": score.correct, **score.parts} for total, score in scores]
 
 
-# Reward functions that were written for verl and for EasyR1, as TRL's.
+# Reward functions that were written for verl, EasyR1 and verifiers, as TRL's.
 
 
 def from_verl(compute_score: Callable[..., Any]) -> Callable[..., list[float]]:
@@ -289,6 +289,39 @@ def from_easyr1(compute_score: Callable[..., Any]) -> Callable[..., list[float]]
         ]
         scores = compute_score(inputs) if at_once else [compute_score(each) for each in inputs]
         return [_score(each, "overall") for each in scores]
+
+    return call
+
+
+def from_verifiers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A rubric function of verifiers 0.4, `async def exact(task, trace) -> float`, or one that is not `async`.
+
+    Raises:
+        UserError: verifiers is not installed.
+    """
+    try:
+        from verifiers import v1 as vf
+        from verifiers.v1.graph import prepare_turn
+        from verifiers.v1.utils.decorators import invoke
+    except ImportError as error:
+        raise UserError(
+            f"process_rewards: trl: api: verifiers: pip install 'vlrl[verifiers]' ({first_line(error)})"
+        ) from None
+    agent = vf.AgentInfo(config=vf.AgentConfig(model="policy", runtime=vf.SubprocessConfig()))
+
+    async def score(prompt: str, completion: str, row: Mapping[str, Any]) -> Any:
+        fields: dict[str, Any] = {**row, "prompt": prompt}
+        task = vf.WireTaskData.model_construct(None, **fields)  # columns hold what pydantic knows not
+        trace = vf.Trace.model_construct(task=vf.TraceTask.model_construct(type="Task", data=task), agent=agent)
+        message = vf.AssistantMessage(content=completion)
+        reply = vf.Response(id="policy", created=0, model="policy", message=message, finish_reason="stop")
+        prepare_turn(trace, [vf.UserMessage(content=prompt)]).commit(reply)
+        value = invoke(function, {"task": task, "trace": trace})
+        return await value if inspect.isawaitable(value) else value
+
+    async def call(prompts: Sequence[str], completions: Sequence[str], **columns: Any) -> list[Any]:
+        rows = _rows(columns, len(completions))
+        return [await score(*each) for each in zip(prompts, completions, rows, strict=True)]
 
     return call
 

@@ -126,6 +126,26 @@ def test_functions_of_verl_and_easyr1(mine, play):
         play(rewards=[f"{NAME}:lost"], api="easyr1")
 
 
+def test_rubric_functions_of_verifiers(mine, play, task):
+    """They read the task's fields and the trace by name, and most of them are asynchronous."""
+    vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers")
+    calls = []
+
+    @vf.reward(weight=2.0)
+    async def exact(task, trace: vf.Trace) -> float:
+        calls.append((task.prompt_text, task.answer, trace.num_turns, [each.role for each in trace.messages]))
+        return float(trace.last_reply == task.gold)
+
+    mine.exact, mine.length = exact, lambda trace: len(trace.assistant_messages[0].content)
+    episodes, after, _ = play(rewards=[f"{NAME}:exact", f"{NAME}:length"], weights=[100.0, 1.0], api="verifiers")
+    golds = [task.gold(each.sample, each.frames) for each in episodes]
+    pairs = zip((each.completion for each in episodes), golds, strict=True)
+    expected = [100.0 * (text == gold) + len(text) for text, gold in pairs]
+    assert [each.reward for each in after] == expected
+    texts = [(each.turns[0].observation.text, list(each.sample.answer), 1, ["user", "assistant"]) for each in episodes]
+    assert calls == texts
+
+
 def test_functions_of_trl_itself(mine, play):
     """What is published for TRL would not run here."""
     rewards = pytest.importorskip("trl.rewards")

@@ -287,7 +287,8 @@ class Trl(ProcessReward):
     one number for each completion, or None (NaN) where it does not apply. Columns: `answer` (the sample's truth),
     `gold` (the best completion), `id`, `images`, the sample's tags; `trainer_state.global_step`, and `log_metric(name,
     value)`, whose values go to the log. Functions may be `async`. Each is among the score's parts, as `trl_function`.
-    verl's `compute_score` and EasyR1's functions are called as there, with the columns as `extra_info` or further keys.
+    verl's `compute_score` and EasyR1's functions are called as there, with the columns as `extra_info` or further keys;
+    rubric functions of verifiers with a `task` that has the columns as attributes, and a `trace` of the last turn.
 
     Ours: an episode to which no function applies keeps `keep` times the task's reward, where TRL leaves it out of the
     baseline; columns are those above, where TRL has its data set's.
@@ -308,7 +309,7 @@ class Trl(ProcessReward):
 
     def __init__(
         self, policy: Policy, task: Any, seed: int, *,
-        rewards: Names, api: Literal["trl", "verl", "easyr1"] = "trl", weights: list[float] | None = None,
+        rewards: Names, api: Literal["trl", "verl", "easyr1", "verifiers"] = "trl", weights: list[float] | None = None,
         columns: dict[str, str] | None = None, conversational: bool = True, keep: float = 0.0,
     ):  # fmt: skip
         if weights is not None and len(weights) != len(rewards):
@@ -370,14 +371,14 @@ trl = Trl
 def find_reward_function(name: str, api: str) -> Callable[..., Any]:
     """A reward function by its name, to be called as TRL calls them."""
     from vlrl import registry
-    from vlrl.tools.trl_verl import from_easyr1, from_verl
+    from vlrl.tools.trl_verl import from_easyr1, from_verifiers, from_verl
 
     if ":" not in name:
         raise UserError(f"process_rewards: trl: rewards: {name!r}: name a function as my_module:function")
     function = registry.find("TRL reward", name, "process_rewards: trl: rewards")
     kinds = {each.kind for each in inspect.signature(function).parameters.values()} if callable(function) else set()
     if api != "trl" and callable(function):
-        return (from_verl if api == "verl" else from_easyr1)(function)
+        return {"verl": from_verl, "easyr1": from_easyr1, "verifiers": from_verifiers}[api](function)
     if inspect.Parameter.VAR_KEYWORD not in kinds:
         raise UserError(f"process_rewards: trl: rewards: {name} takes no **columns, which TRL's reward functions do")
     return function

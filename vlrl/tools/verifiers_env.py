@@ -1,0 +1,83 @@
+"""Our tasks of one turn as an environment of verifiers 0.4, which finds environments by names without a dot.
+
+    # vlrl_tasks.py, anywhere on the Python path; there: `taskset = {id = "vlrl-tasks", task_name = "counting"}`
+    from vlrl.tools.verifiers_env import VlrlTaskset
+
+    __all__ = ["VlrlTaskset"]
+
+Prompts hold images as data URLs, rewards are our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from PIL.Image import Image
+from verifiers import v1 as vf
+
+from vlrl.engines.protocols import data_url
+from vlrl.tools import hub_export
+from vlrl.types import Message, Observation, UserError, Video
+
+__all__ = ["VlrlTaskset"]
+
+
+class VlrlConfig(vf.TasksetConfig):
+    task_name: str = "gui_grounding"
+    """A task of `vlrl list tasks`, or my_module:MyTask."""
+    split: Literal["train", "test"] = "train"
+    count: int | None = None
+    """How many samples; all by default."""
+    options: dict[str, Any] = {}  # noqa: RUF012
+    """The task's options, as in a configuration of ours."""
+    data: dict[str, Any] = {}  # noqa: RUF012
+    """Its files, as under `data` there."""
+    model: str | None = None
+    """The model that will be asked, for the coordinates that it writes; default: pixels of the task's image."""
+
+
+class VlrlData(vf.TaskData):
+    sample: str
+    """How a completion is scored: `vlrl.tools.hub_export.ask`."""
+
+
+class VlrlTask(vf.Task[VlrlData]):
+    @vf.reward
+    async def reward(self, trace: vf.Trace) -> float:
+        """The weighted sum; its parts, and whether the answer is correct, are metrics."""
+        replies = trace.assistant_messages or [vf.AssistantMessage()]
+        thoughts, content = replies[-1].reasoning_content, replies[-1].content or ""
+        text = f"<think>{thoughts}</think>{content}" if thoughts else content
+        total, score = hub_export.scored(self.data.sample, text)
+        trace.record_metrics({"correct": score.correct, **score.parts})
+        return total
+
+
+class VlrlTaskset(vf.Taskset[VlrlTask, VlrlConfig]):
+    """The samples of a task; UserError where it takes several turns, or asks about videos."""
+
+    def load(self) -> Iterator[VlrlTask]:
+        own = self.config
+        rows = hub_export.ask(
+            own.task_name, own.split, own.count, options=own.options or None, data=own.data or None, model=own.model
+        )
+        for each in rows:
+            yield VlrlTask(VlrlData(id=each.sample.id, prompt=write_messages(each.sample.prompt), sample=each.key))
+
+
+def write_messages(shown: Observation) -> list[Any]:
+    """A prompt as verifiers' messages."""
+    kinds: dict[str, Any] = {"system": vf.SystemMessage, "user": vf.UserMessage}
+    messages = shown.messages or (Message("user", shown.content),)
+    if any(each.role not in kinds for each in messages):
+        raise UserError("verifiers is handed system and user messages only, and this task's prompts have others")
+    return [kinds[each.role](content=[write_part(part) for part in each.content]) for each in messages]
+
+
+def write_part(part: str | Image | Video) -> Any:
+    if isinstance(part, str):
+        return vf.TextContentPart(text=part)
+    if isinstance(part, Video):
+        raise UserError("verifiers takes no videos")
+    return vf.ImageUrlContentPart(image_url=vf.ImageUrlSource(url=data_url(part)))
