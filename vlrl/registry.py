@@ -321,7 +321,7 @@ EXTRAS = {
     "accelerate": "train", "cv2": "train", "peft": "train", "qwen_vl_utils": "train", "safetensors": "train",
     "tensorboard": "train", "tokenizers": "train", "torch": "train", "torchvision": "train", "transformers": "train",
     "msgspec": "serve", "prometheus_client": "serve", "websockets": "serve", "lerobot": "robot", "mujoco": "sim",
-    "huggingface_hub": "train", "selenium": "gui", "wandb": "wandb", "trackio": "trackio",
+    "huggingface_hub": "train", "selenium": "gui", "wandb": "wandb", "trackio": "trackio", "lmms_eval": "benchmarks",
 }  # fmt: skip
 
 
