@@ -246,9 +246,9 @@ def training_add(commands: Commands) -> None:
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
     evaluate.add_argument("--report", metavar="FILE", help="write a page with the answers: an .html file, or a folder")
     evaluate.add_argument("--benchmark", metavar="NAME", help="a task of lmms-eval instead, for example screenspot_v2")
-    evaluate.add_argument(
-        "--data", metavar="DIR", help="of --benchmark: a folder or file of its rows; default: the hub"
-    )
+    evaluate.add_argument("--data", metavar="DIR", help="of a benchmark: a folder or file of rows; default: the hub")
+    evaluate.add_argument("--strip-tags", action="store_true",
+                          help="of a benchmark: its scorer is shown what stands inside <answer> alone")  # fmt: skip
     evaluate.set_defaults(run=_eval)
 
     warm = commands.add_parser("warmstart", help="build and train a tiny model on gold answers")
@@ -349,7 +349,8 @@ def _benchmark(options: argparse.Namespace) -> int:
     source = options.model or options.config
     settings = read_settings(source, options.changes)
     read_video = import_module("tasks.data.video").read_clip_frames
-    result = evaluate_benchmark(options.benchmark, source, settings, options.data, read_video)
+    extra = {"data": options.data, "strip_tags": options.strip_tags}
+    result = evaluate_benchmark(options.benchmark, source, settings, read_video, **extra)
     print(json.dumps(result) if options.json else format_benchmark(result))
     return 0
 
@@ -357,8 +358,8 @@ def _benchmark(options: argparse.Namespace) -> int:
 def _eval(options: argparse.Namespace) -> int:
     if options.benchmark:
         return _benchmark(options)
-    if options.data:
-        raise UserError("--data goes with --benchmark; a config's own data is data.test=FILE")
+    if options.data or options.strip_tags:
+        raise UserError("--data and --strip-tags go with --benchmark; a config's own data is data.test=FILE")
     changes = [*options.changes, *([f"policy.model={options.model}"] if options.model else [])]
     config = api.load_config(options.config, *changes)
     get_world().join()

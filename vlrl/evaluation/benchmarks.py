@@ -10,6 +10,7 @@ import ast
 import contextlib
 import importlib.util
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -253,32 +254,38 @@ def summarise_strict(strict: StrictScores, official: Mapping[int, float]) -> dic
 
 
 def summarise_benchmark(task: Any, samples: Sequence[Row], strict: StrictScores | None) -> dict[str, Any]:
-    """Every metric's estimate, the first as the result's own, and what our parser says."""
-    estimates, singles = {}, {}
-    scale = strict.match.scale if strict else 1.0
+    """Every metric, one of them as the result's own, and what our parser says."""
+    scores, singles = {}, {}
+    scale, own = (strict.match.scale, strict.match.metric) if strict else (1.0, next(iter(task.aggregations())))
     for metric, aggregate in task.aggregations().items():
         records = {sample["doc_id"]: sample[metric] for sample in samples if metric in sample}
-        if records and (score := estimate(aggregate, list(records.values()), scale)):
-            estimates[metric] = score
-        if strict and metric == strict.match.metric:
+        if not records or (score := estimate(aggregate, list(records.values()), scale)) is None:
+            continue
+        # of how many documents a 0 is, is not known of a metric that leaves some out: it has no interval
+        scores[metric] = vars(score) if score.value or metric == own else {"value": 0.0, "n": score.n}
+        if strict and metric == own:
             singles = {number: float(aggregate([record])) / scale for number, record in records.items()}
-    if not estimates:
-        raise UserError("its scores are no numbers: it only writes answers for a server that scores them")
-    first = next(iter(estimates))
-    return {
-        "metric": first, **vars(estimates[first]), "metrics": {name: vars(each) for name, each in estimates.items()},
-        **({"strict": summarise_strict(strict, singles)} if strict else {}),
-    }  # fmt: skip
+    if own not in scores:
+        raise UserError("its scores are no numbers: it writes answers for a server that scores them")
+    result = {"metric": own, **scores[own], "metrics": scores}
+    return result | ({"strict": summarise_strict(strict, singles)} if strict else {})
 
 
 def evaluate_benchmark(
-    name: str, source: str, config: BenchmarkConfig, data: str | None, read_video: Callable[[str], Any]
+    name: str,
+    source: str,
+    config: BenchmarkConfig,
+    read_video: Callable[[str], Any],
+    *,
+    data: str | None = None,
+    strip_tags: bool = False,
 ) -> dict[str, Any]:
     """Runs a benchmark of lmms-eval on a policy -> what `vlrl eval --json` prints.
 
     Args:
         source: of the policy, for messages.
         data: a file or folder of rows with the benchmark's columns; None: it is fetched from the hub.
+        strip_tags: the benchmark's scorer is shown what stands inside `<answer>` alone.
 
     Raises:
         UserError: one line of what the user can mend.
@@ -302,21 +309,18 @@ def evaluate_benchmark(
         rows = lmms.read_rows(find_files(data, splits, definition.get("dataset_name")), data)
     policy, greedy = _load(config, definition.get("generation_kwargs") or {}, source)
     prompts = policy.model.config.model_type
-    match = find_match(name)
-    strict = StrictScores(match) if match else None
+    strict = StrictScores(match) if (match := find_match(name)) else None
     folder = None if data is None else Path(data) if Path(data).is_dir() else Path(data).parent
-    with lmms.media_folder(folder, (definition.get("dataset_kwargs") or {}).get("cache_dir")):
-        columns = list(next(iter(rows.values())).features) if rows else ()
-        with lmms.explain_errors(name, columns):
+    cache = (definition.get("dataset_kwargs") or {}).get("cache_dir")
+    with lmms.media_folder(folder, cache), contextlib.redirect_stdout(sys.stderr):  # scorers print
+        with lmms.explain_errors(name, list(next(iter(rows.values())).features) if rows else ()):
             task = lmms.load_task(file, rows, prompts)
             task.check(match.columns if match else ())
-        model = lmms.PolicyModel(
-            policy, config.eval.batch_size, greedy, read_video, strict.add if strict else lambda *answer: None
-        )
-        with lmms.explain_errors(name, columns):
-            samples = lmms.run_task(task, model, config.eval.num_samples)["samples"][name]
-            with contextlib.redirect_stdout(None):
-                result = summarise_benchmark(task, samples, strict)
+        settings = {"batch": config.eval.batch_size, "greedy": greedy, "strip_tags": strip_tags}
+        model = lmms.PolicyModel(policy, read_video, strict.add if strict else lambda *answer: None, **settings)
+        samples = lmms.run_task(task, model, config.eval.num_samples)["samples"][name]
+    with contextlib.redirect_stdout(None):
+        result = summarise_benchmark(task, samples, strict)
     return {"benchmark": name, "model": source, **result, "prompts": prompts, "lmms_eval": lmms.VERSION,
             "data": data or definition["dataset_path"]}  # fmt: skip
 
@@ -346,4 +350,5 @@ def format_benchmark(result: Mapping[str, Any]) -> str:
 
 
 def _format(score: Mapping[str, Any], name: str) -> str:
-    return f"{name} {score['value']:.3f} [{score['low']:.3f}, {score['high']:.3f}] on {score['n']} samples"
+    interval = f" [{score['low']:.3f}, {score['high']:.3f}]" if "low" in score else ""
+    return f"{name} {score['value']:.3f}{interval} on {score['n']} samples"

@@ -37,6 +37,7 @@ Splits = Mapping[str, "datasets.Dataset"]
 Answered = Callable[[int, Mapping[str, Any], str], None]  # number of the document, its columns, what was answered
 VideoReader = Callable[[str], Video]
 
+datasets.disable_progress_bars()
 logger.remove()  # it writes a line for every step that it takes
 logger.add(sys.stderr, level="ERROR", format="lmms-eval: {message}")
 
@@ -79,7 +80,7 @@ class BenchmarkTask(ConfigurableMessagesTask):
         self.rows = rows
         super().__init__(config=dict(definition), model_name=prompts)
 
-    def download(self, dataset_kwargs: Any = None) -> None:
+    def download(self, dataset_kwargs: Any = None) -> None:  # ty: ignore[incompatible-attribute-override]
         if self.rows is None:
             super().download(dataset_kwargs)
             return
@@ -123,14 +124,17 @@ class PolicyModel(lmms):
         batch: documents that are answered together.
         greedy: the likeliest tokens; else at the policy's temperature.
         answered: is told each answer.
+        strip_tags: lmms-eval is shown what stands inside `<answer>` alone.
     """
 
     is_simple = False  # asked by messages, their images in reading order
 
-    def __init__(self, policy: Policy, batch: int, greedy: bool, read_video: VideoReader, answered: Answered):
+    def __init__(
+        self, policy: Policy, read_video: VideoReader, answered: Answered, *, batch: int, greedy: bool, strip_tags: bool
+    ):
         super().__init__()
-        self.policy, self.batch, self.greedy = policy, batch, greedy
-        self.read_video, self.answered = read_video, answered
+        self.policy, self.read_video, self.answered = policy, read_video, answered
+        self.batch, self.greedy, self.strip_tags = batch, greedy, strip_tags
 
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
         """Texts in the order of the requests. As in lmms-eval's own chat models, `until` does not cut them."""
@@ -138,18 +142,19 @@ class PolicyModel(lmms):
         key = self.policy.draw_key()
         with Progress(len(requests)) as progress:
             for start in range(0, len(requests), self.batch):
-                part = requests[start : start + self.batch]
-                arguments = [request.args for request in part]
-                rows = [self.task_dict[task][split][number] for *_, number, task, split in arguments]
-                asked = [self._observe(each[1](row)) for each, row in zip(arguments, rows, strict=True)]
+                arguments = [request.args for request in requests[start : start + self.batch]]
+                with explain_errors(arguments[0][4]):
+                    rows = [self.task_dict[task][split][number] for *_, number, task, split in arguments]
+                    asked = [self._observe(each[1](row)) for each, row in zip(arguments, rows, strict=True)]
                 episodes = [
                     Episode(Sample(str(each[3]), prompt), i, stream=None if self.greedy else (key, start + i))
                     for i, (each, prompt) in enumerate(zip(arguments, asked, strict=True))
                 ]
                 decisions = act_within_memory(self.policy, episodes, asked, greedy=self.greedy)
                 for each, row, decision in zip(arguments, rows, decisions, strict=True):
-                    self.answered(each[3], row, decision.action)
-                    texts.append(decision.action)
+                    text = str(decision.action)
+                    self.answered(each[3], row, text)
+                    texts.append(read_inner(text) if self.strip_tags else text)
                 progress.note(f"answer {len(texts)}/{len(requests)}")
         return texts
 
@@ -167,14 +172,21 @@ class PolicyModel(lmms):
         return Observation.from_messages(turns)
 
     def _read(self, part: Mapping[str, Any]) -> str | Image.Image | Video:
-        kind, source = part["type"], part.get("url")
+        kind = part["type"]
         if kind == "text":
             return part["text"]
+        source = part["url"]
         if kind == "image":
             return convert_rgb(source) if isinstance(source, Image.Image) else load_rgb(source)
         if kind == "video" and isinstance(source, str):
             return self.read_video(source)
         raise UserError(f"--benchmark: it shows {kind} as {type(source).__name__}, which policies are not shown here")
+
+
+def read_inner(text: str) -> str:
+    """What stands inside the last `<answer>` of a text; all of it where there is none."""
+    inner, closed, _ = text.rpartition("<answer>")[2].partition("</answer>")
+    return inner.strip() if closed and "<answer>" in text else text
 
 
 def _parts(content: Any) -> Sequence[Mapping[str, Any]]:
@@ -183,18 +195,15 @@ def _parts(content: Any) -> Sequence[Mapping[str, Any]]:
 
 @contextlib.contextmanager
 def explain_errors(name: str, columns: Sequence[str] = ()) -> Iterator[None]:
-    """Whatever a benchmark's own code raises becomes one line; its prints go to stderr.
+    """Whatever a benchmark's own code raises becomes one line.
 
     Raises:
         UserError: what it was.
     """
     try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
+        yield
     except UserError:
         raise
-    except RetryError as error:
-        raise UserError(f"--benchmark {name}: {one_line(error.last_attempt.exception() or error)}") from None
     except KeyError as error:
         there = f": it has {', '.join(columns)}" if columns else ""
         raise UserError(f"--benchmark {name}: the data has no column {error}{there}") from None
@@ -203,7 +212,8 @@ def explain_errors(name: str, columns: Sequence[str] = ()) -> Iterator[None]:
     except SystemExit as error:  # how some of its tasks say that a file is missing
         raise UserError(f"--benchmark {name}: {error}") from None
     except Exception as error:
-        raise UserError(f"--benchmark {name}: {one_line(error)}") from None
+        cause = error.last_attempt.exception() if isinstance(error, RetryError) else error
+        raise UserError(f"--benchmark {name}: {one_line(cause or error)}") from None
 
 
 def load_task(file: Path, rows: Splits | None, prompts: str) -> BenchmarkTask:
@@ -215,11 +225,18 @@ def load_task(file: Path, rows: Splits | None, prompts: str) -> BenchmarkTask:
 
 
 def run_task(task: BenchmarkTask, model: PolicyModel, limit: int | None) -> dict[str, Any]:
-    """lmms-eval's own evaluation: requests, filters, scoring, aggregation -> its results with `samples`."""
-    return simple_evaluate(
-        model, tasks=[task], limit=limit, bootstrap_iters=0, task_manager=TaskManager(include_defaults=False),
-        distributed_executor_backend="torchrun", process_docs_parallel=1,
-    )  # fmt: skip
+    """lmms-eval's own evaluation: requests, filters, scoring, aggregation -> its results with `samples`.
+
+    Raises:
+        UserError: a later row could not be scored.
+    """
+    try:
+        return simple_evaluate(
+            model, tasks=[task], limit=limit, bootstrap_iters=0, task_manager=TaskManager(include_defaults=False),
+            distributed_executor_backend="torchrun", process_docs_parallel=1,
+        )  # fmt: skip
+    except RetryError as error:
+        raise UserError(f"{task.task_name}: scoring: {one_line(error.last_attempt.exception() or error)}") from None
 
 
 @contextlib.contextmanager
