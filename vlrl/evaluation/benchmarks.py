@@ -110,8 +110,8 @@ def answer_truth(row: Row) -> dict[str, Any]:
     if answer.startswith("[") and not listed:  # MMMU writes several right answers as a list
         first, *also = map(str, ast.literal_eval(answer))
         return {"answer": {"kind": "text", "answer": first, "also": also}}
-    is_letter = len(answer) == 1 and answer.isalpha()
-    kind = "choice" if listed or is_letter else "text"
+    is_letter, is_number = len(answer) == 1 and answer.isalpha(), answer.replace(".", "", 1).removeprefix("-").isdigit()
+    kind = "choice" if listed or is_letter else "number" if is_number else "text"
     return {"answer": {"kind": kind, "answer": answer, "options": [str(each) for each in listed]}}
 
 
