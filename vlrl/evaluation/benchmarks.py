@@ -32,6 +32,7 @@ ALIASES = {
 }  # fmt: skip
 SPLITS = ("test_split", "validation_split", "fewshot_split", "training_split")  # keys of a definition
 ENDINGS = (".parquet", ".jsonl", ".json", ".csv")
+EVALUATING = ("auxsolidmath", "mathvision", "megabench")  # folders of tasks whose scorers run answers as Python
 MAX_TOKENS = 1024  # of an answer, where a benchmark does not say: as lmms-eval asks servers
 CLOSE = 1e-4  # within which a mean is the official score: some of those are rounded
 Row = Mapping[str, Any]
@@ -83,7 +84,7 @@ class StrictScores:
 # The answers of which benchmarks our tasks read.
 
 
-def place_truth(row: Row) -> dict[str, Any]:
+def box_truth(row: Row) -> dict[str, Any]:
     """A box in pixels of its image, in whose shares the benchmark asks for it.
 
     Files have [x1, y1, x2, y2] in shares or pixels, or [x, y, width, height] in pixels, told apart as lmms-eval does.
@@ -117,12 +118,12 @@ def answer_truth(row: Row) -> dict[str, Any]:
 
 PLACE = ("image", "bbox")
 MATCHES = {  # what a benchmark's name begins with -> the task
-    "screenspot_v2": Match("gui_grounding", "screenspot_v2_action_acc", (*PLACE, "instruction"), place_truth),
-    "screenspot_pro": Match("gui_grounding", "screenspot_pro_action_acc", (*PLACE, "instruction"), place_truth),
-    "screenspot_rec": Match("referring", "screenspot_ACC@0.5", (*PLACE, "instruction"), place_truth),
-    "refcoco_bbox_rec": Match("referring", "refcoco_ACC@0.5", (*PLACE, "answer"), place_truth),
-    "refcoco+_bbox_rec": Match("referring", "refcoco_ACC@0.5", (*PLACE, "answer"), place_truth),
-    "refcocog_bbox_rec": Match("referring", "refcoco_ACC@0.5", (*PLACE, "answer"), place_truth),
+    "screenspot_v2": Match("gui_grounding", "screenspot_v2_action_acc", (*PLACE, "instruction"), box_truth),
+    "screenspot_pro": Match("gui_grounding", "screenspot_pro_action_acc", (*PLACE, "instruction"), box_truth),
+    "screenspot_rec": Match("referring", "screenspot_ACC@0.5", (*PLACE, "instruction"), box_truth),
+    "refcoco_bbox_rec": Match("referring", "refcoco_ACC@0.5", (*PLACE, "answer"), box_truth),
+    "refcoco+_bbox_rec": Match("referring", "refcoco_ACC@0.5", (*PLACE, "answer"), box_truth),
+    "refcocog_bbox_rec": Match("referring", "refcoco_ACC@0.5", (*PLACE, "answer"), box_truth),
     "temporal_grounding_charades": Match(
         "temporal_grounding", "charades_sta_IOU@5", ("video", "caption", "timestamp"), span_truth, scale=100.0
     ),
@@ -132,8 +133,11 @@ MATCHES = {  # what a benchmark's name begins with -> the task
 }
 
 
-def find_match(name: str) -> Match | None:
-    return next((match for start, match in MATCHES.items() if name.startswith(start)), None)
+def find_match(name: str, definition: Mapping[str, Any]) -> Match | None:
+    """The task of ours for a benchmark, or a variant of it that keeps its metric; None: there is none."""
+    metrics = [each["metric"] for each in definition.get("metric_list") or ()]
+    matches = (match for start, match in MATCHES.items() if name.startswith(start))
+    return next((match for match in matches if match.metric in metrics), None)
 
 
 # Names and data.
@@ -157,11 +161,20 @@ def find_benchmark(name: str) -> tuple[str, Path]:
             tasks[task[1]] = file
         elif group := re.search(r"^group: *(\S+)", text, re.MULTILINE):
             groups[group[1]] = re.findall(r"^\s*- (?:task: *)?([\w+.-]+)\s*$", text, re.MULTILINE)
+    if name in tasks and tasks[name].parent.name in EVALUATING:
+        raise UserError(f"--benchmark {name}: lmms-eval's scorer runs parts of answers as Python: refused here")
     if name in tasks:
         return name, tasks[name]
     if name in groups:
         raise UserError(f"--benchmark {name}: a group: name one of {', '.join(groups[name])}")
     raise UserError(f"--benchmark {name}: lmms-eval has no such task{meant(name, [*tasks, *ALIASES])}")
+
+
+def check_definition(name: str, definition: Mapping[str, Any]) -> None:
+    """UserError where a task asks for something else than one answer a question."""
+    kind = "a class of its own" if "class" in definition else definition.get("output_type", "generate_until")
+    if kind != "generate_until":
+        raise UserError(f"--benchmark {name}: it asks for {kind}, not for one answer a question: run lmms-eval itself")
 
 
 def find_files(source: str, splits: Sequence[str], subset: str | None = None) -> dict[str, list[Path]]:
@@ -232,7 +245,7 @@ def estimate(aggregate: Callable[[Sequence[Any]], Any], records: Sequence[Any], 
     if min(each) >= 0 and max(each) <= top and abs(sum(each) / n - value) <= CLOSE * top:
         low, high = wilson(sum(each) / top, n)
         return Estimate(value, low * top, high * top, n)
-    return Estimate(value, *bootstrap(lambda drawn: float(aggregate(drawn)), records), n)
+    return Estimate(value, *bootstrap(lambda sample: float(aggregate(sample)), records), n)
 
 
 def summarise_strict(strict: StrictScores, official: Mapping[int, float]) -> dict[str, Any]:
@@ -245,7 +258,7 @@ def summarise_strict(strict: StrictScores, official: Mapping[int, float]) -> dic
     if not n:
         return {"task": strict.match.task, "n": 0, "unscored": strict.unscored}
     total = sum(strict.correct.values())
-    same = sum((official[number] > 0.5) == (correct > 0.5) for number, correct in strict.correct.items())
+    same = sum((official.get(number, 0.0) > 0.5) == (correct > 0.5) for number, correct in strict.correct.items())
     return {
         "task": strict.match.task, "metric": "accuracy", **vars(Estimate(total / n, *wilson(total, n), n)),
         "agrees_with": strict.match.metric, "agreement": same / n, "unscored": strict.unscored,
@@ -298,9 +311,7 @@ def evaluate_benchmark(
 
     with lmms.explain_errors(name):
         definition = lmms.read_definition(file)
-    kind = "a class of its own" if "class" in definition else definition.get("output_type", "generate_until")
-    if kind != "generate_until":
-        raise UserError(f"--benchmark {name}: it asks for {kind}, not for one answer a question: run lmms-eval itself")
+    check_definition(name, definition)
     rows = None
     if data is None:
         reach_hub(definition["dataset_path"], "datasets")
@@ -309,7 +320,7 @@ def evaluate_benchmark(
         rows = lmms.read_rows(find_files(data, splits, definition.get("dataset_name")), data)
     policy, greedy = _load(config, definition.get("generation_kwargs") or {}, source)
     prompts = policy.model.config.model_type
-    strict = StrictScores(match) if (match := find_match(name)) else None
+    strict = StrictScores(match) if (match := find_match(name, definition)) else None
     folder = None if data is None else Path(data) if Path(data).is_dir() else Path(data).parent
     cache = (definition.get("dataset_kwargs") or {}).get("cache_dir")
     with lmms.media_folder(folder, cache), contextlib.redirect_stdout(sys.stderr):  # scorers print
@@ -325,12 +336,12 @@ def evaluate_benchmark(
             "data": data or definition["dataset_path"]}  # fmt: skip
 
 
-def _load(config: BenchmarkConfig, asked: Mapping[str, Any], source: str) -> tuple[Policy, bool]:
+def _load(config: BenchmarkConfig, generation: Mapping[str, Any], source: str) -> tuple[Policy, bool]:
     """The policy with the benchmark's length of answers and temperature, and whether it is greedy."""
-    temperature = float(asked.get("temperature") or 0)
+    temperature = float(generation.get("temperature") or 0)
     changes: dict[str, Any] = {"temperature": temperature} if temperature else {}
     if "max_tokens" not in config.policy.model_fields_set:
-        changes["max_tokens"] = int(asked.get("max_new_tokens", MAX_TOKENS))
+        changes["max_tokens"] = int(generation.get("max_new_tokens", MAX_TOKENS))
     reach_model(config.policy.model)
     policy = load_policy(config.policy.model_copy(update=changes))
     if not policy.writes_text:

@@ -145,12 +145,12 @@ class PolicyModel(lmms):
                 arguments = [request.args for request in requests[start : start + self.batch]]
                 with explain_errors(arguments[0][4]):
                     rows = [self.task_dict[task][split][number] for *_, number, task, split in arguments]
-                    asked = [self._observe(each[1](row)) for each, row in zip(arguments, rows, strict=True)]
+                    prompts = [self._observe(each[1](row)) for each, row in zip(arguments, rows, strict=True)]
                 episodes = [
                     Episode(Sample(str(each[3]), prompt), i, stream=None if self.greedy else (key, start + i))
-                    for i, (each, prompt) in enumerate(zip(arguments, asked, strict=True))
+                    for i, (each, prompt) in enumerate(zip(arguments, prompts, strict=True))
                 ]
-                decisions = act_within_memory(self.policy, episodes, asked, greedy=self.greedy)
+                decisions = act_within_memory(self.policy, episodes, prompts, greedy=self.greedy)
                 for each, row, decision in zip(arguments, rows, decisions, strict=True):
                     text = str(decision.action)
                     self.answered(each[3], row, text)
@@ -166,7 +166,7 @@ class PolicyModel(lmms):
 
     def _observe(self, messages: Sequence[Mapping[str, Any]]) -> Observation:
         """A conversation as a policy is shown it; one message of a user is a prompt of its own."""
-        turns = [Message(each["role"], tuple(map(self._read, _parts(each["content"])))) for each in messages]
+        turns = [Message(each["role"], tuple(map(self._read, _split_content(each["content"])))) for each in messages]
         if [turn.role for turn in turns] == ["user"]:
             return Observation(turns[0].content)
         return Observation.from_messages(turns)
@@ -189,7 +189,7 @@ def read_inner(text: str) -> str:
     return inner.strip() if closed and "<answer>" in text else text
 
 
-def _parts(content: Any) -> Sequence[Mapping[str, Any]]:
+def _split_content(content: Any) -> Sequence[Mapping[str, Any]]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from vlrl.config import dump
-from vlrl.evaluation.benchmarks import Match, StrictScores, estimate, find_files, place_truth, read_settings
+from vlrl.evaluation.benchmarks import Match, StrictScores, box_truth, estimate, find_files, read_settings
 from vlrl.recipe_checks import load_config
 from vlrl.types import UserError, wilson
 
@@ -72,12 +72,12 @@ def test_files_of_a_split(tmp_path):
 def test_boxes_in_pixels(box):
     """ScreenSpot's box is in shares, ScreenSpot-Pro's in pixels: in the wrong unit nothing is ever hit."""
     expected = [120, 80, 160, 90] if box == [120, 80, 40, 10] else [20, 20, 100, 60]
-    assert place_truth({"image": Image.new("RGB", (200, 100)), "bbox": box})["answer"] == pytest.approx(expected)
+    assert box_truth({"image": Image.new("RGB", (200, 100)), "bbox": box})["answer"] == pytest.approx(expected)
 
 
 def test_a_truth_that_we_cannot_express_is_counted():
     """It would stop an evaluation of hours, or count against the model."""
-    scores = StrictScores(Match("gui_grounding", "acc", (), place_truth))
+    scores = StrictScores(Match("gui_grounding", "acc", (), box_truth))
     image = Image.new("RGB", (200, 100))
     scores.add(0, {"image": image, "bbox": "nonsense"}, "<answer>[0.1, 0.2]</answer>")
     scores.add(1, {"image": image, "bbox": [0.0, 0.0, 0.5, 0.5]}, "<think>Left.</think><answer>[0.1, 0.2]</answer>")

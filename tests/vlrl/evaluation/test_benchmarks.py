@@ -262,6 +262,8 @@ def test_the_embedded_model_answers(tmp_path, capsys, monkeypatch):
     ("arguments", "message"),
     [
         (["--benchmark", "screenspt_v2"], "lmms-eval has no such task; did you mean 'screenspot_v2'?"),
+        (["--benchmark", "mathvision_test"], "runs parts of answers as Python: refused here"),
+        (["--benchmark", "worldvqa_mc_ppl"], "it asks for multiple_choice, not for one answer a question"),
         (["--benchmark", "mmmu_pro"], "a group: name one of "),
         (["--benchmark", "screenspot_v2", "--data", "nowhere"], "--data nowhere: there is no such file or folder"),
         (["--benchmark", "mmstar", "--data", "."], "no rows of the split 'val': name a file val.parquet or val.jsonl"),
