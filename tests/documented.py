@@ -17,6 +17,7 @@ from vlrl.config import Config, load_as
 from vlrl.contrib.preferences.labelling import PreferencesConfig
 from vlrl.contrib.preferences.labelling import config_load as labelling_config_load
 from vlrl.evaluation import score
+from vlrl.evaluation.benchmarks import read_settings
 from vlrl.evaluation.compare import Comparison
 from vlrl.evaluation.compare import plan_plan as compared
 from vlrl.imitation.behaviour_cloning import CloneConfig
@@ -77,7 +78,9 @@ def check_command(arguments: list[str]) -> None:
     if options.command == "train" and config and is_data(config):
         config = str(Path(config).with_suffix(".yaml"))  # as the command writes it: tests/vlrl/test_start.py
         Path(config).write_text("base: configs/gui_grounding.yaml\n", encoding="utf-8")
-    if options.command in READERS and config and not BLANK.fullmatch(config):
+    if options.command == "eval" and options.benchmark:
+        read_settings(options.model or config, changes)
+    elif options.command in READERS and config and not BLANK.fullmatch(config):
         READERS[options.command](config, [change for change in changes if not BLANK.fullmatch(change)])
     _check_names(options)
 
@@ -90,7 +93,7 @@ def _check_names(options: argparse.Namespace) -> None:
     if options.command == "score" and options.name.endswith(".yaml"):
         load_config(options.name, ())
     elif options.command == "score" and not BLANK.fullmatch(options.name):
-        score._scorer(options.name)
+        score.make_scorer(options.name)
     if options.command == "list":
         listing.search(" ".join(options.search)) if options.search else listing.listing(options.kind)
 

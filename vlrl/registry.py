@@ -326,7 +326,7 @@ EXTRAS = {
     "tensorboard": "train", "tokenizers": "train", "torch": "train", "torchvision": "train", "transformers": "train",
     "msgspec": "serve", "prometheus_client": "serve", "websockets": "serve", "lerobot": "robot", "mujoco": "sim",
     "huggingface_hub": "train", "selenium": "gui", "wandb": "wandb", "trackio": "trackio",
-    "inspect_ai": "traces", "rerun": "traces",
+    "inspect_ai": "traces", "rerun": "traces", "lmms_eval": "benchmarks",
 }  # fmt: skip
 
 

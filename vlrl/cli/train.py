@@ -240,11 +240,15 @@ def training_add(commands: Commands) -> None:
     imported.set_defaults(run=_import_config)
 
     evaluate = commands.add_parser("eval", help="greedy accuracy of a model on a config's held-out samples")
-    evaluate.add_argument("config", help="as for `vlrl train`")
+    evaluate.add_argument("config", help="as for `vlrl train`; with --benchmark a run, a model folder or a hub name")
     takes_changes(evaluate)
     evaluate.add_argument("--model", metavar="DIR", help="a model folder, a run folder or a hub name")
     evaluate.add_argument("--json", action="store_true", help="print one JSON object")
     evaluate.add_argument("--report", metavar="FILE", help="write a page with the answers: an .html file, or a folder")
+    evaluate.add_argument("--benchmark", metavar="NAME", help="a task of lmms-eval instead, for example screenspot_v2")
+    evaluate.add_argument("--data", metavar="DIR", help="of a benchmark: a folder or file of rows; default: the hub")
+    evaluate.add_argument("--strip-tags", action="store_true",
+                          help="of a benchmark: its scorer is shown what stands inside <answer> alone")  # fmt: skip
     evaluate.set_defaults(run=_eval)
 
     warm = commands.add_parser("warmstart", help="build and train a tiny model on gold answers")
@@ -334,7 +338,28 @@ def _import_config(options: argparse.Namespace) -> int:
     return 0
 
 
+def _benchmark(options: argparse.Namespace) -> int:
+    if options.report:
+        raise UserError("--report goes without --benchmark")
+    if get_world().size > 1:
+        raise UserError("--benchmark runs in one process")
+    quiet()
+    from vlrl.evaluation.benchmarks import evaluate_benchmark, format_benchmark, read_settings
+
+    source = options.model or options.config
+    settings = read_settings(source, options.changes)
+    read_video = import_module("tasks.data.video").read_clip_frames
+    extra = {"data": options.data, "strip_tags": options.strip_tags}
+    result = evaluate_benchmark(options.benchmark, source, settings, read_video, **extra)
+    print(json.dumps(result) if options.json else format_benchmark(result))
+    return 0
+
+
 def _eval(options: argparse.Namespace) -> int:
+    if options.benchmark:
+        return _benchmark(options)
+    if options.data or options.strip_tags:
+        raise UserError("--data and --strip-tags go with --benchmark; a config's own data is data.test=FILE")
     changes = [*options.changes, *([f"policy.model={options.model}"] if options.model else [])]
     config = api.load_config(options.config, *changes)
     get_world().join()

@@ -83,7 +83,7 @@ def score_file(name: str, path: str) -> Iterator[dict[str, Any]]:
     Raises:
         UserError: nothing of that name, an unreadable file; after the last row: how many rows were bad.
     """
-    return _score_recorded(name, path) if Path(path).is_dir() else _scored(_scorer(name, Path(path).parent), path)
+    return _score_recorded(name, path) if Path(path).is_dir() else _scored(make_scorer(name, Path(path).parent), path)
 
 
 def score_rows(name: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -92,7 +92,7 @@ def score_rows(name: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[st
     Raises:
         UserError: nothing of that name; the first row that cannot be scored, by its number from 1.
     """
-    score = _scorer(name)
+    score = make_scorer(name)
     for number, row in enumerate(rows, start=1):
         try:
             yield _finite(score(number, row))
@@ -173,7 +173,7 @@ def _sample_number(name: str) -> int | None:
     return int(tail) if tail.isdecimal() else None
 
 
-def _scorer(name: str, folder: Path = Path()) -> Scorer:
+def make_scorer(name: str, folder: Path = Path()) -> Scorer:
     """The function that scores one row by a task or a reward of this name; images lie in `folder`."""
     tasks, rewards = registry.task_names(), registry.rewards()
     if name in rewards:

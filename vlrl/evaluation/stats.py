@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,6 +47,16 @@ def histogram(values: Sequence[float], kept: Sequence[bool], label: str) -> Imag
     draw.text((LEFT, 10), f"{len(values)} samples, ", INK, font, "la")
     draw.text((LEFT + draw.textlength(f"{len(values)} samples, ", font), 10), f"{sum(kept)} kept", KEPT, font, "la")
     return image
+
+
+DRAWS = 1000  # bootstrap samples
+
+
+def bootstrap(statistic: Callable[[Sequence], float], values: Sequence, seed: int = 0) -> tuple[float, float]:
+    """95 % percentile interval of a statistic of N values, which are drawn anew with repetition."""
+    draws = np.random.default_rng(seed).integers(len(values), size=(DRAWS, len(values)))
+    low, high = np.percentile([statistic([values[i] for i in draw]) for draw in draws], (2.5, 97.5))
+    return float(low), float(high)
 
 
 # Statistics of two arms that played the same scenes: an exact test, an interval, how many to play.
