@@ -250,6 +250,11 @@ def config_file(name: str | Path) -> Path:
     )
 
 
+def find_beside(folder: Path, name: str) -> Path | None:
+    """A file from a folder, or from where the command runs, or a bundled config by its name; None: there is none."""
+    return next((path for path in (folder / name, config_file(name)) if path.is_file()), None)
+
+
 def _moved(path: Path) -> Path | None:
     """The bundled config of this name in `models/` or `studies/`; who gives its former path is told the new one."""
     if len(_path_parts(path)) > 1 and path.parts[-2] != "compare":
@@ -426,7 +431,7 @@ def _read(path: Path, seen: tuple[Path, ...] = (), with_base: bool = True) -> di
         raise UserError(f"{path}: base: should be a file or a list of files (got {bases!r})")
     below: dict[str, Any] = {}
     for base in bases:
-        file = (path.parent / base).resolve()
+        file = (find_beside(path.parent, base) or path.parent / base).resolve()
         if file in seen:
             raise UserError(f"{path}: base {base} leads back to itself")
         below = merge(below, _read(file, (*seen, path.resolve())))
