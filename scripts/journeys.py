@@ -62,7 +62,7 @@ for _ in range(300):  # the server starts first
     except urllib.error.URLError:
         time.sleep(0.2)
 """
-KILLED = """until [ -e runs/tour/checkpoints/step_000003 ]; do kill -0 $!; sleep 0.05; done
+KILLED = """until [ -e runs/tour/checkpoints/step_000003 ]; do kill -0 $!; sleep 0.02; done
 kill -9 $!; wait $! 2>/dev/null || true; test ! -e runs/tour/summary.json"""
 TINY_TASK = "base: gui_grounding\neval: {num_samples: 8}\n"
 TINY_STUDY = (
@@ -105,17 +105,17 @@ JOURNEYS = {
     "demo": Journey("README.md", (f"vlrl demo + {SMALL}",), leaves=("runs/demo/report.html",)),
     "first run": Journey(
         "docs/tour.md",
-        (FIRST, "vlrl view runs/tour + > view.log &", "$ python look.py",
+        (FIRST, "vlrl view runs/tour + > view.log &", "$ python look.py", "vlrl advise runs/tour",
          "vlrl eval configs/gui_grounding.yaml --model runs/tour + eval.num_samples=16"),
         files={"look.py": LOOK},
-        shows=r"a page of the run tour\s+accuracy 0\.\d+ .* on 16 samples",
+        shows=r"(?s)a page of the run tour\s+runs/tour: 2 steps.*\saccuracy 0\.\d+ .* on 16 samples",
         leaves=("runs/tour/report.html", "runs/tour/summary.json"),
     ),
     "resume after a kill": Journey(
         "docs/tour.md",
         (f"{FIRST} train.steps=500 log.checkpoint_every=1 &", f"$ {KILLED}",
-         "vlrl train --resume runs/tour + train.steps=20"),
-        shows=r"(?s)resumed at step \d+ with train.steps 500 -> 20\n.*step 20/20",
+         "vlrl train --resume runs/tour + train.steps=12"),
+        shows=r"(?s)resumed at step \d+ with train.steps 500 -> 12\n.*step 12/12",
     ),
     "a typo": Journey(
         "docs/guides/own_data.md", ("$ vlrl train configs/gui_grounding.yaml train.stepz=10",),
@@ -154,9 +154,13 @@ JOURNEYS = {
     ),
     "own reward": Journey(
         "docs/guides/own_reward.md",
-        ("$ vlrl train gui_grounding 'process_rewards=[{name: \"short_answers:brief\", amount: 0.2}]' "
+        ("vlrl check-task near_clicks:NearClicks",
+         "vlrl train configs/gui_grounding.yaml 'task={name: \"near_clicks:NearClicks\", near: 0.2}' "
+         f"out=runs/near_clicks + {SMALL}",
+         "$ vlrl train gui_grounding 'process_rewards=[{name: \"short_answers:brief\", amount: 0.2}]' "
          f"{SMALL} out=runs/brief",),
-        files={"short_answers.py": "page:short_answers.py"},
+        files={"near_clicks.py": "page:near_clicks.py", "short_answers.py": "page:short_answers.py"},
+        leaves=("runs/near_clicks/report.html", "runs/brief/report.html"),
     ),
     "compare": Journey(
         "docs/guides/own_method.md",
