@@ -179,6 +179,18 @@ def test_bases_lie_beneath_and_changes_on_top_in_order(tmp_path):
     assert (config.seed, config.train.steps, config.train.prompts_per_step, config.train.lr) == (2, 3, 5, 0.7)
 
 
+def test_a_base_may_be_a_bundled_config_by_its_name(tmp_path, monkeypatch):
+    """The YAML of docs/guides/qwen.md would be read in a checkout alone; a file beside it is still meant first."""
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub" / "mine.yaml").write_text("base: [configs/gui_grounding.yaml, published/memory/24gb]\nout: x\n")
+    config = load_config(tmp_path / "sub" / "mine.yaml")
+    assert config.task.name == "gui_grounding" and config.policy.load_in_4bit
+    (tmp_path / "sub" / "configs").mkdir()
+    (tmp_path / "sub" / "configs" / "gui_grounding.yaml").write_text("task: counting\n")
+    assert load_config(tmp_path / "sub" / "mine.yaml").task.name == "counting"
+
+
 def test_a_recipe_as_a_change_brings_only_what_it_says_itself(tmp_path):
     """Laying a method over a task would swap the task for the one the recipe was written on."""
     (tmp_path / "gui.yaml").write_text("task: gui_grounding\nout: runs/gui\nseed: 3\n")

@@ -299,6 +299,7 @@ def planning_add(commands: Commands) -> None:
 
 def _accept(options: argparse.Namespace) -> int:
     quiet()
+    reach_model(options.model)
     from vlrl.tools.acceptance import accept
 
     return accept(options.model, options.task, options.data, options.test, options.out, options.changes)
