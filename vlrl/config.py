@@ -9,7 +9,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import reduce
 from pathlib import Path
@@ -20,7 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import to_json
 
 from vlrl.decoders import DecodeError, load_yaml, parse_yaml
-from vlrl.types import MAX_PIXELS, PILLOW_PIXELS, Data, UserError, meant, suggest
+from vlrl.types import MAX_PIXELS, PILLOW_PIXELS, Data, UserError, find_readers, meant, suggest
 
 # Keys of servers: read from the environment, and refused in URLs of a configuration, which is written down and shown.
 #
@@ -324,45 +324,6 @@ Count = Annotated[int, Field(ge=1)]
 Change = str | Mapping[str, Any]  # `key.path=value`, a recipe's file or name; from Python also {key path: value}
 
 
-# Command -> the top-level keys of the YAML that it reads, as tests/vlrl/test_config.py compares with the sections: who
-# gives a file to another command is told at once which one, without loading what that one needs.
-READERS = {
-    "vlrl train": "task out seed data policy train eval log sampler rollout_strategy process_rewards reward_shaping "
-                  "advantages replay_mixing losses loss_aggregation callbacks published",
-    "vlrl compare": "task out recipes budget evaluations seeds pairs pass_at reach jobs",
-    "vlrl stages": "out start seed measured_on stages",
-    "vlrl warmstart": "out seed threads eval log steps images lr warmup_steps max_pixels start model lessons",
-    "vlrl clone": "out seed threads eval log task data datasets episodes noise policy start steps batch_size lr",
-    "vlrl offpolicy": "task out seed data agent start offline updates ticks warmup_steps episodes utd batch_size "
-                      "give_won capacity gamma reward threads eval log",
-    "vlrl preferences": "out seed threads eval log task goal judge offline data pairs held_out asked model",
-    "vlrl pretrain": "out seed threads eval log task offline data updates hidden layers batch_size lr gamma expectile "
-                     "tau",
-    "vlrl learn": "out start episodes corrections demonstrations every rounds shares steps batch_size lr poll_s keep "
-                  "seed threads",
-    "vlrl reward-model": "out seed threads eval log datasets state false_successes held_out near_s unsure_s hard_s "
-                         "steps batch_size lr",
-    "vlrl deploy": "robot cameras cameras_stale_s cameras_stop_s policy task episodes seconds seed out home scene "
-                   "safety record teleop view practice",
-    "vlrl trial": "policies deploy changes alpha delta max_episodes block seed starts out",
-    "accelerate launch --config_file": "compute_environment deepspeed_config distributed_type dynamo_backend "
-                                       "fsdp_config gpu_ids machine_rank main_process_ip main_process_port "
-                                       "main_training_function mixed_precision num_machines num_processes "
-                                       "rdzv_backend same_network use_cpu",
-}  # fmt: skip
-
-
-def find_readers(keys: Collection[str], model: type[BaseModel]) -> list[str]:
-    """The commands whose files have all these keys, of which `model` knows not all.
-
-    One unknown key is more likely a mistake in a file of `model`, unless a single command has it.
-    """
-    unknown = set(keys) - set(model.model_fields)
-    known = {command: set(names.split()) for command, names in READERS.items()}
-    is_mistake = len(unknown) < 2 and not any(sum(key in names for names in known.values()) == 1 for key in unknown)
-    return [] if is_mistake else [command for command, names in known.items() if set(keys) <= names]
-
-
 def load_as[S: Section](model: type[S], path: str | Path, changes: Sequence[Change] = ()) -> S:
     """A YAML file and changes to it -> a checked section; components are left to whoever makes them.
 
@@ -379,7 +340,7 @@ def load_as[S: Section](model: type[S], path: str | Path, changes: Sequence[Chan
 
 def make_as[S: Section](model: type[S], values: dict[str, Any], changes: Sequence[Change], source: str) -> S:
     """Values and changes to them, as `load_as`. source: where the values are from, as an error names it."""
-    readers = find_readers(values, model)
+    readers = find_readers(values, model.model_fields)
     for change in changes:
         values = merge(values, _read_change(change))
     if problem := credentials_problem(values):

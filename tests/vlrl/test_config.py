@@ -19,7 +19,7 @@ from vlrl import config as configs
 from vlrl import decoders
 from vlrl.config import Config, Section, check_options, load_as
 from vlrl.recipe_checks import load_config
-from vlrl.types import UserError
+from vlrl.types import READERS, UserError, find_readers
 
 ROOT = Path(__file__).parents[2]
 PLAIN = "task: gui_grounding\nout: runs/x\n"
@@ -283,7 +283,7 @@ SECTIONS = {
 
 def test_each_command_reads_the_keys_of_its_section():
     """A key that is new would make files with it unknown to every command."""
-    ours = {command: set(keys.split()) for command, keys in configs.READERS.items() if command.startswith("vlrl")}
+    ours = {command: set(keys.split()) for command, keys in READERS.items() if command.startswith("vlrl")}
     assert ours == {command: set(section.model_fields) for command, section in SECTIONS.items()}
 
 
@@ -291,9 +291,9 @@ def test_each_command_reads_the_keys_of_its_section():
 def test_a_file_for_another_command_names_that_command(path):
     """Who trains with the file of `vlrl clone` would read a wall of unknown keys, and not what to type."""
     keys = configs._read(path).keys()  # with those of its bases
-    (reader,) = [command for command, names in configs.READERS.items() if keys <= set(names.split())]
+    (reader,) = [command for command, names in READERS.items() if keys <= set(names.split())]
     for command, section in SECTIONS.items():
-        assert configs.find_readers(keys, section) == ([] if command == reader else [reader])
+        assert find_readers(keys, section.model_fields) == ([] if command == reader else [reader])
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,11 @@ LONGER, DRIFT, EXPLODED, COLLAPSED = 1.5, 2.0, 2.0, 0.1  # times the first steps
 SIGMAS = 3.0  # of the noise between steps, for a mean to have risen
 FEW, SOLVED = 256, 0.9  # held-out samples; success of a robot
 NONE = "No remedy was measured here."
-Find = Callable[["Curves"], str]  # what a run shows of a symptom, in a sentence; '' where it does not
+Find = Callable[["RunCurves"], str]  # what a run shows of a symptom, in a sentence; '' where it does not
 
 
 @dataclass(frozen=True)
-class Curves:
+class RunCurves:
     """A run's rows: one for each training step, one for each evaluation."""
 
     config: Config
@@ -115,7 +115,7 @@ def find_growth(name: str, limit: float, text: str) -> Find:
 def find_agreement(low: float, high: float) -> Find:
     """That most rollouts have no advantage, while the accuracy is above `low` and at most `high`."""
 
-    def find(curves: Curves) -> str:
+    def find(curves: RunCurves) -> str:
         share, right = curves.mean("zero_advantage"), curves.mean("accuracy")
         is_group = curves.config.train.group_size > 1 and "silent" not in curves.names("advantages")
         if not (is_group and share > MOST and low < right <= high):
@@ -125,67 +125,67 @@ def find_agreement(low: float, high: float) -> Find:
     return find
 
 
-def find_unread(curves: Curves) -> str:
+def find_unread(curves: RunCurves) -> str:
     rows = curves.steps[-STEPS:]
     shares = [sum(share for name, share in row.items() if name.startswith(UNREAD)) for row in rows]
     return f"{fmean(shares):.0%} of the answers are not read" if len(rows) == STEPS and fmean(shares) > MOST else ""
 
 
-def find_collapse(curves: Curves) -> str:
+def find_collapse(curves: RunCurves) -> str:
     ratio = curves.ratio("entropy")
     return f"entropy fell to {curves.mean('entropy'):.2g}, {ratio:.0%} of its start" if ratio < COLLAPSED else ""
 
 
-def find_constant_parts(curves: Curves) -> str:
+def find_constant_parts(curves: RunCurves) -> str:
     names = sorted(name for name in (curves.steps or [{}])[-1] if name.startswith("reward/"))
     values = {name: set(curves.values(name, curves.steps)) for name in names}
     same = [f"{name} {value:g}" for name in names if len(values[name]) == 1 for value in values[name]]
     return f"never changed: {', '.join(same)}" if same and len(curves.steps) >= 2 * STEPS else ""
 
 
-def find_hacking(curves: Curves) -> str:
+def find_hacking(curves: RunCurves) -> str:
     if not curves.is_current() or curves.gains() or not curves.rises("reward"):
         return ""
     before, after, measured = fmean(curves.first("reward")), curves.mean("reward"), curves.accuracies()
     return f"reward {before:.2f} -> {after:.2f}, held-out accuracy {measured[0].value:.3f} -> {measured[-1].value:.3f}"
 
 
-def find_held_out_gap(curves: Curves) -> str:
+def find_held_out_gap(curves: RunCurves) -> str:
     measured = curves.accuracies()
     if not curves.is_current() or not curves.mean("accuracy") > measured[-1].high:
         return ""
     return f"{curves.mean('accuracy'):.3f} of the training answers are right, {measured[-1].value:.3f} of the held-out"
 
 
-def find_constant_answer(curves: Curves) -> str:
+def find_constant_answer(curves: RunCurves) -> str:
     constant = curves.evals[-1].get("eval/best_constant") if (measured := curves.accuracies()) else None
     if constant is None or measured[-1].low > constant:
         return ""
     return f"held-out accuracy {measured[-1].value:.3f}, and the best constant answer's is {constant:.3f}"
 
 
-def find_decline(curves: Curves) -> str:
+def find_decline(curves: RunCurves) -> str:
     best = max(measured := curves.accuracies(), key=lambda each: each.value, default=None)
     if best is None or measured[-1].value >= best.low:
         return ""
     return f"held-out accuracy was {best.value:.3f} and is {measured[-1].value:.3f}"
 
 
-def find_decoupled(curves: Curves) -> str:
+def find_decoupled(curves: RunCurves) -> str:
     train = curves.config.train
     is_once = train.num_minibatches * train.update_epochs == 1
     is_idle = curves.mean("staleness") > 0 and is_once and "decoupled" in curves.names("advantages")
     return "one update a step, in which the clip of `decoupled` never acts" if is_idle else ""
 
 
-def find_robot(curves: Curves) -> str:
+def find_robot(curves: RunCurves) -> str:
     measured = curves.accuracies()
     if curves.config.task.name != "manipulation" or not measured or measured[-1].value >= SOLVED:
         return ""
     return f"it succeeds in {measured[-1].value:.2f} of the held-out scenes"
 
 
-def find_noise(curves: Curves) -> str:
+def find_noise(curves: RunCurves) -> str:
     if len(measured := curves.accuracies()) < 2 or (last := measured[-1]).n >= FEW or curves.gains():
         return ""
     return f"{last.n} held-out samples, so that {last.value:.3f} may be {last.low:.3f} to {last.high:.3f}"
@@ -261,13 +261,13 @@ RULES = (
 )  # fmt: skip
 
 
-def read_curves(run: Path) -> Curves:
+def read_curves(run: Path) -> RunCurves:
     """The rows of a run, also of one that is under way. UserError: the folder holds no run of `vlrl train`."""
     if not is_training_config(run / "config.yaml"):
         raise UserError(f"{run}: is no run folder of `vlrl train`: it holds no such config.yaml")
     rows = read_lines(run / "metrics.jsonl")[0]
     steps = [row for row in rows if "reward" in row]
-    return Curves(load_as(Config, run / "config.yaml"), steps, [row for row in rows if "eval/accuracy" in row])
+    return RunCurves(load_as(Config, run / "config.yaml"), steps, [row for row in rows if "eval/accuracy" in row])
 
 
 def advise(run: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 import vlrl
 from vlrl.cli import main
 from vlrl.config import Component, Config
-from vlrl.evaluation.advise import NONE, RULES, Curves, advise, format_advice
+from vlrl.evaluation.advise import NONE, RULES, RunCurves, advise, format_advice
 from vlrl.logging import STEPS
 from vlrl.types import UserError
 
@@ -44,11 +44,11 @@ def measured(*values: float, n: int = 512, **more: float) -> list[dict[str, Any]
     ]
 
 
-def curves(first=(), last=(), evals=None, config: Config = CONFIG) -> Curves:
-    return Curves(config, rows(dict(first), dict(last)), measured(0.40, 0.60) if evals is None else evals)
+def curves(first=(), last=(), evals=None, config: Config = CONFIG) -> RunCurves:
+    return RunCurves(config, rows(dict(first), dict(last)), measured(0.40, 0.60) if evals is None else evals)
 
 
-def find_names(run: Curves) -> list[str]:
+def find_names(run: RunCurves) -> list[str]:
     return [rule.name for rule in RULES if rule.find(run)]
 
 
