@@ -88,8 +88,8 @@ class Journey:
         files: written first; `page:NAME` is the page's block that is to be written into NAME, `clicks` six screens.
         shows: what the output has to hold, a regular expression.
         leaves: files that have to be there.
-        refused_s: seconds on an idle machine within which the command refuses, in one line and with exit code 2; none: it
-            does its work.
+        refused_s: seconds on an idle machine within which the command refuses, in one line and with exit code 2; none:
+            it does its work.
     """
 
     page: str
