@@ -28,6 +28,9 @@ def test_a_journey_arrives(name):
         ({"commands": ("vlrl teleport",)}, "does not show: vlrl teleport"),
         ({"commands": ("$ vlrl teleport",)}, "exit code 2"),
         ({"commands": ("$ true",), "leaves": ("report.html",)}, "misses"),
+        ({"commands": ("$ vlrl --version",), "refused_s": 2.0}, "exit code 0"),
+        ({"commands": ("$ printf 'grpo\\na traceback\\n' >&2; exit 2",), "refused_s": 2.0}, "a traceback"),
+        ({"commands": ("$ echo grpo >&2; exit 2",), "refused_s": 0.0}, "s of 0.0, and said: grpo"),
     ],
 )
 def test_a_journey_that_does_not_arrive_says_why(change, problem):

@@ -20,7 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import to_json
 
 from vlrl.decoders import DecodeError, load_yaml, parse_yaml
-from vlrl.types import MAX_PIXELS, PILLOW_PIXELS, Data, UserError, meant, suggest
+from vlrl.types import MAX_PIXELS, PILLOW_PIXELS, Data, UserError, find_readers, meant, suggest
 
 # Keys of servers: read from the environment, and refused in URLs of a configuration, which is written down and shown.
 #
@@ -250,6 +250,11 @@ def config_file(name: str | Path) -> Path:
     )
 
 
+def find_beside(folder: Path, name: str) -> Path | None:
+    """A file from a folder, or from where the command runs, or a bundled config by its name; None: there is none."""
+    return next((path for path in (folder / name, config_file(name)) if path.is_file()), None)
+
+
 def _moved(path: Path) -> Path | None:
     """The bundled config of this name in `models/` or `studies/`; who gives its former path is told the new one."""
     if len(_path_parts(path)) > 1 and path.parts[-2] != "compare":
@@ -335,6 +340,7 @@ def load_as[S: Section](model: type[S], path: str | Path, changes: Sequence[Chan
 
 def make_as[S: Section](model: type[S], values: dict[str, Any], changes: Sequence[Change], source: str) -> S:
     """Values and changes to them, as `load_as`. source: where the values are from, as an error names it."""
+    readers = find_readers(values, model.model_fields)
     for change in changes:
         values = merge(values, _read_change(change))
     if problem := credentials_problem(values):
@@ -342,6 +348,9 @@ def make_as[S: Section](model: type[S], values: dict[str, Any], changes: Sequenc
     try:
         return model.model_validate(values)
     except ValidationError as error:
+        if readers:
+            names = " or ".join(f"`{command} {source}`" for command in readers)
+            raise UserError(f"{source}: another command reads this file: {names}") from None
         raise UserError(f"{source}: {explain(error, model)}") from None
 
 
@@ -383,7 +392,7 @@ def _read(path: Path, seen: tuple[Path, ...] = (), with_base: bool = True) -> di
         raise UserError(f"{path}: base: should be a file or a list of files (got {bases!r})")
     below: dict[str, Any] = {}
     for base in bases:
-        file = (path.parent / base).resolve()
+        file = (find_beside(path.parent, base) or path.parent / base).resolve()
         if file in seen:
             raise UserError(f"{path}: base {base} leads back to itself")
         below = merge(below, _read(file, (*seen, path.resolve())))

@@ -10,7 +10,7 @@ import math
 import os
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
@@ -708,3 +708,45 @@ def meant(word: str, known: Sequence[str]) -> str:
     swapped = [name for name in known if sorted(name) == sorted(word)]
     close = extensions or swapped or difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+# Command -> the top-level keys of the YAML that it reads, as tests/vlrl/test_config.py compares with the sections: who
+# gives a file to another command is told at once which one, without loading what that one needs.
+READERS = {
+    "vlrl train": "task out seed data policy train eval log sampler rollout_strategy process_rewards reward_shaping "
+                  "advantages replay_mixing losses loss_aggregation callbacks published",
+    "vlrl compare": "task out recipes budget evaluations seeds pairs pass_at reach jobs",
+    "vlrl stages": "out start seed measured_on stages",
+    "vlrl warmstart": "out seed threads eval log steps images lr warmup_steps max_pixels start model lessons",
+    "vlrl clone": "out seed threads eval log task data datasets episodes noise policy start steps batch_size lr",
+    "vlrl offpolicy": "task out seed data agent start offline updates ticks warmup_steps episodes utd batch_size "
+                      "give_won capacity gamma reward threads eval log",
+    "vlrl preferences": "out seed threads eval log task goal judge offline data pairs held_out asked model",
+    "vlrl pretrain": "out seed threads eval log task offline data updates hidden layers batch_size lr gamma expectile "
+                     "tau",
+    "vlrl learn": "out start episodes corrections demonstrations every rounds shares steps batch_size lr poll_s keep "
+                  "seed threads",
+    "vlrl reward-model": "out seed threads eval log datasets state false_successes held_out near_s unsure_s hard_s "
+                         "steps batch_size lr",
+    "vlrl deploy": "robot cameras cameras_stale_s cameras_stop_s policy task episodes seconds seed out home scene "
+                   "safety record teleop view practice",
+    "vlrl trial": "policies deploy changes alpha delta max_episodes block seed starts out",
+    "accelerate launch --config_file": "compute_environment deepspeed_config distributed_type dynamo_backend "
+                                       "fsdp_config gpu_ids machine_rank main_process_ip main_process_port "
+                                       "main_training_function mixed_precision num_machines num_processes "
+                                       "rdzv_backend same_network use_cpu",
+}  # fmt: skip
+
+
+def find_readers(keys: Collection[str], known: Collection[str]) -> list[str]:
+    """The commands whose files have all these keys, of which the command that was typed knows not all.
+
+    One unknown key is more likely a mistake in a file of its own, unless a single command has it.
+
+    Args:
+        known: keys of the command that was typed.
+    """
+    unknown = set(keys) - set(known)
+    files = {command: set(names.split()) for command, names in READERS.items()}
+    is_mistake = len(unknown) < 2 and not any(sum(key in names for names in files.values()) == 1 for key in unknown)
+    return [] if is_mistake else [command for command, names in files.items() if set(keys) <= names]

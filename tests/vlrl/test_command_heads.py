@@ -34,7 +34,7 @@ REFUSED = {
     "visual_search_calls": "record episodes with `vlrl record`",
     "visual_search_start": "record episodes with `vlrl record`",
     "embedded_pages": "check data.train",
-    "learn_so101": "there is no folder 'runs/so101'",
+    "learn_so101": "start: there is no folder 'runs/so101'",
     "so101_learned": "there is no folder 'runs/so101_learned'",
     "reward_so101": "no LeRobotDataset",
     "FOLDER": "there is no folder 'FOLDER'",

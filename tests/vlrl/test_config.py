@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
+from tests import documented
 from vlrl import config as configs
 from vlrl import decoders
 from vlrl.config import Config, Section, check_options, load_as
 from vlrl.recipe_checks import load_config
-from vlrl.types import UserError
+from vlrl.types import READERS, UserError, find_readers
 
 ROOT = Path(__file__).parents[2]
 PLAIN = "task: gui_grounding\nout: runs/x\n"
@@ -178,6 +179,18 @@ def test_bases_lie_beneath_and_changes_on_top_in_order(tmp_path):
     assert (config.seed, config.train.steps, config.train.prompts_per_step, config.train.lr) == (2, 3, 5, 0.7)
 
 
+def test_a_base_may_be_a_bundled_config_by_its_name(tmp_path, monkeypatch):
+    """The YAML of docs/guides/qwen.md would be read in a checkout alone; a file beside it is still meant first."""
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub" / "mine.yaml").write_text("base: [configs/gui_grounding.yaml, published/memory/24gb]\nout: x\n")
+    config = load_config(tmp_path / "sub" / "mine.yaml")
+    assert config.task.name == "gui_grounding" and config.policy.load_in_4bit
+    (tmp_path / "sub" / "configs").mkdir()
+    (tmp_path / "sub" / "configs" / "gui_grounding.yaml").write_text("task: counting\n")
+    assert load_config(tmp_path / "sub" / "mine.yaml").task.name == "counting"
+
+
 def test_a_recipe_as_a_change_brings_only_what_it_says_itself(tmp_path):
     """Laying a method over a task would swap the task for the one the recipe was written on."""
     (tmp_path / "gui.yaml").write_text("task: gui_grounding\nout: runs/gui\nseed: 3\n")
@@ -256,6 +269,57 @@ def test_the_configs_we_ship_load(path):
         assert load_as(CloneConfig, path).episodes
     else:
         assert load_config(path).losses
+
+
+SECTIONS = {
+    "vlrl train": documented.Config, "vlrl compare": documented.Comparison, "vlrl stages": documented.stages.Stages,
+    "vlrl warmstart": documented.WarmstartConfig, "vlrl clone": documented.CloneConfig,
+    "vlrl offpolicy": documented.offpolicy.OffPolicyConfig, "vlrl preferences": documented.PreferencesConfig,
+    "vlrl pretrain": documented.PretrainConfig, "vlrl learn": documented.LearnConfig,
+    "vlrl reward-model": documented.RewardConfig, "vlrl deploy": documented.deploys.Deploy,
+    "vlrl trial": documented.trials.Trial,
+}  # fmt: skip
+
+
+def test_each_command_reads_the_keys_of_its_section():
+    """A key that is new would make files with it unknown to every command."""
+    ours = {command: set(keys.split()) for command, keys in READERS.items() if command.startswith("vlrl")}
+    assert ours == {command: set(section.model_fields) for command, section in SECTIONS.items()}
+
+
+@pytest.mark.parametrize("path", [*SHIPPED, *(ROOT / "configs" / "stages").glob("*.yaml")], ids=lambda p: p.stem)
+def test_a_file_for_another_command_names_that_command(path):
+    """Who trains with the file of `vlrl clone` would read a wall of unknown keys, and not what to type."""
+    keys = configs._read(path).keys()  # with those of its bases
+    (reader,) = [command for command, names in READERS.items() if keys <= set(names.split())]
+    for command, section in SECTIONS.items():
+        assert find_readers(keys, section.model_fields) == ([] if command == reader else [reader])
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "command"),
+    [
+        ("vlrl train", "models/embedded_smolvla", "vlrl clone"), ("vlrl train", "models/embedded", "vlrl warmstart"),
+        ("vlrl train", "studies/gigpo", "vlrl compare"), ("vlrl compare", "stages/lmm_r1", "vlrl stages"),
+        ("vlrl clone", "gui_grounding", "vlrl train"), ("vlrl deploy", "learn_so101", "vlrl learn"),
+        ("vlrl train", "deploy/so101", "vlrl deploy"), ("vlrl train", "offpolicy_push", "vlrl offpolicy"),
+        ("vlrl offpolicy", "preferences_push", "vlrl preferences"), ("vlrl learn", "reward_so101", "vlrl reward-model"),
+    ],
+)  # fmt: skip
+def test_the_command_to_type_is_the_whole_answer(section, name, command):
+    """The right command would stand behind twelve keys that are not wrong."""
+    with pytest.raises(UserError) as caught:
+        load_as(SECTIONS[section], f"configs/{name}.yaml")
+    assert str(caught.value) == (
+        f"configs/{name}.yaml: another command reads this file: `{command} configs/{name}.yaml`"
+    )
+
+
+@pytest.mark.parametrize("change", ["trian.steps=3", "steps=3", "noise=0.1"])
+def test_a_mistake_in_a_change_is_not_taken_for_another_command(load, change):
+    """Who mistypes a key would be sent to a command that does something else."""
+    with pytest.raises(UserError, match=f"{change.partition('.')[0].partition('=')[0]}: unknown key"):
+        load(PLAIN, change)
 
 
 def fresh(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

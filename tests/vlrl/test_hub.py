@@ -116,6 +116,8 @@ def test_a_cached_model_is_used_without_a_network(closed, home, monkeypatch, cap
         ["serve", "--policy", "nobody/nothing"],
         ["doctor", "--model", "nobody/nothing"],
         ["train", "hf://nobody/nothing"],
+        ["train", "rows.jsonl", "policy.model=nobody/nothing"],
+        ["accept", "nobody/nothing", "--data", "rows.jsonl"],
     ],
 )
 def test_without_a_network_a_name_fails_once_before_torch_is_loaded(words, closed, tmp_path):

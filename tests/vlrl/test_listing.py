@@ -106,6 +106,8 @@ def test_an_unknown_kind_gets_the_nearest_right_one():
     """`vlrl list task` must lead on."""
     with pytest.raises(UserError, match="did you mean 'tasks'"):
         listing("task")
+    with pytest.raises(UserError, match="did you mean 'losses'"):
+        listing("losess")
 
 
 def test_listed_families_are_those_that_can_be_loaded():

@@ -27,6 +27,7 @@ GROUPS = {
         "train": "vlrl train configs/gui_grounding.yaml configs/recipes/dapo.yaml train.steps=200 out=runs/dapo",
         "eval": "vlrl eval configs/gui_grounding.yaml --model runs/demo --report runs/demo/held_out.html",
         "view": "vlrl view runs/demo runs/dapo",
+        "advise": "vlrl advise runs/demo",
         "plan": "vlrl plan configs/gui_grounding.yaml policy.model=Qwen/Qwen2.5-VL-3B-Instruct --gpu h100",
         "reproduce": "vlrl reproduce ui_r1 published/memory/24gb --dry-run",
         "accept": "vlrl accept Qwen/Qwen2.5-VL-3B-Instruct --data clicks.jsonl --test held_out.jsonl",

@@ -190,6 +190,11 @@ def looking_add(commands: Commands) -> None:
     view.add_argument("--port", type=int, default=8300, help="on 127.0.0.1, default 8300; 0: any free one")
     view.set_defaults(run=_view)
 
+    advise = commands.add_parser("advise", help="what a run shows, and what helped against it where it was measured")
+    advise.add_argument("folder", metavar="RUN", type=Path, help="a run folder of `vlrl train`, ended or under way")
+    advise.add_argument("--json", action="store_true", help="print one JSON object")
+    advise.set_defaults(run=_advise)
+
     doctor = commands.add_parser("doctor", help="versions, devices, what is missing and how to get it")
     doctor.add_argument("--json", action="store_true")
     doctor.add_argument("--model", metavar="NAME", help="a folder or hub name: what it is, how it is forwarded, what "
@@ -224,6 +229,14 @@ def _view(options: argparse.Namespace) -> int:
     from vlrl.report.server import view
 
     return view(options.runs, options.port, lambda said: print(said, flush=True))
+
+
+def _advise(options: argparse.Namespace) -> int:
+    from vlrl.evaluation.advise import advise, format_advice
+
+    advice = advise(options.folder)
+    print(json.dumps(advice) if options.json else format_advice(advice))
+    return 0
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -286,6 +299,7 @@ def planning_add(commands: Commands) -> None:
 
 def _accept(options: argparse.Namespace) -> int:
     quiet()
+    reach_model(options.model)
     from vlrl.tools.acceptance import accept
 
     return accept(options.model, options.task, options.data, options.test, options.out, options.changes)

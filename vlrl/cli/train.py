@@ -24,6 +24,7 @@ from vlrl.cli.base import (
 )
 from vlrl.config import CONFIGS, load_as
 from vlrl.distributed.world import get_world
+from vlrl.system.hub import reach_model
 from vlrl.types import UserError
 
 if TYPE_CHECKING:
@@ -300,6 +301,7 @@ def _start_from_data(options: argparse.Namespace) -> str:
     keys = {"data.test": "test", "policy.model": "model", "task": "task", "task.name": "task"}
     changes = (change.partition("=") for change in options.changes)
     settings = {keys[key]: value for key, _, value in changes if key in keys}
+    reach_model(settings.get("model", ""))  # before a config is written that the next try would find
     out = _name_config(options.config)
     start = StartOptions(options.config, out, **settings)
     print(*write_start(start, import_module("tasks.data.guess")), sep="\n", file=sys.stderr)

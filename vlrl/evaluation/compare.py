@@ -14,7 +14,18 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from vlrl import recipe_checks, registry
-from vlrl.config import Component, Config, Count, PolicySection, Section, TrainSection, config_file, load_as, nearest
+from vlrl.config import (
+    Component,
+    Config,
+    Count,
+    PolicySection,
+    Section,
+    TrainSection,
+    config_file,
+    find_beside,
+    load_as,
+    nearest,
+)
 from vlrl.recipe_checks import load_config
 from vlrl.types import UserError, suggest
 
@@ -136,9 +147,8 @@ def _check(loaded: Comparison) -> None:
 
 def find_file(folder: Path, name: str) -> str:
     """A file beside the comparison's, or from where the command runs, or a bundled config by its name."""
-    for path in (folder / name, Path(name), config_file(name)):
-        if path.is_file():
-            return str(path)
+    if path := find_beside(folder, name):
+        return str(path)
     raise UserError(f"no file {name} (from {folder} or from here){nearest(name)}")
 
 

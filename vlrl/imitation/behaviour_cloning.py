@@ -32,7 +32,7 @@ from vlrl.logging import Progress
 from vlrl.policies.discrete import ControlPolicy, DiscreteShape, Network
 from vlrl.policies.flow import FlowPolicy, load_flow, make_flow_policy
 from vlrl.policies.lerobot import VLM_FOLDER
-from vlrl.policies.loading import EMBEDDED, load
+from vlrl.policies.loading import EMBEDDED, bundled, load
 from vlrl.policies.robot_common import ActorShape
 from vlrl.runner import EvalResult
 from vlrl.supervised import SupervisedLearner, evaluate_export
@@ -99,6 +99,7 @@ def started(folder: str, seed: int) -> ControlPolicy:
     Raises:
         UserError: there is none, or it is of another kind.
     """
+    check_model(bundled(folder), "start")
     policy = load(PolicySection(model=folder), seed=seed)
     if not isinstance(policy, ControlPolicy):
         raise UserError(f"start: {folder} holds no small robot policy, as `vlrl clone` makes them")

@@ -12,7 +12,7 @@ from vlrl import registry
 from vlrl.config import RENAMED, TRL, VERL, Config, described
 from vlrl.policies import FAMILIES
 from vlrl.tools.option_help import section_keys
-from vlrl.types import SYNONYMS, UserError, meant, suggest
+from vlrl.types import SYNONYMS, UserError, meant
 
 Row = tuple[str, ...]  # its group, "" for none, its name, and what is said of it
 MORE = "`vlrl list KIND` or `vlrl list GROUP`: a line for each; `vlrl list --search WORD` finds TRL's and verl's words"
@@ -34,7 +34,7 @@ def listing(name: str | None = None, width: int = 100) -> str:
         return _table(name, list(KINDS[name]()))
     groups = {row[0]: kind for kind, rows in KINDS.items() for row in rows()}
     if name not in groups or not name:
-        raise UserError(f"list: unknown kind {name!r}{suggest(name, list(KINDS))}")
+        raise UserError(f"list: unknown kind {name!r}{meant(name, [*KINDS, *groups])} (one of: {', '.join(KINDS)})")
     return _table(groups[name], [row for row in KINDS[groups[name]]() if row[0] == name])
 
 
