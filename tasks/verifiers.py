@@ -158,8 +158,8 @@ class Verifiers(Task):
             prompt = data.prompt
             asks = [Message("user", (prompt,))] if isinstance(prompt, str) else [*map(read_message, prompt or ())]
             messages = [*system, *asks]
-        shown = Observation.from_messages(messages, write_schemas(self._tools.tools))
-        return Sample(f"verifiers/{self.id}/{split}/{data.idx:06d}", shown, VerifiersTruth(split, index, fields))
+        observation = Observation.from_messages(messages, write_schemas(self._tools.tools))
+        return Sample(f"verifiers/{self.id}/{split}/{data.idx:06d}", observation, VerifiersTruth(split, index, fields))
 
     def environment(self, sample: Sample) -> Environment:
         return with_context(self._episode(sample), self.context)

@@ -180,11 +180,11 @@ class VerifiersEpisode(Environment):
             schemas = () if goes_on else write_schemas(tools)
             self._conversation = list(messages)
             if count == 0 and self._world.env is None and schemas == self._sample.prompt.tools:
-                shown = self._sample.prompt  # its images are decoded
+                observation = self._sample.prompt  # its images are decoded
             else:
                 restart = count > 0 and not goes_on
-                shown = Observation.from_messages([*map(read_message, new)], schemas, restart)
-            return await self._hand_over(shown)
+                observation = Observation.from_messages([*map(read_message, new)], schemas, restart)
+            return await self._hand_over(observation)
 
     def note_reply(self, message: Any) -> None:
         """What the policy wrote is the conversation's next message, and need not be shown to it."""

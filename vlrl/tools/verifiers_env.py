@@ -66,10 +66,10 @@ class VlrlTaskset(vf.Taskset[VlrlTask, VlrlConfig]):
             yield VlrlTask(VlrlData(id=each.sample.id, prompt=write_messages(each.sample.prompt), sample=each.key))
 
 
-def write_messages(shown: Observation) -> list[Any]:
+def write_messages(observation: Observation) -> list[Any]:
     """A prompt as verifiers' messages."""
     kinds: dict[str, Any] = {"system": vf.SystemMessage, "user": vf.UserMessage}
-    messages = shown.messages or (Message("user", shown.content),)
+    messages = observation.messages or (Message("user", observation.content),)
     if any(each.role not in kinds for each in messages):
         raise UserError("verifiers is handed system and user messages only, and this task's prompts have others")
     return [kinds[each.role](content=[write_part(part) for part in each.content]) for each in messages]
