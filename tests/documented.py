@@ -27,7 +27,7 @@ from vlrl.imitation.sft_config import WarmstartConfig
 from vlrl.offpolicy import config as offpolicy
 from vlrl.offpolicy.config import PretrainConfig, pretrain_config_load
 from vlrl.recipe_checks import load_config
-from vlrl.tools import listing, stages
+from vlrl.tools import option_help, stages
 from vlrl.tools.stages import plan_plan as staged
 from vlrl.tools.start import is_data
 from vlrl.types import UserError
@@ -95,7 +95,7 @@ def _check_names(options: argparse.Namespace) -> None:
     elif options.command == "score" and not BLANK.fullmatch(options.name):
         score.make_scorer(options.name)
     if options.command == "list":
-        listing.search(" ".join(options.search)) if options.search else listing.listing(options.kind)
+        option_help.search(" ".join(options.search)) if options.search else option_help.listing(options.kind)
 
 
 def check_yaml(text: str, keys: set[str], folder: Path) -> None:

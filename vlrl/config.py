@@ -628,7 +628,7 @@ class FitLogSection(RunLogSection):
 
 
 class FitConfig(Section):
-    """What every supervised run has (`vlrl.supervised`): one that fits a model to examples."""
+    """What every supervised run has (`vlrl.runner.SupervisedLearner`): one that fits a model to examples."""
 
     out: str
     seed: int = 0

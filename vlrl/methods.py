@@ -362,7 +362,7 @@ class Agent(StepMethod, ABC):
 
     @abstractmethod
     def update(self, online: Any, offline: Any) -> dict[str, float]:
-        """One gradient step on a batch, `vlrl.offpolicy.replay_buffer.Transitions`.
+        """One gradient step on a batch, `vlrl.offpolicy.base.Transitions`.
 
         The loop has drawn the batch: one half `online`, what the agent did (a person's steps among them), and one half
         `offline`, what was given and a person's steps (symmetric sampling, RLPD: arXiv 2302.02948); where one of them

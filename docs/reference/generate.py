@@ -31,9 +31,9 @@ from vlrl.imitation.dagger import LearnConfig
 from vlrl.imitation.reward_classifier import RewardConfig
 from vlrl.imitation.sft_config import WarmstartConfig
 from vlrl.offpolicy.config import OffPolicyConfig, PretrainConfig
-from vlrl.tools.import_config import PEERS, format_table
 from vlrl.tools.option_help import field_help, option_help
 from vlrl.tools.stages import Stages
+from vlrl.tools.start import PEERS, format_table
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests" / "vlrl"

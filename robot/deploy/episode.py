@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from robot.control.messages import ActionPlan
-from robot.deploy.action_chunks import ChunkRequest, Chunks
 from robot.deploy.cameras import MOVED
 from robot.deploy.config import Practice, Stuck
 from robot.deploy.recorder import EpisodeRecorder, EpisodeRecording, TakeWriter
@@ -21,6 +20,8 @@ from robot.deploy.session import (
     LOST,
     PAUSE_S,
     STOPPED,
+    ChunkRequest,
+    Chunks,
     DeploySession,
     EpisodeOutcome,
     ending_row,

@@ -23,7 +23,6 @@ import numpy as np
 from robot.control.messages import ActionPlan, MotionInfo
 from robot.control.process import Motion
 from robot.deploy import episode
-from robot.deploy.action_chunks import Chunks
 from robot.deploy.cameras import CameraProcess
 from robot.deploy.config import Deploy, Served, load
 from robot.deploy.dashboard import DashboardServer
@@ -33,6 +32,7 @@ from robot.deploy.report import write
 from robot.deploy.scene import BodyScene, DeployScene, EmulatorScene, Operator, ServedScene, connected
 from robot.deploy.session import (
     PAUSE_S,
+    Chunks,
     DeploySession,
     Ender,
     Keyboard,

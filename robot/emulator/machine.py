@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from robot.emulator.bus import Bus, Chain
 from robot.emulator.faults import KINDS, Fault, Faults, parse
-from robot.emulator.servo import PacketLog, Servo, calibration
+from robot.emulator.servo import Bus, Chain, PacketLog, Servo, calibration
 from robot.sim import so101 as model
 from robot.sim.so101 import CAMERAS, HOME, JOBS, JOINTS, STEP, WITHIN, scene
 from robot.sim.tabletop import Camera, advance, load_mujoco

@@ -12,7 +12,7 @@ import yaml
 from vlrl.cli import main
 from vlrl.config import RENAMED
 from vlrl.recipe_checks import load_config
-from vlrl.tools.import_config import CONVERTED, DEFAULTS, PEERS, format_table, translate
+from vlrl.tools.start import CONVERTED, DEFAULTS, PEERS, format_table, translate
 
 TRL_CONFIG = {
     "model_name_or_path": "Qwen/Qwen2.5-VL-3B-Instruct", "output_dir": "runs/x", "num_generations": 8,

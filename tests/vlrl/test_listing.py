@@ -13,7 +13,7 @@ from vlrl.config import described
 from vlrl.policies import FAMILIES, arsq, discrete, flow, lerobot, residual, robot_common
 from vlrl.policies.flow import STEERED_FAMILY
 from vlrl.policies.processor import CODECS
-from vlrl.tools.listing import KINDS, listing, search
+from vlrl.tools.option_help import KINDS, listing, search
 from vlrl.types import UserError
 
 NAMES = {

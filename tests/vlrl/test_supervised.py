@@ -20,8 +20,7 @@ from vlrl.config import PolicySection, load_as
 from vlrl.imitation.behaviour_cloning import CloneConfig, CloneLearner
 from vlrl.imitation.datasets import draw_batches, imitate
 from vlrl.policies.loading import load, newest_checkpoint
-from vlrl.runner import Runner
-from vlrl.supervised import SupervisedLearner
+from vlrl.runner import Runner, SupervisedLearner
 from vlrl.types import UserError
 from vlrl.update import fit_supervised, linear_schedule
 

@@ -154,7 +154,7 @@ def _find_recipes(prefix: str, **_: Any) -> list[str]:
 
 
 def _find_kinds(prefix: str, **_: Any) -> Iterable[str]:
-    from vlrl.tools.listing import KINDS
+    from vlrl.tools.option_help import KINDS
 
     return KINDS
 

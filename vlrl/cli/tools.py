@@ -209,7 +209,7 @@ def looking_add(commands: Commands) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from vlrl.tools.listing import listing, search
+    from vlrl.tools.option_help import listing, search
 
     if options.kind and options.search:
         raise UserError("list: name a kind, or --search words of every kind")

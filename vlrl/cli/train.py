@@ -332,7 +332,7 @@ def _init(options: argparse.Namespace) -> int:
 
 
 def _import_config(options: argparse.Namespace) -> int:
-    from vlrl.tools.import_config import import_config
+    from vlrl.tools.start import import_config
 
     file = Path(options.file)
     out = Path(options.out or f"vlrl_{file.stem}.yaml")

@@ -34,8 +34,7 @@ from vlrl.policies.flow import FlowPolicy, load_flow, make_flow_policy
 from vlrl.policies.lerobot import VLM_FOLDER
 from vlrl.policies.loading import EMBEDDED, bundled, load
 from vlrl.policies.robot_common import ActorShape
-from vlrl.runner import EvalResult
-from vlrl.supervised import SupervisedLearner, evaluate_export
+from vlrl.runner import EvalResult, SupervisedLearner, evaluate_export
 from vlrl.types import Observation, Policy, RobotTask, UserError
 
 # Recorded data sets as the source of a policy: what they must have in common, its shape, what it is to imitate.

@@ -22,8 +22,7 @@ from vlrl.config import Count, FitConfig, Rate
 from vlrl.decoders import load_json
 from vlrl.imitation.behaviour_cloning import cloning_read
 from vlrl.imitation.datasets import DatasetEpisode, DatasetInfo, chances
-from vlrl.runner import EvalResult
-from vlrl.supervised import SupervisedLearner
+from vlrl.runner import EvalResult, SupervisedLearner
 from vlrl.types import Estimate, UserError, first_line, suggest, wilson
 from vlrl.update import fit_supervised
 

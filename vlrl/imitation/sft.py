@@ -22,8 +22,7 @@ from vlrl.policies.conversation import continues
 from vlrl.policies.plain import PlainVLM, missing
 from vlrl.policies.processor import CODECS, Prompt
 from vlrl.policies.vlm import VLM, Reply
-from vlrl.runner import EvalResult, summarise
-from vlrl.supervised import SupervisedLearner, evaluate_export
+from vlrl.runner import EvalResult, SupervisedLearner, evaluate_export, summarise
 from vlrl.types import Decision, Frame, Sample, Turn, UserError
 from vlrl.update import optimizers_build
 

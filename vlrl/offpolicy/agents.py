@@ -9,13 +9,11 @@ from pydantic import Field
 
 from vlrl.config import Count, Rate
 from vlrl.methods import Agent, method
-from vlrl.offpolicy.base import ActorAgent, AgentSpec, CoreAgent
+from vlrl.offpolicy.base import ActorAgent, AgentSpec, CoreAgent, Transitions, concat
 from vlrl.types import UserError
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from vlrl.offpolicy.replay_buffer import Transitions
 
 
 # ARSQ: soft Q-learning of a chunk's numbers, one after the other, coarse to fine.
@@ -371,8 +369,6 @@ class Rlpd(Agent):
         return self._sac.policy.chunks(state, greedy=not explore)
 
     def update(self, online: Transitions | None, offline: Transitions | None) -> dict[str, float]:
-        from vlrl.offpolicy.replay_buffer import concat
-
         batch = concat([part for part in (online, offline) if part is not None])
         return self._sac.update(batch, given=0 if offline is None else len(offline))
 

@@ -21,9 +21,8 @@ import torch
 from torch import Tensor
 
 from vlrl.methods import Agent
-from vlrl.offpolicy.base import AgentSpec
+from vlrl.offpolicy.base import AgentSpec, Transitions, concat
 from vlrl.offpolicy.networks import Critics, Scale, climb, follow, shape_of
-from vlrl.offpolicy.replay_buffer import Transitions, concat
 from vlrl.policies.arsq import Advantages, ArsqPolicy, Grid, load_arsq
 from vlrl.types import UserError
 

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from vlrl import config, registry
 from vlrl.config import Change, Component, Count, DataSection, FitConfig, Plugin, Rate, Section, Tracker, load_as
-from vlrl.offpolicy.replay_buffer import Transitions, concat
+from vlrl.offpolicy.base import Transitions, concat
 from vlrl.types import UserError
 
 Weight = Annotated[float, Field(allow_inf_nan=False)]

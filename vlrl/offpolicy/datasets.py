@@ -14,7 +14,7 @@ from pydantic import Field
 from vlrl.config import Count
 from vlrl.decoders import load_json
 from vlrl.methods import method
-from vlrl.offpolicy.replay_buffer import Transitions, concat, windows
+from vlrl.offpolicy.base import Transitions, concat, windows
 from vlrl.types import (
     BadRow,
     Decision,

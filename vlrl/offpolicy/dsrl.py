@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from vlrl.methods import Agent
-from vlrl.offpolicy.base import AgentSpec
+from vlrl.offpolicy.base import AgentSpec, Transitions, concat
 from vlrl.offpolicy.networks import Critics, Scale, check_start, climb, follow
-from vlrl.offpolicy.replay_buffer import Transitions, concat
 from vlrl.offpolicy.sac import RlpdSettings as SacSettings
 from vlrl.offpolicy.sac import Sac
 from vlrl.policies.flow import FlowPolicy, SteeredPolicy, load_flow, noise_shape

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from vlrl.methods import Agent
 from vlrl.offpolicy import networks
-from vlrl.offpolicy.base import AgentSpec
+from vlrl.offpolicy.base import AgentSpec, Transitions
 from vlrl.offpolicy.networks import CompositeState, Critics, Scale, Valued, climb, follow, make_actor
-from vlrl.offpolicy.replay_buffer import Transitions
 from vlrl.offpolicy.sac import RlpdSettings, Sac
 from vlrl.policies.robot_common import ActorPolicy
 

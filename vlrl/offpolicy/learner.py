@@ -18,9 +18,8 @@ from vlrl import registry
 from vlrl.config import Component
 from vlrl.decoders import load_json
 from vlrl.metrics import write_text
-from vlrl.offpolicy.base import AgentSpec
+from vlrl.offpolicy.base import AgentSpec, ReplayBuffer, Transitions, concat
 from vlrl.offpolicy.config import OffPolicyConfig, RewardSection
-from vlrl.offpolicy.replay_buffer import ReplayBuffer, Transitions, concat
 from vlrl.policies.loading import newest_checkpoint
 from vlrl.rollout import collect
 from vlrl.runner import Learner, Runner, StepMetrics, evaluate, stop_not_finite

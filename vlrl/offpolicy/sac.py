@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from vlrl.methods import Agent
 from vlrl.offpolicy import networks
-from vlrl.offpolicy.base import AgentSpec
+from vlrl.offpolicy.base import AgentSpec, Transitions, concat
 from vlrl.offpolicy.networks import Critics, Scale, check_start, climb, follow, make_actor, shape_of
-from vlrl.offpolicy.replay_buffer import Transitions, concat
 from vlrl.policies.loading import load_base
 from vlrl.policies.residual import CorrectedPolicy
 from vlrl.policies.robot_common import ActorPolicy

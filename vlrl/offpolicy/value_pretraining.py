@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from vlrl import registry
 from vlrl.offpolicy import networks
+from vlrl.offpolicy.base import Transitions
 from vlrl.offpolicy.config import PretrainConfig, passive_read
 from vlrl.offpolicy.learner import check_task, statistics
-from vlrl.offpolicy.replay_buffer import Transitions
 from vlrl.policies.robot_common import FAR
-from vlrl.supervised import SupervisedLearner
+from vlrl.runner import SupervisedLearner
 from vlrl.types import UserError
 
 # What states lead to when somebody means to get somewhere, learned without actions or rewards.

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robot.control.messages import Timeline
-from robot.deploy.action_chunks import ChunkRequest, Chunks
 from robot.deploy.config import PolicySource
+from robot.deploy.session import ChunkRequest, Chunks
 from robot.serving.client import ChunkAnswer
 from robot.types import Channel, RobotState, TickRecord
 from vlrl.serving.protocol import PolicySpec

@@ -11,11 +11,11 @@ from pyarrow import parquet
 from small_deploy import options, written
 
 from robot.control.process import Motion
-from robot.deploy.action_chunks import Chunks
 from robot.deploy.config import PolicySource, Stuck
 from robot.deploy.episode import StuckDetector, pose_of, ramp
 from robot.deploy.main import main, replay_main
 from robot.deploy.recorder import features, grid, load_frames, spools_of
+from robot.deploy.session import Chunks
 from robot.safety.limits import Safety
 from robot.sim.so101 import NAMES, STATE
 from robot.types import Channel, RobotState, TickRecord

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vlrl.offpolicy.base import AgentSpec
-from vlrl.offpolicy.replay_buffer import Transitions
+from vlrl.offpolicy.base import AgentSpec, Transitions
 
 LOW, HIGH = np.array([-0.4, 0.0], np.float32), np.array([0.4, 0.1], np.float32)
 

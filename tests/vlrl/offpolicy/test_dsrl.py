@@ -15,9 +15,8 @@ from torch import nn
 from vlrl.cli import main
 from vlrl.config import PolicySection
 from vlrl.offpolicy.agents import dsrl_na, dsrl_sac
-from vlrl.offpolicy.base import AgentSpec
+from vlrl.offpolicy.base import AgentSpec, Transitions
 from vlrl.offpolicy.dsrl import Book, DsrlSettings, NoiseAliased, natural
-from vlrl.offpolicy.replay_buffer import Transitions
 from vlrl.policies.flow import FlowPolicy, SteeredPolicy, make_flow_policy
 from vlrl.policies.loading import load
 from vlrl.policies.robot_common import ActorShape

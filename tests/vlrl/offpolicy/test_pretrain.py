@@ -15,10 +15,9 @@ from vlrl.cli import main
 from vlrl.config import Component
 from vlrl.offpolicy import networks
 from vlrl.offpolicy import value_pretraining as icvf
-from vlrl.offpolicy.base import AgentSpec
+from vlrl.offpolicy.base import AgentSpec, concat, windows
 from vlrl.offpolicy.config import PretrainConfig
 from vlrl.offpolicy.networks import Critics, Scale
-from vlrl.offpolicy.replay_buffer import concat, windows
 from vlrl.offpolicy.value_pretraining import ICVF, Drawn, Moments, ValuePretrainingLearner, compute_order, sequences
 from vlrl.policies.robot_common import Actor, ActorShape
 from vlrl.types import UserError

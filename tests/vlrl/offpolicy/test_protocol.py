@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vlrl.cli import main
+from vlrl.offpolicy.base import Transitions, concat, windows
 from vlrl.offpolicy.config import RewardSection
 from vlrl.offpolicy.learner import episodes, normalised, properties, references, spread_out, summarise_protocol, weighed
-from vlrl.offpolicy.replay_buffer import Transitions, concat, windows
 
 LOW, HIGH = np.full(2, -1, np.float32), np.ones(2, np.float32)
 CONFIG = """

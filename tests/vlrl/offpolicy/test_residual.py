@@ -15,8 +15,7 @@ from torch import nn
 from vlrl.cli import main
 from vlrl.config import PolicySection
 from vlrl.offpolicy.agents import residual
-from vlrl.offpolicy.base import AgentSpec
-from vlrl.offpolicy.replay_buffer import Transitions
+from vlrl.offpolicy.base import AgentSpec, Transitions
 from vlrl.offpolicy.sac import ResidualSac, RlpdSettings
 from vlrl.policies.discrete import ControlPolicy, DiscreteShape, Network
 from vlrl.policies.flow import make_flow_policy

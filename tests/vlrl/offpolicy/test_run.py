@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 
 from vlrl.cli import main
 from vlrl.offpolicy import config as configs
+from vlrl.offpolicy.base import Transitions
 from vlrl.offpolicy.learner import OffPolicyLearner
-from vlrl.offpolicy.replay_buffer import Transitions
 from vlrl.runner import Runner
 from vlrl.types import UserError
 

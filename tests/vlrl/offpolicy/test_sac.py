@@ -14,8 +14,8 @@ from torch.distributions import Independent, Normal, TanhTransform, TransformedD
 
 from vlrl.config import PolicySection
 from vlrl.offpolicy.agents import Rlpd
+from vlrl.offpolicy.base import Transitions
 from vlrl.offpolicy.networks import Critics, Scale, climb, follow
-from vlrl.offpolicy.replay_buffer import Transitions
 from vlrl.offpolicy.sac import RlpdSettings, Sac
 from vlrl.policies.loading import load
 from vlrl.policies.robot_common import squashed

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlrl.offpolicy.replay_buffer import ReplayBuffer, Transitions, concat
+from vlrl.offpolicy.base import ReplayBuffer, Transitions, concat
 from vlrl.types import UserError
 
 

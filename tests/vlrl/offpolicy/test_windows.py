@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlrl.offpolicy.replay_buffer import windows
+from vlrl.offpolicy.base import windows
 
 
 def episode(ticks: int) -> tuple[np.ndarray, np.ndarray]:

@@ -39,8 +39,7 @@ from vlrl.logging import StoppedError
 from vlrl.metrics import append_row, write_text
 from vlrl.offpolicy.config import passive_read
 from vlrl.offpolicy.learner import check_task
-from vlrl.runner import EvalResult, Runner
-from vlrl.supervised import SupervisedLearner
+from vlrl.runner import EvalResult, Runner, SupervisedLearner
 from vlrl.types import Estimate, UserError, suggest
 from vlrl.update import linear_schedule
 

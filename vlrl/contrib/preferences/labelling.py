@@ -16,8 +16,8 @@ from pydantic import Field
 
 from vlrl.config import Count, DataSection, FitConfig, Plugin, Rate, Section, load_as
 from vlrl.methods import method
+from vlrl.offpolicy.base import Transitions
 from vlrl.offpolicy.config import passive_check
-from vlrl.offpolicy.replay_buffer import Transitions
 from vlrl.rollout import with_environment
 from vlrl.types import BaseTask, Environment, Episode, Frame, Observation, Sample, Step, UserError, suggest, wilson
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from vlrl.config import Plugin
 from vlrl.contrib.process_rewards.progress import Form
 from vlrl.methods import method
-from vlrl.offpolicy.replay_buffer import Transitions
+from vlrl.offpolicy.base import Transitions
 from vlrl.types import Observation, UserError
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vlrl.contrib.preferences.labelling import StateAlbum, frames_of, moments, pair_of, sample_pairs, split
-from vlrl.offpolicy.replay_buffer import concat, windows
+from vlrl.offpolicy.base import concat, windows
 from vlrl.types import Observation, UserError
 
 

@@ -18,7 +18,7 @@ from vlrl.algorithms import rollout_common
 from vlrl.algorithms.rollout_common import beginning
 from vlrl.checkpoint import flatten, unflatten
 from vlrl.config import Component, Config, PolicySection
-from vlrl.contrib.rollouts.augmentation import Augment
+from vlrl.contrib.rollouts.hints import Augment
 from vlrl.policies.loading import load
 from vlrl.rollout import plain
 from vlrl.types import Environment, Observation, Step, UserError
