@@ -80,7 +80,7 @@ class BenchmarkTask(ConfigurableMessagesTask):
         self.rows = rows
         super().__init__(config=dict(definition), model_name=prompts)
 
-    def download(self, dataset_kwargs: Any = None) -> None:  # ty: ignore[incompatible-attribute-override]
+    def download(self, dataset_kwargs: Any = None) -> None:
         if self.rows is None:
             super().download(dataset_kwargs)
             return
