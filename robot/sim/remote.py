@@ -223,6 +223,6 @@ class Remote(GymRobot):
         shown = []
         for share in (0.4, 0.7):
             observation = self.get_observation()
-            shown += [observation.state.tobytes(), *(image.tobytes() for image in observation.images)]
+            shown += [np.asarray(observation.state).tobytes(), *(image.tobytes() for image in observation.images)]
             self.send_action(self.controls.low + np.float32(share) * (self.controls.high - self.controls.low))
-        return [*shown, self.get_observation().state.tobytes()]
+        return [*shown, np.asarray(self.get_observation().state).tobytes()]
