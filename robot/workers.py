@@ -111,12 +111,13 @@ class Peer:
         return self._process.pid
 
     def cpu_s(self) -> float:
-        """Processor seconds that it has used; 0 once it is gone."""
+        """Processor seconds that it and what it started have used; 0 once it is gone."""
         try:
-            used = psutil.Process(self._process.pid).cpu_times()
+            process = psutil.Process(self._process.pid)
+            used = [each.cpu_times() for each in (process, *process.children(recursive=True))]
         except psutil.Error:
             return 0.0
-        return used.user + used.system
+        return sum(each.user + each.system for each in used)
 
     def ask(
         self, request: str, fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None

@@ -38,14 +38,14 @@ class Lift:
     action_names, action_units = ("x", "y", "z", "grip"), ("1",) * 4
     control_freq = 20
 
-    def __init__(self, camera, size):
+    def __init__(self, camera, size, shaped):
         import robosuite
         from robosuite.controllers import load_controller_config
 
         self.env = robosuite.make(
             "Lift", robots="Panda", controller_configs=load_controller_config(default_controller="OSC_POSITION"),
             has_renderer=False, has_offscreen_renderer=True, use_camera_obs=False, control_freq=self.control_freq,
-            ignore_done=True,
+            ignore_done=True, reward_shaping=shaped,
         )  # fmt: skip
         self.action_spec, self.camera, self.size = self.env.action_spec, camera, size
 
@@ -66,5 +66,5 @@ class Lift:
         self.env.close()
 
 
-def make(camera="agentview", size=(64, 64)):
-    return Lift(camera, size)
+def make(camera="agentview", size=(64, 64), shaped=False):
+    return Lift(camera, size, shaped)
