@@ -219,9 +219,9 @@ class Remote(GymRobot):
 
     def _play(self) -> list[bytes]:
         """What is shown now and in the next ticks."""
-        shown = []
+        frames = list[bytes]()
         for share in (0.4, 0.7):
             observation = self.get_observation()
-            shown += [np.asarray(observation.state).tobytes(), *(image.tobytes() for image in observation.images)]
+            frames += [np.asarray(observation.state).tobytes(), *(image.tobytes() for image in observation.images)]
             self.send_action(self.controls.low + np.float32(share) * (self.controls.high - self.controls.low))
-        return [*shown, np.asarray(self.get_observation().state).tobytes()]
+        return [*frames, np.asarray(self.get_observation().state).tobytes()]
