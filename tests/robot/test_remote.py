@@ -1,6 +1,7 @@
 """A simulator of another interpreter is the robot that it would be here, and its faults cost one episode each."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -173,6 +174,21 @@ def test_what_a_folder_of_envhub_gives_is_unpacked():
     """Each folder of lerobot's hub would need a function written for it."""
     robot = Remote(**WALK | {"make": f"{TOY}:hub"})
     assert robot.names == ("agent.pos.0", "agent.pos.1", "agent.ticks")
+    robot.close()
+
+
+@pytest.mark.slow
+def test_the_recipe_for_environments_of_lerobot_runs(tmp_path):
+    """A newcomer would copy it from the page and find out that it never worked."""
+    text = (Path(__file__).parents[2] / "docs" / "simulators.md").read_text(encoding="utf-8")
+    (recipes,) = re.findall(r"```python\n(def .*?)```", text, re.DOTALL)
+    (file := tmp_path / "recipes.py").write_text(recipes)
+    robot = Remote(
+        python=sys.executable, make=f"{file}:lerobot", options={"type": "pusht"}, images=["pixels"], patience=100
+    )
+    robot.reset(3)
+    shown, _ = look(robot)
+    assert robot.hz == 10 and robot.names == ("agent_pos.0", "agent_pos.1") and len(shown.images) == 1
     robot.close()
 
 
