@@ -41,6 +41,9 @@ _ROBOTS = MappingProxyType(
         "gym": RobotEntry(
             "robot.sim.gym:GymRobot", "vlrl[sims]", "Any Gymnasium environment with actions of real numbers."
         ),
+        "remote": RobotEntry(
+            "robot.sim.remote:Remote", "vlrl[sims]", "A simulator of another interpreter; docs/simulators.md."
+        ),
         "libero": RobotEntry("robot.sim.gym:LiberoRobot", "lerobot[libero]", "LIBERO: 130 tasks; docs/simulators.md."),
     }
 )

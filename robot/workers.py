@@ -77,56 +77,57 @@ class WorkerError(RobotError):
     """A worker that died, did not answer in time, or whose robot raised. It is not to be asked again."""
 
 
-class Process:
-    """A worker with a robot, which ends with this object. `busy` from a request until its answer has been read.
+class Peer:
+    """A process that answers what it is asked over a pipe, and ends with this object. `busy` from a request until its
+    answer has been read.
 
     Args:
-        robot: `my_module:MyRobot`, from anywhere on this process' Python path.
-        options: of that class; what JSON can hold.
-        patience: seconds after which a worker that does not answer counts as dead.
+        command: starts it; it gets two file descriptors more, of the pipe and of the memory for pictures.
+        environment: its variables.
+        patience: seconds after which it counts as dead when it does not answer.
+        name: what it is, in errors.
 
     Raises:
-        UserError: there is no such robot, or it says that it cannot be made.
-        WorkerError: it cannot be made for another reason.
+        OSError: it cannot be started.
     """
 
-    def __init__(self, robot: str, options: Mapping[str, Any], patience: float):
-        self.patience, self.memory, self.busy = patience, SharedPictures(), False
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], patience: float, name: str):
+        self.patience, self.memory, self.busy, self._name = patience, SharedPictures(), False, name
         self._pipe, theirs = Pipe()
         inherited = (theirs.fileno(), self.memory.fileno())
-        path = os.pathsep.join(filter(None, sys.path))
         self._process = start_child(
-            [sys.executable, "-m", "robot.workers", *map(str, inherited)],
+            [*command, *map(str, inherited)],
             pass_fds=inherited,
-            env=os.environ | ALONE | {"PYTHONPATH": path},
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=2,  # what a simulator prints is no result of ours
             patience=FAREWELL,  # it sees that its pipe is closed, unless it hangs
         )
         theirs.close()
-        self._end = weakref.finalize(self, _end_worker, os.getpid(), self._pipe, self._process, self.memory)
-        try:
-            self.ask("make", {"robot": robot, "options": dict(options)})
-        except BaseException:
-            self.end()
-            raise
+        self._end = weakref.finalize(self, _end_peer, os.getpid(), self._pipe, self._process, self.memory)
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def cpu_s(self) -> float:
-        """Processor seconds that it has used; 0 once it is gone."""
+        """Processor seconds that it and what it started have used; 0 once it is gone."""
         try:
-            used = psutil.Process(self._process.pid).cpu_times()
+            process = psutil.Process(self._process.pid)
+            used = [each.cpu_times() for each in (process, *process.children(recursive=True))]
         except psutil.Error:
             return 0.0
-        return used.user + used.system
+        return sum(each.user + each.system for each in used)
 
     def ask(
         self, request: str, fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None
     ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """A method of `robot.workers.Worker` called there: the fields and arrays of its answer."""
+        """The fields and arrays of its answer.
+
+        Raises:
+            UserError: what it says that the user can mend.
+            WorkerError: it died, did not answer in time, or raised.
+        """
         message = wire_pack({"request": request, **fields}, arrays)
         self.busy = True
         try:
@@ -145,7 +146,7 @@ class Process:
         return fields, arrays
 
     def end(self) -> None:
-        """Lets it leave its robot safe if it can, and ends it. May be called twice."""
+        """Lets it leave what it holds safe if it can, and ends it. May be called twice."""
         self._end()
 
     def kill(self) -> None:
@@ -157,10 +158,35 @@ class Process:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(FAREWELL)
         code = self._process.returncode
-        return f"the worker died (signal {-code})" if code and code < 0 else f"the worker ended (exit status {code})"
+        how = f"died (signal {-code})" if code and code < 0 else f"ended (exit status {code})"
+        return f"{self._name} {how}"
 
 
-def _end_worker(owner: int, pipe: Connection, process: subprocess.Popen[bytes], memory: SharedPictures) -> None:
+class Process(Peer):
+    """A worker with a robot, asked for methods of `robot.workers.Worker`.
+
+    Args:
+        robot: `my_module:MyRobot`, from anywhere on this process' Python path.
+        options: of that class; what JSON can hold.
+        patience: seconds after which a worker that does not answer counts as dead.
+
+    Raises:
+        UserError: there is no such robot, or it says that it cannot be made.
+        WorkerError: it cannot be made for another reason.
+    """
+
+    def __init__(self, robot: str, options: Mapping[str, Any], patience: float):
+        path = os.pathsep.join(filter(None, sys.path))
+        environment = os.environ | ALONE | {"PYTHONPATH": path}
+        super().__init__([sys.executable, "-m", "robot.workers"], environment, patience, "the worker")
+        try:
+            self.ask("make", {"robot": robot, "options": dict(options)})
+        except BaseException:
+            self.end()
+            raise
+
+
+def _end_peer(owner: int, pipe: Connection, process: subprocess.Popen[bytes], memory: SharedPictures) -> None:
     if os.getpid() == owner:  # a fork of it drops its copies only
         pipe.close()
         end_child(process, FAREWELL)

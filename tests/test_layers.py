@@ -52,7 +52,7 @@ FINDERS = ("vlrl.cli", "vlrl.registry")  # they look up tasks and robots by name
 MAX_DEPTH = 5
 MAX_FILE, MAX_FUNCTION = 800, 60  # lines
 SMALL, MAX_SMALL = 60, 10  # files of at most so many lines, and how many of them there may be
-MAX_FILES, MAX_FLAT = 260, 22  # of the product, without packages' short `__init__.py`; of those right in vlrl/
+MAX_FILES, MAX_FLAT = 262, 22  # of the product, without packages' short `__init__.py`; of those right in vlrl/
 # words that name nothing: a function is a verb, a value a noun; the two counts may only fall
 AVOID = (
     "told|said|asked|given|made|shown|seen|found|begun|earned|wanted|drawn|written|noted|heard|doubts|weighing|earlier|"

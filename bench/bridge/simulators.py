@@ -1,21 +1,25 @@
 """Ticks a second of the simulated robots, one thread, in chunks of 8. The table of docs/simulators.md.
 
-python bench/bridge.py simulators [--seconds 4] # needs pip install 'vlrl[sims]'; those that are missing are left out
+python bench/bridge.py simulators [--seconds 4] [--only robosuite] # needs pip install 'vlrl[sims]'; those that are
+missing are left out, robosuite 1.4 is installed into an environment of its own
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from importlib import import_module
 from typing import Any
 
 import numpy as np
+import robosuite14
 
 from robot.registry import resolve
 from vlrl.types import UserError
 
 CHUNK = 8
+ANT = {"id": "Ant-v5", "max_episode_steps": -1}
 ARMS = {  # name -> robot, its options, and those that add one picture of 64 x 64, or two
     "tabletop push": ("tabletop", {"job": "push"}, {"camera": (64, 64)}),
     "pusht pose": ("pusht", {}, {"camera": (64, 64)}),
@@ -28,6 +32,16 @@ ARMS = {  # name -> robot, its options, and those that add one picture of 64 x 6
         "gym",
         {"id": "Ant-v5", "success": None},
         {"images": ["render"], "options": {"width": 64, "height": 64}},
+    ),
+    "remote gym Ant-v5": (
+        "remote",
+        {"python": sys.executable, "make": "gymnasium:make", "options": ANT, "success": None},
+        {"images": ["render"], "options": {**ANT, "width": 64, "height": 64, "render_mode": "rgb_array"}},
+    ),
+    "remote robosuite 1.4 Lift": (
+        "remote",
+        {"python": "robosuite14", "make": f"{robosuite14.__file__}:make", "state": robosuite14.STATE},
+        {"images": ["render"]},
     ),
 }
 
@@ -58,14 +72,19 @@ def measure(robot: Any, seconds: float) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
-    seconds = parser.parse_args().seconds
+    parser.add_argument("--only", default="", help="those with this word in their name")
+    chosen = parser.parse_args()
     print("| simulator | home, ms | state alone, ticks/s | with a 64x64 picture a chunk |\n| --- | --- | --- | --- |")
     for name, (short, options, pictures) in ARMS.items():
+        if chosen.only not in name:
+            continue
+        if options.get("python") == "robosuite14":
+            options = {**options, "python": robosuite14.python()}
         module, _, attribute = resolve(short).partition(":")
         make = getattr(import_module(module), attribute)
         try:
-            home, state = measure(make(**options), seconds)
-            drawn = measure(make(**options, **pictures), seconds)[1]
+            home, state = measure(make(**options), chosen.seconds)
+            drawn = measure(make(**{**options, **pictures}), chosen.seconds)[1]
             print(f"| {name} | {1000 * home:.1f} | {state:,.0f} | {drawn:,.0f} |", flush=True)
         except UserError as error:
             print(f"| {name} | {error} | | |")

@@ -27,6 +27,12 @@ from vlrl.types import Observation, UserError
 UNSTABLE = ("mjWARN_BADQPOS", "mjWARN_BADQVEL", "mjWARN_BADQACC")
 
 
+def choose_renderer() -> None:
+    """Has MuJoCo, here and in processes started from here, render without a screen where there is none."""
+    if not os.environ.get("DISPLAY"):
+        os.environ.setdefault("MUJOCO_GL", "egl" if find_library("EGL") or not find_library("OSMesa") else "osmesa")
+
+
 @lru_cache(maxsize=1)
 def load_mujoco() -> ModuleType:
     """The simulator, told to render without a screen where there is none: with EGL, or OSMesa where that is missing.
@@ -34,8 +40,7 @@ def load_mujoco() -> ModuleType:
     Raises:
         UserError: it is not installed.
     """
-    if not os.environ.get("DISPLAY"):
-        os.environ.setdefault("MUJOCO_GL", "egl" if find_library("EGL") or not find_library("OSMesa") else "osmesa")
+    choose_renderer()
     try:
         import mujoco
     except ImportError as error:

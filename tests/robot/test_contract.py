@@ -1,6 +1,8 @@
 """What every robot promises. A new one is a line in MAKERS, or in INSTALLED where it needs a package."""
 
+import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from small_robots import Slide
 from robot.env import look
 from robot.sim.gym import Aloha, GymRobot, Hil, PushT
 from robot.sim.metaworld import MetaWorldRobot
+from robot.sim.remote import Remote
 from robot.sim.robosuite import RobosuiteRobot
 from robot.sim.so101 import So101
 from robot.sim.tabletop import Tabletop
@@ -24,8 +27,11 @@ MAKERS = {
     "so101 camera": lambda: So101(camera=(48, 32), views=("front", "top")),
     "so101 position": lambda: So101(drive="position"),
 }
+TOY = {"python": sys.executable, "make": f"{Path(__file__).with_name('toy_simulators.py')}:make", "images": ["render"]}
 INSTALLED = {  # the package that it needs, which is not imported here: it would settle how MuJoCo renders
     "gym pendulum": ("gymnasium", lambda: GymRobot(id="Pendulum-v1", instruction="Swing it up.", success=None)),
+    "remote": ("gymnasium", lambda: Remote(**TOY)),
+    "remote with snapshots": ("gymnasium", lambda: Remote(**TOY, options={"kind": "saved"})),
     "pusht pose": ("gym_pusht", PushT),
     "pusht keypoints camera": ("gym_pusht", lambda: PushT(state="keypoints", camera=(48, 48))),
     "aloha transfer_cube": ("gym_aloha", Aloha),
@@ -133,10 +139,9 @@ def test_scenes_differ(make, bits):
 def test_a_snapshot_is_exact(make, controls, bits, before):
     """A group that starts from a snapshot would compare actions on different futures."""
     robot, other = make(), make()
-    if isinstance(robot, GymRobot):
-        assert not robot.has_snapshots
+    assert robot.has_snapshots == (isinstance(robot, Remote) or not isinstance(robot, GymRobot))
+    if not robot.has_snapshots:
         pytest.skip("has no snapshots")
-    assert robot.has_snapshots
     robot.reset(3)
     run(robot, controls(robot, 4, before), bits)
     snapshot = robot.snapshot()
