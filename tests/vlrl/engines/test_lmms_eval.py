@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.lmms_folder import add_lmms_eval
 from vlrl.cli import main
 
-pytest.importorskip("lmms_eval")
+add_lmms_eval()
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of lmms-eval's own code
 
 

@@ -16,10 +16,11 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.lmms_folder import add_lmms_eval
 from vlrl.cli import main
 from vlrl.types import Decision, Episode, Observation, Policy
 
-pytest.importorskip("lmms_eval")
+add_lmms_eval()
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of lmms-eval's own code
 LETTERS = ["A", "B", "C", "D"]
 
