@@ -30,8 +30,18 @@ def quiet() -> None:
 
 
 @dataclass(frozen=True)
+class View:
+    """A part of a page, which a notebook shows where it is a cell's last value."""
+
+    html: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+
+@dataclass(frozen=True)
 class Run:
-    """A run folder, while it is written or afterwards."""
+    """A run folder, while it is written or afterwards. A notebook shows its report."""
 
     folder: Path
 
@@ -69,6 +79,22 @@ class Run:
             known = sorted({key for row in self.metrics for key in row})
             raise UserError(f"{self.folder}: no metric {name!r}{suggest(name, known)}")
         return [row["step"] for row in rows], [row[name] for row in rows]
+
+    def plot(self, height: int = 640) -> View:
+        """The report's curves, for a notebook; height: pixels."""
+        return self._view("curves", height)
+
+    def gallery(self, height: int = 640) -> View:
+        """The rollouts that were kept, with their images and marks, for a notebook; height: pixels."""
+        return self._view("rollouts", height)
+
+    def _repr_html_(self) -> str:
+        return self._view("", 900).html
+
+    def _view(self, only: str, height: int) -> View:
+        from vlrl.report.html import format_frame
+
+        return View(format_frame(self.folder, only, height))
 
 
 def load_config(config: str | Path, *changes: Change) -> Config:

@@ -615,6 +615,16 @@ def write_report(run: Path) -> Path:
     return write_page(files.folder / "report.html", render(files))
 
 
+def format_frame(run: Path, only: str = "", height: int = 640) -> str:
+    """The page, or one section of it, as HTML that stands inside another page, such as a notebook.
+
+    Args:
+        height: pixels.
+    """
+    page, style = escape(render(read_run(run), only)), f"width: 100%; height: {height}px; border: 0"
+    return f'<iframe srcdoc="{page}" title="{escape(run.name)}" style="{style}"></iframe>'
+
+
 def write_page(target: Path, page: str) -> Path:
     """The file whole or not at all."""
     handle, name = tempfile.mkstemp(prefix=".report-", suffix=".html", dir=target.parent)
@@ -629,8 +639,8 @@ def write_page(target: Path, page: str) -> Path:
     return target
 
 
-def render(files: RunFiles) -> str:
-    """The page as text."""
+def render(files: RunFiles, only: str = "") -> str:
+    """The page as text; `only`: the id of the one section that shows."""
     examples = gallery(files.folder, files.rollouts)
     main = Template(frame_text("run.html")).substitute(
         title=escape(title(files)),
@@ -649,7 +659,7 @@ def render(files: RunFiles) -> str:
         "train",
         main,
         {"curves": "Curves", "rollouts": "Rollouts", "config": "Config"},
-        style=frame_text("page.css"),
+        style=frame_text("page.css") + (f".topbar, main > :not(#{only}) {{ display: none }}" if only else ""),
         scripts=SCRIPTS,
         data={"sections": sections(files.metrics, files.timings), **examples, "shown": files.shown},
     )

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from vlrl.api import Run
 from vlrl.report.html import (
     MAX_FILE,
     MAX_POINTS,
@@ -306,3 +307,25 @@ def test_a_tasks_own_measures_stand_beside_what_guessing_earns(run_folder):
 def test_durations_read_as_words():
     """Else wall times have to be divided in one's head."""
     assert [duration(s) for s in (0.25, 59, 185, 7800)] == ["0.25 s", "59 s", "3 min 5 s", "2 h 10 min"]
+
+
+SHOWN = """(() => {
+  const inside = document.querySelector('iframe').contentDocument;
+  const shows = id => inside.getElementById(id).getClientRects().length > 0;
+  return [shows('curves'), shows('rollouts'), inside.querySelectorAll('#curves svg').length,
+    inside.querySelectorAll('#rollouts img').length];
+})()"""
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"), [("plot", [True, False]), ("gallery", [False, True]), ("_repr_html_", [True, True])]
+)
+def test_a_notebook_shows_a_run(open_page, run_folder, tmp_path, view, expected):
+    """A cell would show an empty frame, or the whole page where one part was asked for."""
+    view = getattr(Run(run_folder), view)()
+    html = view if isinstance(view, str) else view._repr_html_()
+    (tmp_path / "notebook.html").write_text(f"<!DOCTYPE html><title>notebook</title><body>{html}")
+    page = open_page(tmp_path / "notebook.html")
+    page.until("!!document.querySelector('iframe').contentDocument?.querySelector('#rollouts img')")
+    curves, rollouts, charts, images = page.run(SHOWN)
+    assert [curves, rollouts] == expected and charts and images
