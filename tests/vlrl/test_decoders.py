@@ -173,6 +173,7 @@ DIRECT = {
     "robot.deploy.recorder": "the last line of a process that it started",
     "robot.deploy.scene": "answers of an emulator that it started",
     "robot.emulator.control": "answers of an emulator that it started",
+    "robot.sim.remote_host": "messages from the process that started it; runs where nothing of ours is installed",
 }
 
 

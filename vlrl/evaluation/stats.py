@@ -19,6 +19,9 @@ BINS, GAP, FONT = 20, 2, 12
 ALL, KEPT, INK = (190, 196, 204), (37, 99, 160), (50, 54, 60)
 
 
+LEAST = 1e-100  # below it bins have no width in floating point
+
+
 def histogram(values: Sequence[float], kept: Sequence[bool], label: str) -> Image.Image:
     """Counts of values >= 0 in equal bins from 0 to the largest; those that were kept in blue.
 
@@ -27,7 +30,7 @@ def histogram(values: Sequence[float], kept: Sequence[bool], label: str) -> Imag
         kept: [N].
         label: of the horizontal axis.
     """
-    top = max(values) or 1.0
+    top = max(values) if max(values) > LEAST else 1.0
     every, edges = np.histogram(values, bins=BINS, range=(0, top))
     blue, _ = np.histogram(np.asarray(values)[np.asarray(kept, bool)], bins=edges)
     image = Image.new("RGB", (WIDTH, HEIGHT), "white")
