@@ -337,6 +337,9 @@ class ToolServers:
         from verifiers import v1 as vf
 
         for server in self._servers:
+            if server.config.url:
+                place = f"{type(server).__name__} is a tool server at {server.config.url}"
+                raise UserError(f"task.id: {place}: only those that run in this process are called")
             bind_state(server)
             await server.setup()
             if data is not None:

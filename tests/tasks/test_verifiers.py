@@ -212,6 +212,7 @@ def test_rewards_run_programs_only_where_that_was_allowed(make):
         ({"weights": {"exact": 1.0}}, "weights"),
         ({"id": "toy_verifiers:guess", "environment": {"n": 2}}, "environment"),
         ({"id": "toy_verifiers:BrokenShop"}, "task.id: toy_verifiers:BrokenShop: OSError: no"),
+        ({"id": "toy_verifiers:RemoteShop"}, "task.id: Store is a tool server at http://127.0.0.1:9/mcp: only those"),
     ],
 )
 def test_mistakes_are_one_line(options, told, make):

@@ -180,6 +180,12 @@ class BrokenShop(Shop):
         return [BrokenStore(vf.ToolsetConfig())]
 
 
+class RemoteShop(Shop):
+    @classmethod
+    def toolsets(cls, config):
+        return [Store(vf.ToolsetConfig(url="http://127.0.0.1:9/mcp"))]
+
+
 class ProgramTask(vf.Task):
     @vf.reward
     async def ran(self, trace: vf.Trace, runtime: vf.Runtime) -> float:
