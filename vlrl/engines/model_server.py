@@ -39,6 +39,7 @@ from vlrl.media import MediaError, load_image
 from vlrl.policies.engine import Completion, GenerationRequest, Options
 from vlrl.policies.generation import bare
 from vlrl.policies.processor import CODECS, Prompt, QwenProcessor, positions_of
+from vlrl.report.html import render_playground
 from vlrl.system.http_server import LIMITS, HttpError, HttpHandler, HttpLimits, HttpServer, is_loopback
 from vlrl.types import MAX_PIXELS, Frame, Observation, Role, UserError, __version__
 
@@ -546,6 +547,8 @@ def reply(name: str, codec: Any, wish: Wish, answer: Answer, chat: bool) -> dict
                   "total_tokens": len(prompt.ids) + tokens},
         "weights_version": version,
     }  # fmt: skip
+    if prompt.frames:
+        body["frames"] = [[frame.to_original(*pair) for pair in ((0, 0), (1, 0), (0, 1))] for frame in prompt.frames]
     return body | ({"prompt_token_ids": prompt.ids.tolist()} if wish.ids else {})
 
 
@@ -573,7 +576,7 @@ class ModelService:
     """What a server serves.
 
     name: of the model. most: tokens of a completion. weights: the folder that paths of new weights are in; None: there
-    is none. size: bytes of new weights, at most. token: what clients must show; None: nothing.
+    is none. size: bytes of new weights, at most. token: what clients must show; None: nothing. page: HTML.
     """
 
     writer: CompletionWriter
@@ -583,6 +586,7 @@ class ModelService:
     weights: Path | None
     size: int
     token: str | None
+    page: bytes = b""
 
 
 class ModelServer(HttpServer):
@@ -597,6 +601,9 @@ class ModelHandler(HttpHandler):
     server: ModelServer
 
     def handle_get(self) -> None:
+        if self.path == "/" and self.server.service.page:
+            self.send(200, "text/html; charset=utf-8", self.server.service.page)
+            return
         self._answer({"/health": self._health, "/v1/models": self._models, "/openapi.json": self._paths})
 
     def handle_post(self) -> None:
@@ -748,7 +755,8 @@ def main(options: argparse.Namespace) -> int:
     size = sum(p.numel() for p in policy.model.parameters()) * 8 + SLACK  # float64 at most
     folder = Path(options.weights_folder) if options.weights_folder else None
     name = options.name or options.model
-    service = ModelService(writer, policy.codec, name, options.max_tokens, folder, size, token)
+    page = render_playground(name, options.max_tokens, has_token=token is not None).encode()
+    service = ModelService(writer, policy.codec, name, options.max_tokens, folder, size, token, page)
     try:
         server = ModelServer(options.host, options.port, service)
     except (OSError, OverflowError) as error:

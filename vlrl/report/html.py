@@ -625,6 +625,16 @@ def format_frame(run: Path, only: str = "", height: int = 640) -> str:
     return f'<iframe srcdoc="{page}" title="{escape(run.name)}" style="{style}"></iframe>'
 
 
+REPLY = 512  # tokens that a person waits for, at most
+
+
+def render_playground(name: str, most: int, has_token: bool) -> str:
+    """The page of `vlrl serve-model`, where a person asks the model; most: tokens of a reply."""
+    main = Template(frame_text("playground.html")).substitute(name=escape(name), token="" if has_token else " hidden")
+    scripts, style = ("dom.js", "playground.js"), frame_text("playground.css")
+    return frame(f"Ask {name}", "serve", main, {}, style=style, scripts=scripts, data={"most": min(most, REPLY)}, served=True)
+
+
 def write_page(target: Path, page: str) -> Path:
     """The file whole or not at all."""
     handle, name = tempfile.mkstemp(prefix=".report-", suffix=".html", dir=target.parent)

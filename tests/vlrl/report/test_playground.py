@@ -1,0 +1,69 @@
+"""The page of `vlrl serve-model`: a person asks the served model about an image."""
+
+from __future__ import annotations
+
+import base64
+import re
+import subprocess
+import sys
+import time
+from io import BytesIO
+
+import pytest
+from page_checks import checked
+
+from tasks.gui_grounding import GuiGrounding
+from vlrl.config import PolicySection
+from vlrl.policies.loading import load
+from vlrl.types import Episode
+
+pytestmark = pytest.mark.slow
+TAKE = """(async () => {
+  const bytes = Uint8Array.from(atob("%s"), (letter) => letter.charCodeAt(0));
+  await take(new File([bytes], "screen.png", { type: "image/png" }));
+})()"""
+MARK = """(() => { const mark = document.querySelector("#stage .mark");
+  return mark && ["cx", "cy"].map((name) => Number(mark.getAttribute(name))); })()"""
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """Of a server of the embedded model."""
+    log = tmp_path_factory.mktemp("server") / "out"
+    with log.open("w") as out:
+        command = [sys.executable, "-m", "vlrl.cli", "serve-model", "embedded", "--port", "0"]
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+    end = time.monotonic() + 120
+    while not (found := re.search(r"serving .* at (http://\S+)\n", log.read_text())):
+        assert process.poll() is None and time.monotonic() < end, log.read_text()
+        time.sleep(0.05)
+    yield f"{found[1]}/"
+    process.terminate()
+    process.wait(30)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
+def test_a_reply_is_drawn_where_the_model_points(open_page, address, width, scheme):
+    """Who looks at a checkpoint would see its numbers at another place than it means."""
+    sample = GuiGrounding(held_out=4).samples("test")[0]
+    policy = load(PolicySection(model="embedded", max_tokens=24), device="cpu")
+    (decision,) = policy.act([Episode(sample, 0)], [sample.prompt], greedy=True)
+    page = open_page(address, width=width, scheme=scheme)
+    image = BytesIO()
+    sample.prompt.images[0].save(image, "PNG")
+    page.run(TAKE % base64.b64encode(image.getvalue()).decode())
+    page.run(f"byId('question').value = {sample.prompt.text!r}; byId('form').requestSubmit()")
+    page.until("byId('state').textContent.includes('marks')")
+    assert page.run("byId('reply').textContent") == decision.action
+    numbers = [float(each) for each in re.findall(r"-?\d+(?:\.\d+)?", decision.action.partition("<answer>")[2])]
+    assert len(numbers) == 2 and page.run(MARK) == pytest.approx(decision.frames[0].to_original(*numbers))
+    checked(page)
+
+
+def test_what_goes_wrong_is_said(open_page, address):
+    """A click would do nothing, and nobody would know why."""
+    page = open_page(address)
+    page.run("byId('question').value = '?'; byId('temperature').value = '-1'; ask().catch(fail)")
+    assert "temperature" in page.until("byId('state').textContent.length > 3 && byId('state').textContent")
+    page.run("take(new File(['no image'], 'a.png')).catch(fail)")
+    assert page.until("!byId('state').textContent.includes('temperature') && byId('state').textContent")
