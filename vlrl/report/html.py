@@ -631,8 +631,8 @@ REPLY = 512  # tokens that a person waits for, at most
 def render_playground(name: str, most: int, has_token: bool) -> str:
     """The page of `vlrl serve-model`, where a person asks the model; most: tokens of a reply."""
     main = Template(frame_text("playground.html")).substitute(name=escape(name), token="" if has_token else " hidden")
-    scripts, style = ("dom.js", "playground.js"), frame_text("playground.css")
-    return frame(f"Ask {name}", "serve", main, {}, style=style, scripts=scripts, data={"most": min(most, REPLY)}, served=True)
+    scripts, style, data = ("dom.js", "playground.js"), frame_text("playground.css"), {"most": min(most, REPLY)}
+    return frame(f"Ask {name}", "serve", main, {}, style=style, scripts=scripts, data=data, served=True)
 
 
 def write_page(target: Path, page: str) -> Path:

@@ -57,7 +57,7 @@ async function ask() {
   const marks = picture ? readNumbers(reply).flatMap((numbers) => draw(numbers, answer.frames[0])) : [];
   if (picture) show(marks);
   const seconds = ((performance.now() - start) / 1000).toFixed(1);
-  byId("state").textContent = `${answer.usage.completion_tokens} tokens, ${seconds} s, ${marks.length / 2} marks`;
+  byId("state").textContent = `${answer.usage.completion_tokens} tokens, ${seconds} s, marks: ${marks.length / 2}`;
 }
 
 const fail = (error) => { byId("state").textContent = String(error.message ?? error); };
