@@ -18,10 +18,13 @@ NAMES = (
 )  # fmt: skip
 
 
-def add_lmms_eval() -> None:
-    """Puts it behind what is installed, made once; the module is skipped where it cannot be fetched."""
-    if importlib.util.find_spec("lmms_eval"):
-        return
+def add_lmms_eval() -> str:
+    """Puts it behind what is installed, made once, and returns its place for PYTHONPATH.
+
+    The module is skipped where it cannot be fetched.
+    """
+    if spec := importlib.util.find_spec("lmms_eval"):
+        return str(Path(spec.origin).parents[1])
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vlrl" / "tests"
     folder = cache / f"{NAMES[0]}-{sys.version_info.major}.{sys.version_info.minor}"
     if not folder.is_dir():
@@ -43,4 +46,4 @@ def add_lmms_eval() -> None:
             if not folder.is_dir():
                 os.rename(f"{made}/all", folder)
     sys.path.append(str(folder))
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(folder))))
+    return str(folder)

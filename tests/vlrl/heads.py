@@ -32,7 +32,7 @@ REFUSED = {
     "resip over manipulation": "there is no folder 'runs/push_residual'",
     "manipulation_smolvla": "there is no folder 'runs/smolvla'",
     "opd over jigsaw": "there is no folder 'runs/better'",
-    "verifiers": "verifiers",  # neither the package nor the environment comes with vlrl
+    "verifiers": "Qwen/Qwen2.5-VL-3B-Instruct: HF_HUB_OFFLINE is set, and there is no copy",
     "vlm_rm": "openai/clip-vit-base-patch32: HF_HUB_OFFLINE is set, and there is no copy",
 }
 

@@ -139,13 +139,14 @@ def test_an_engine_that_is_not_there_is_refused(tmp_path, monkeypatch):
         load_config(tmp_path / "c.yaml")
 
 
-@pytest.mark.parametrize("engine", ["FSDP", "DEEPSPEED"])
+@pytest.mark.parametrize("engine", list(processes.LAUNCHED))
 def test_auto_is_for_whole_weights(engine, monkeypatch):
     """What is tried before a run would not be what the run holds."""
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv(f"ACCELERATE_USE_{engine}", "true")
+    config = load_config("gui_grounding", ["train.micro_batch_size=auto"])
+    for name, value in {"WORLD_SIZE": "2", **processes.LAUNCHED[engine]}.items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match="auto goes with whole weights"):
-        resolve_auto(load_config("gui_grounding", ["train.micro_batch_size=auto"]), 1e9)
+        resolve_auto(config, 1e9)
 
 
 def test_a_mistake_is_told_of_once(launch, tmp_path):

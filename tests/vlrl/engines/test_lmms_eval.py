@@ -16,11 +16,19 @@ from PIL import Image
 from tests.lmms_folder import add_lmms_eval
 from vlrl.cli import main
 
-add_lmms_eval()
+LMMS = add_lmms_eval()
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of lmms-eval's own code
 
 
-def test_lmms_eval_asks_the_server(server, tmp_path, monkeypatch, capsys):
+@pytest.fixture(scope="module")
+def single(serve):
+    """A server that writes one completion at a time, as the test does here: no tie falls another way."""
+    made = serve("--max-batch", 1)
+    yield made
+    made.kill()
+
+
+def test_lmms_eval_asks_the_server(single, tmp_path, monkeypatch, capsys):
     """A field that the server refuses, or another answer there than here, would show in no test of either."""
     import datasets
 
@@ -35,11 +43,11 @@ def test_lmms_eval_asks_the_server(server, tmp_path, monkeypatch, capsys):
     (tmp_path / "tasks" / "local.yaml").write_text(json.dumps(local))
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
 
-    model = f"base_url={server.url}/v1,model_version=embedded,timeout=120"
+    model = f"base_url={single.url}/v1,model_version=embedded,timeout=120"
     command = ["-m", "lmms_eval", "--model", "openai", "--model_args", model, "--tasks", "screenspot_v2_local"]
     options = ["--include_path", str(tmp_path / "tasks"), "--gen_kwargs", "max_new_tokens=12,temperature=0"]
     output = ["--log_samples", "--output_path", str(tmp_path / "out")]
-    environment = os.environ | {"OPENAI_API_KEY": "none"}
+    environment = os.environ | {"OPENAI_API_KEY": "none", "PYTHONPATH": LMMS}
     done = subprocess.run(
         [sys.executable, *command, *options, *output], env=environment, cwd=tmp_path, capture_output=True, text=True
     )
@@ -56,7 +64,16 @@ def test_lmms_eval_asks_the_server(server, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         benchmarks.StrictScores, "add", lambda self, *given: (answers.append(given[2]), add(self, *given))
     )
-    here = ["eval", "embedded", "policy.max_tokens=12", "--benchmark", "screenspot_v2", "--data", str(tmp_path)]
+    here = [
+        "eval",
+        "embedded",
+        "policy.max_tokens=12",
+        "eval.batch_size=1",
+        "--benchmark",
+        "screenspot_v2",
+        "--data",
+        str(tmp_path),
+    ]
     capsys.readouterr()
     assert main([*here, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
