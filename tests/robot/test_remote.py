@@ -109,7 +109,7 @@ def test_how_an_episode_ends(remote, kind, chunk, end):
         ("die", "the simulator died (signal 9)"),
         ("exit", "the simulator ended (exit status 3)"),
         ("raise", "ArithmeticError: the matrix is singular"),
-        ("hang", "no answer in 1.5 s"),
+        pytest.param("hang", "no answer in 1.5 s", marks=pytest.mark.slow),
     ],
 )
 def test_a_fault_costs_one_episode(fault, reason):
@@ -164,6 +164,7 @@ def test_wrong_settings_are_said_in_one_line(options, said):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_fault_while_it_is_tried_names_the_setting():
     """A simulator that hangs at its first tick would be taken for a robot that cannot be found."""
     with pytest.raises(RobotError, match=r"robot.make: .*: no answer in 2 s"):
@@ -192,6 +193,7 @@ def test_the_recipe_for_environments_of_lerobot_runs(tmp_path):
     robot.close()
 
 
+@pytest.mark.slow
 def test_the_simulator_ends_with_its_worker():
     """Simulators of a run that was killed would keep the machine's memory."""
     pool = WorkerPool("robot.sim.remote:Remote", WALK, size=1)

@@ -242,6 +242,7 @@ def write(make, tokens: int, watch):
     return policy, seen
 
 
+@pytest.mark.slow
 def test_weights_are_narrowed_once_a_rollout_and_not_a_token(make):
     """In inference mode autocast would read and write every weight again for each token."""
     counts = []
