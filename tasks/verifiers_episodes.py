@@ -7,8 +7,6 @@ so that it and the trainer take turns in one thread. Its tools are called in thi
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import json
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
@@ -25,7 +23,7 @@ from tasks.context import MAX_ERROR
 from tasks.tools import MALFORMED
 from vlrl.decoders import parse_json
 from vlrl.io import OverdueError, deadline
-from vlrl.media import MediaError, load_rgb
+from vlrl.media import MediaError, load_rgb, read_data_url
 from vlrl.types import Environment, Frame, Message, Observation, Sample, Step, ToolCall, UserError, first_line
 
 if TYPE_CHECKING:
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
 SCORING = object()  # what an episode pauses with when its rewards come next
 RAISED, LATE = 1.0, 2.0  # values of `rubric_failed` in a step's info
 CALLS, MALFORMED_CALLS = "tool_calls", "malformed_calls"
-IMAGE_URL = "data:image/"
 STATE: ContextVar[Any] = ContextVar("verifiers_state")  # of the episode that calls a tool
 
 
@@ -452,12 +449,10 @@ def load_data_url(url: str) -> Image:
     Raises:
         UserError: another URL, as nothing is fetched; a damaged image.
     """
-    if not url.startswith(IMAGE_URL):
-        raise UserError(f"task.id: an image at {url[:60]!r}: only data URLs are read (data:image/png;base64,...)")
     try:
-        return load_rgb(base64.b64decode(url.partition(",")[2], validate=True), name="an image of the environment")
-    except (binascii.Error, MediaError) as error:
-        raise UserError(f"task.id: {first_line(error)}") from None
+        return load_rgb(read_data_url(url), name="an image of the environment")
+    except MediaError as error:
+        raise UserError(f"task.id: an image at {url[:60]!r}: {first_line(error)}") from None
 
 
 def write_schemas(tools: Sequence[Any]) -> tuple[Mapping[str, Any], ...]:

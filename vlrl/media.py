@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
 import os
 import stat
@@ -136,6 +138,20 @@ def open_video(path: Path | str) -> InputContainer:
             raise MediaError(_too_large(f"video {path}", (codec.width, codec.height), MAX_PIXELS, "scale it down"))
         codec.options = {"max_pixels": str(MAX_PIXELS)}  # later frames may be larger than the header says
     return container
+
+
+def read_data_url(url: str) -> bytes:
+    """What an image's data URL holds; nothing is fetched.
+
+    Raises:
+        MediaError: another URL, or damaged.
+    """
+    if not url.startswith("data:image/"):
+        raise MediaError("data URLs only (data:image/png;base64,...)")
+    try:
+        return base64.b64decode(url.partition(",")[2], validate=True)
+    except binascii.Error as error:
+        raise MediaError(str(error)) from None
 
 
 @contextmanager

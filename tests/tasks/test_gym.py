@@ -10,7 +10,8 @@ import pytest
 
 from tasks.context import LastImages
 from tasks.gym import Gym
-from vlrl.types import Decision, Episode, Turn, UserError
+from tests.tasks import episodes
+from vlrl.types import Episode, UserError
 
 if find_spec("gymnasium") is None:
     pytest.skip("gymnasium is not installed: pip install 'vlrl[sims]'", allow_module_level=True)
@@ -68,16 +69,7 @@ def _registered():
 
 
 def play(task: Gym, answers, index: int = 0) -> Episode:
-    sample = task.samples("train")[index]
-    environment = task.environment(sample)
-    episode, shown = Episode(sample, 0), environment.reset()
-    for answer in answers:
-        step = environment.step(answer)
-        episode.turns.append(Turn(shown, Decision(answer, None, None, False), step))
-        shown = step.observation
-        if step.terminated or step.truncated:
-            break
-    environment.close()
+    episode = episodes.play(task, answers, index)
     episode.score = task.score(episode)
     return episode
 

@@ -12,8 +12,9 @@ pytest.importorskip("verifiers", reason="the extra verifiers")
 
 from tasks.context import LastImages, write_call
 from tasks.verifiers import Verifiers
+from tests.tasks.episodes import play
 from vlrl.rollout import scored
-from vlrl.types import Decision, Episode, Turn, UserError
+from vlrl.types import Episode, Turn, UserError
 
 
 @pytest.fixture(autouse=True)
@@ -33,20 +34,6 @@ def make():
     yield create
     for task in tasks:
         task.close()
-
-
-def play(task: Verifiers, answers, index: int = 0, split="train") -> Episode:
-    sample = task.samples(split)[index]
-    environment = task.environment(sample)
-    episode, shown = Episode(sample, 0), environment.reset()
-    for answer in answers:
-        step = environment.step(answer)
-        episode.turns.append(Turn(shown, Decision(answer, None, None, False), step))
-        shown = step.observation
-        if step.terminated or step.truncated:
-            break
-    environment.close()
-    return episode
 
 
 def score(task, answers, index=0):

@@ -35,7 +35,7 @@ from vlrl.config import PolicySection
 from vlrl.decoders import parse_json
 from vlrl.engines import LocalEngine, load_policy
 from vlrl.engines.protocols import RENDER, TOKENS, data_url, placeholders
-from vlrl.media import MediaError, load_image
+from vlrl.media import MediaError, load_image, read_data_url
 from vlrl.policies.engine import Completion, GenerationRequest, Options
 from vlrl.policies.generation import bare
 from vlrl.policies.processor import CODECS, Prompt, QwenProcessor, positions_of
@@ -45,7 +45,6 @@ from vlrl.types import MAX_PIXELS, Frame, Observation, Role, UserError, __versio
 
 # What clients ask: JSON of OpenAI's completions and chat completions, read strictly.
 
-PREFIX = "data:image/"
 COLDEST = 1e-4  # of temperatures above 0: logits are divided by it
 TOTAL_PIXELS = 4 * MAX_PIXELS  # of all images of a request
 LONGEST = 2**20  # characters or tokens of a prompt; how many fit is the model's matter
@@ -253,11 +252,9 @@ def _pictures(urls: list[str]) -> list[ImageImage]:
 
 def picture(url: str) -> ImageImage:
     """An image of a data URL; nothing is fetched."""
-    if not url.startswith(PREFIX):
-        raise RequestError("images: data URLs only (data:image/png;base64,...)")
     try:
-        return load_image(base64.b64decode(url.partition(",")[2], validate=True), name="an image")
-    except (binascii.Error, MediaError) as error:
+        return load_image(read_data_url(url), name="an image")
+    except MediaError as error:
         raise RequestError(f"images: {error}") from None
 
 

@@ -461,8 +461,8 @@ def decoding_write(
     writer = Writer(sum(counts), sampling, drawn, base.device)
     # half of a small operation's cost is autograd's, even where it is off; but in inference mode autocast keeps no copy
     # of a weight that it has narrowed, so that every token would narrow them all
-    bare_mode = torch.no_grad() if torch.is_autocast_enabled(base.device.type) else torch.inference_mode()
-    with bare_mode, sampling.graphs.rollout() if sampling.graphs else nullcontext():
+    mode = torch.no_grad() if torch.is_autocast_enabled(base.device.type) else torch.inference_mode()
+    with mode, sampling.graphs.rollout() if sampling.graphs else nullcontext():
         forwarded = _Batch(base, prompts, prefill, counts, writer).run()
     return writer.sampled(forwarded)
 

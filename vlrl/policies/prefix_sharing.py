@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +18,7 @@ from transformers.vision_utils import get_vision_window_index
 
 from vlrl.performance.profiling import StepProfiler
 from vlrl.policies.processor import ChatProcessor, Prompt
-from vlrl.types import Evaluation, Observation, UserError, Video
+from vlrl.types import Evaluation, Observation, Sample, UserError, Video
 
 # Rows of one prompt and all completions that share it, so that the prompt is forwarded once per group.
 #
@@ -242,12 +242,12 @@ def sorted_windows(visual: nn.Module, grid: Tensor) -> dict[str, Tensor]:
     """
     if "window_size" not in vars(visual):
         return {}
-    merge = visual.spatial_merge_size
+    merge, host = visual.spatial_merge_size, grid.cpu()
     index, borders = get_vision_window_index(
-        grid.cpu(), spatial_merge_size=merge, window_size=visual.window_size, patch_size=visual.patch_size
+        host, spatial_merge_size=merge, window_size=visual.window_size, patch_size=visual.patch_size
     )
     lengths, windows = borders.diff(), (borders // merge**2).long()
-    frames = (grid[:, 1] * grid[:, 2] // merge**2).repeat_interleave(grid[:, 0]).cpu().cumsum(0)
+    frames = (host[:, 1] * host[:, 2] // merge**2).repeat_interleave(host[:, 0]).cumsum(0)
     frame = torch.searchsorted(frames, windows[:-1], right=True)
     order = (frame * (int(lengths.max()) + 1) - lengths).argsort(stable=True)
     parts = index.split(windows.diff().tolist())
@@ -427,24 +427,23 @@ class Prompts:
             self._met.popitem(last=False)
         return prompt
 
-    def prepare(self, observations: Sequence[Callable[[], Observation]]) -> None:
+    def prepare(self, samples: Sequence[Sample], positions: Sequence[int]) -> None:
         """Preprocesses in other threads what `of` is likely to be asked for next; nothing of it shows but its speed.
 
-        What was prepared before and has not been asked for is dropped.
-
-        Args:
-            observations: what makes each, called there.
+        What was prepared before and has not been asked for is dropped. Samples may be read or drawn when they are asked
+        for, which is done there, too.
         """
+        self._end_jobs()
         self._ahead.clear()
-        self._jobs += [self._threads.submit(self._prepare_one, make) for make in observations]
+        self._jobs += [self._threads.submit(self._prepare_one, samples, i) for i in positions]
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(min(THREADS, len(os.sched_getaffinity(0))), "prompts")
 
-    def _prepare_one(self, make: Callable[[], Observation]) -> None:
+    def _prepare_one(self, samples: Sequence[Sample], position: int) -> None:
         """An error is left to `of`, which names the sample."""
-        observation = make()
+        observation = samples[position].prompt
         content = digest(observation)
         if not any(content in known for known in (self._kept, self._used, self._ahead)):
             self._ahead[content] = self.codec.encode(observation)

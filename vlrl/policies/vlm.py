@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import sys
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -132,11 +131,6 @@ def part_of(kept: Prefill, prompts: Sequence[Prompt]) -> Prefill | None:
     return kept if rows == list(range(len(kept.prompts))) else kept.of(rows)
 
 
-def show(samples: Sequence[Sample], position: int) -> Observation:
-    """What a policy is shown of a sample, which may be read or drawn when it is asked for."""
-    return samples[position].prompt
-
-
 class VLM(Policy):
     """The policy. `shared_prefix`: encode and prefill a prompt once per group, in rollout and in the update."""
 
@@ -224,9 +218,8 @@ class VLM(Policy):
         return self._prompts.of(join_prompt(before, observation), key)
 
     def prepare(self, samples: Sequence[Sample], positions: Sequence[int]) -> None:
-        if self.device.type == "cpu":  # which the update needs for itself: each would slow down the other
-            return
-        self._prompts.prepare([functools.partial(show, samples, i) for i in positions])
+        if self.device.type != "cpu":  # which the update needs for itself: each would slow down the other
+            self._prompts.prepare(samples, positions)
 
     def _tell_once(self, subject: str, message: str) -> None:
         if subject not in self._verified:

@@ -62,19 +62,18 @@ def resolve_auto(config: Config, free: float | None = None) -> Config:
         (candidate, plan_plan(of_one(candidate, world.size), PlanOptions(device)))
         for candidate in find_candidates(config)
     ]
-    plans = [plan for _, plan in pairs]
-    fitting = sorted((plan for plan in plans if plan.fits), key=_count_flops)
+    fitting = sorted((pair for pair in pairs if pair[1].fits), key=lambda pair: _count_flops(pair[1]))
     if not fitting:
-        least = min(plans, key=lambda plan: plan.gigabytes)
+        least = min((plan for _, plan in pairs), key=lambda plan: plan.gigabytes)
         raise UserError(
             f"auto: at least {least.gigabytes:.3g} GB are needed, {free / 1e9:.3g} GB are free: `vlrl plan` says what "
             "would help"
         )
-    for plan in fitting:
+    for candidate, plan in fitting:
         if not world.any(not try_update(plan.config)):
             if world.is_rank_zero:
                 _say(plan, free)
-            return next(candidate for candidate, its in pairs if its is plan)
+            return candidate
     raise UserError("auto: out of memory in every update that `vlrl plan` says fits: set policy.lora or fewer prompts")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from functools import partial
 
 import pytest
 import torch
@@ -465,16 +464,16 @@ def test_prompts_prepared_ahead_are_those_that_would_be_made(make, questions):
     """Other threads would change what a run sees, or swallow what is wrong with a sample."""
     policy, plain = make(), make()
     samples = [Sample(f"s/{i}", question) for i, question in enumerate(questions)]
-    policy._prompts.prepare([partial(vlm.show, samples, i) for i in range(len(samples))])
+    policy._prompts.prepare(samples, range(len(samples)))
     for sample in samples[1:]:  # in another order than asked for, and one is never asked for
         one, other = (each.prompt(sample.prompt, sample.id) for each in (policy, plain))
         assert one.ids.equal(other.ids) and one.positions.equal(other.positions)
         assert one.pixels is other.pixels is None or one.pixels.equal(other.pixels)
     assert policy.work.taken()["processor_calls"] == len(samples) - 1
-    policy._prompts.prepare([])
+    policy._prompts.prepare(samples, [])
     assert not policy._prompts._ahead
     thin = Sample("thin", Observation((Image.new("RGB", (4000, 2)), "?")))
-    policy._prompts.prepare([partial(vlm.show, [thin], 0)])
+    policy._prompts.prepare([thin], [0])
     with pytest.raises(UserError, match="sample thin: an image of 4000x2"):
         policy.prompt(thin.prompt, thin.id)
 
