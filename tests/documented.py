@@ -45,7 +45,7 @@ KINDS: list[tuple[Any, Load, str | None, str]] = [
     (Config, load_config, "configs/gui_grounding.yaml", "."),
     (deploys.Deploy, deploys.load, "configs/deploy/so101_emulator.yaml", "."),
     (trials.Trial, lambda path, changes: trials.load_trial(path, changes, manual=False), None, "."),
-    (Comparison, compared, None, "configs/studies"),
+    (Comparison, compared, None, "configs/compare"),
     (stages.Stages, staged, None, "configs/stages"),
     (offpolicy.OffPolicyConfig, offpolicy.load, "configs/offpolicy_push.yaml", "."),
     (WarmstartConfig, read_as(WarmstartConfig), "configs/models/embedded.yaml", "."),

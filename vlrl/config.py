@@ -232,6 +232,7 @@ def migrate(values: Any, section: str = "") -> Any:
 # The configs that come with vlrl. A checkout has them as `configs/`; who installed a wheel has them here alone.
 
 CONFIGS = Path(__file__).parent / "configs"
+FOLDERS = ("models", "studies", "compare")  # of it, whose files are also found by their bare names
 if not CONFIGS.is_dir():  # a checkout on a file system without links has a file there
     CONFIGS = Path(__file__).parents[1] / "configs"
 
@@ -256,10 +257,10 @@ def find_beside(folder: Path, name: str) -> Path | None:
 
 
 def _moved(path: Path) -> Path | None:
-    """The bundled config of this name in `models/` or `studies/`; who gives its former path is told the new one."""
-    if len(_path_parts(path)) > 1 and path.parts[-2] != "compare":
+    """The bundled config of this name in one of FOLDERS; who gives its former path is told the new one."""
+    if len(_path_parts(path)) > 1 and path.parts[-2] not in FOLDERS:
         return None
-    files = [CONFIGS / folder / f"{path.name.removesuffix('.yaml')}.yaml" for folder in ("models", "studies")]
+    files = [CONFIGS / folder / f"{path.name.removesuffix('.yaml')}.yaml" for folder in FOLDERS]
     target = next((file for file in files if file.is_file()), None)
     if target and len(path.parts) > 1:
         print(f"{path} has moved: configs/{target.relative_to(CONFIGS).as_posix()}", file=sys.stderr)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest
+from scipy.stats import binomtest, ttest_ind
 
-from vlrl.evaluation.stats import Pairs, count, mcnemar, needed, newcombe
+from vlrl.evaluation.stats import Pairs, count, detectable, mcnemar, needed, newcombe, welch
 from vlrl.types import wilson
 
 CAVO = Pairs(59, 6, 16, 80)  # Cavo et al. 2012, in Fagerland, Lydersen and Laake, Statistics in Medicine 33 (2014)
@@ -88,3 +91,25 @@ def test_against_an_arm_that_never_wins_the_interval_is_of_both_shares(won, lost
     share = won / pairs.n
     below = ((share - low) ** 2 + most**2) ** 0.5
     assert newcombe(pairs) == pytest.approx((max(-1, share - below), high), abs=1e-9)
+
+
+def test_the_interval_of_two_means_is_welchs():
+    """An effect would be printed with an interval that is not one."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        a, b = rng.normal(0.6, 0.05, rng.integers(2, 9)), rng.normal(0.5, 0.01, rng.integers(2, 9))
+        expected = ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
+        assert welch(a, b) == pytest.approx((expected.low, expected.high), rel=1e-9)
+    assert welch([0.5, 0.5], [0.25, 0.25]) == (0.25, 0.25)
+
+
+@pytest.mark.slow
+def test_a_detectable_effect_is_found_in_four_of_five_repetitions():
+    """A page that says what its budget can show must not promise more."""
+    rng, n, sd = np.random.default_rng(1), 4000, 0.03
+    for seeds in (5, 10):
+        sample = [sd * math.sqrt((seeds - 1) / 2) * x for x in (1, -1, *[0] * (seeds - 2))]  # its variance is sd ** 2
+        smallest = detectable([sample, sample])
+        draws = rng.normal(0, sd, (n, 2, seeds))
+        found = np.mean([ttest_ind(a + smallest, b).pvalue < 0.05 for a, b in draws])
+        assert found == pytest.approx(0.8, abs=0.03)

@@ -31,7 +31,7 @@ GROUPS = {
         "plan": "vlrl plan configs/gui_grounding.yaml policy.model=Qwen/Qwen2.5-VL-3B-Instruct --gpu h100",
         "reproduce": "vlrl reproduce ui_r1 published/memory/24gb --dry-run",
         "accept": "vlrl accept Qwen/Qwen2.5-VL-3B-Instruct --data clicks.jsonl --test held_out.jsonl",
-        "compare": "vlrl compare configs/studies/single_vs_group.yaml --plan",
+        "compare": "vlrl compare configs/compare/single_vs_group.yaml --plan",
         "stages": "vlrl stages configs/stages/lmm_r1.yaml --dry-run",
         "warmstart": "vlrl warmstart configs/models/embedded.yaml steps=200 out=runs/start",
     },

@@ -257,9 +257,10 @@ def training_add(commands: Commands) -> None:
     warm.set_defaults(run=_warmstart)
 
     compare = commands.add_parser("compare", help="several recipes over one task at equal cost, with a test")
-    compare.add_argument("config", help="for example configs/studies/single_vs_group.yaml")
-    takes_changes(compare)
+    compare.add_argument("config", help="for example configs/compare/losses.yaml")
+    takes_changes(compare, "further comparisons, and key.path=value for all of them")
     compare.add_argument("--plan", action="store_true", help="only say what is equal and what is not")
+    compare.add_argument("--page", metavar="FILE.md", help="also a page with a verdict on every recipe of all of them")
     compare.set_defaults(run=_compare)
 
     show = commands.add_parser("show", help="the fully resolved config")
@@ -406,13 +407,18 @@ def _warmstart(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     from vlrl.evaluation.compare import plan_plan
 
-    planned = plan_plan(options.config, options.changes)
-    print(planned.text(), flush=True)
+    files = [options.config, *(each for each in options.changes if "=" not in each)]
+    changes = [each for each in options.changes if "=" in each]
+    plans = {file: plan_plan(file, changes) for file in files}
+    for file, planned in plans.items():
+        print(f"{file}\n{planned.text()}", flush=True)
     if not options.plan:
         quiet()
-        from vlrl.evaluation.compare_runs import compare
+        from vlrl.evaluation.compare_runs import compare, write_page
 
-        compare(planned)
+        results = {file: compare(planned) for file, planned in plans.items()}
+        if options.page:
+            write_page(results, Path(options.page))
     return 0
 
 

@@ -89,13 +89,15 @@ class PassAt(Section):
 
 
 class Comparison(Section):
+    """Args: pairs: that are tested; `baseline`: each recipe against the first."""
+
     task: str  # a training config, from this file's folder
     out: str
     recipes: Annotated[list[ComparedRecipe], Field(min_length=2)]
     budget: Budget
     evaluations: Count = 10  # along training, the last among them; one before it comes on top
     seeds: Seeds = Seeds()
-    pairs: Literal["all"] | list[Annotated[list[str], Field(min_length=2, max_length=2)]] = "all"
+    pairs: Literal["all", "baseline"] | list[Annotated[list[str], Field(min_length=2, max_length=2)]] = "all"
     pass_at: PassAt = PassAt()
     reach: list[float | str] = []  # noqa: RUF012  accuracies, or recipes whose final accuracy is meant
     jobs: Count = 1  # runs at a time, one core each
@@ -106,6 +108,8 @@ class Comparison(Section):
         names = [recipe.name for recipe in self.recipes]
         if self.pairs == "all":
             return [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+        if self.pairs == "baseline":
+            return [(name, names[0]) for name in names[1:]]
         return [(a, b) for a, b in self.pairs]
 
 
@@ -154,7 +158,8 @@ def find_file(folder: Path, name: str) -> str:
 
 # pass@k: does a policy answer a held-out sample at least once in k tries? Sampled at temperature 1.
 #
-# A process of its own: python -m vlrl.evaluation.compare CONFIG MODEL SAMPLES SEED OUT
+# A process of its own: python -m vlrl.evaluation.compare CONFIG MODEL SAMPLES SEED OUT [train ARGUMENTS], which trains
+# before, as `vlrl train ARGUMENTS`: importing twice takes longer than a short run's pass@k.
 
 
 def pass_at(correct: Sequence[int], n: int, k: int) -> float:
@@ -170,7 +175,12 @@ def pass_at(correct: Sequence[int], n: int, k: int) -> float:
 
 
 def main(arguments: Sequence[str]) -> int:
-    config_file, model, samples, seed, out = arguments
+    config_file, model, samples, seed, out, *training = arguments
+    if training:
+        from vlrl import cli
+
+        if code := cli.main(training):
+            return code
     from vlrl import registry
     from vlrl.api import quiet
     from vlrl.metrics import write_text

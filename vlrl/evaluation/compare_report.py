@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 import yaml
 
+from vlrl.config import config_file
 from vlrl.decoders import load_json, parse_log_row
 from vlrl.evaluation.compare import PASS_AT, Comparison, RecipeArm, SeedRun, pass_at, spent, table_rows
-from vlrl.evaluation.stats import AdaStop
+from vlrl.evaluation.stats import AdaStop, detectable, welch
 from vlrl.metrics import commit
 from vlrl.report.html import config_section, duration, fact_list, frame, note_lines
 from vlrl.report.html import interval as html_interval
 from vlrl.report.run_reader import table
-from vlrl.types import __version__
+from vlrl.types import UserError, __version__
 
 # A finished run as curves: held-out accuracy and entropy against steps, rollouts, tokens and CPU seconds.
 
@@ -498,6 +499,139 @@ def targets(reach: Sequence[float | str], arms: Mapping[str, Mapping[str, Any]])
     """(label, accuracy) of what is to be reached; a recipe's name stands for its final accuracy."""
     named = ((f"{r}'s final accuracy", arms[r]["final"]["value"]) if isinstance(r, str) else ("", r) for r in reach)
     return [(f"{label} {value:.3f}".strip(), float(value)) for label, value in named]
+
+
+# Many comparisons on one page of Markdown: each recipe against the first of its comparison, with a verdict.
+
+EQUAL = 0.03  # of accuracy: an interval that lies within it shows that there is no difference worth having
+PAGE_HEAD = """# Methods, judged
+
+<!-- Made by the command below; changes by hand are lost. -->
+
+    vlrl compare {files} --page {page}
+
+{methods} recipes against the first of their comparison, at equal rollouts: {runs} runs, {hours:.1f} CPU-hours in all.
+Held-out accuracy, means over seeds, 95 % intervals (Welch). `p` is family-wise within a comparison (AdaStop).
+*Helps* and *harms*: decided at 5 %. *No difference*: the interval lies within +- {equal}. Else *undecided*.
+
+![gain in accuracy over the first recipe of each comparison, against CPU seconds relative to it]({picture})
+"""
+PAGE_TABLE = ("method", "accuracy", "effect", "p", "verdict", "pass@{k}", "entropy", "tokens", "CPU-s a run")
+
+
+def judge(effect: tuple[float, float], decided: str) -> str:
+    """helps, harms, no difference or undecided.
+
+    Args:
+        effect: 95 % interval of the difference.
+        decided: a verdict of AdaStop.
+    """
+    if decided in ("larger", "smaller"):
+        return "helps" if decided == "larger" else "harms"
+    return "no difference" if effect[0] > -EQUAL and effect[1] < EQUAL else "undecided"
+
+
+def finals_of(arm: Mapping[str, Any]) -> list[float]:
+    return [each["value"] for each in arm["seeds"]]
+
+
+def judged_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One for each arm but the first: {name, arm, low, difference, high, p, verdict}, the best first."""
+    first, *others = result["arms"]
+    decisions = {frozenset((d["a"], d["b"])): d for d in result["test"]["decisions"]}
+    rows = []
+    for arm in others:
+        decision = decisions.get(frozenset((arm["name"], first["name"])))
+        decided = decision["verdict"] if decision else "open"
+        if decision and decision["a"] != arm["name"] and decided != "open":
+            decided = {"larger": "smaller", "smaller": "larger"}[decided]
+        low, high = welch(finals_of(arm), finals_of(first))
+        rows.append({
+            "name": arm["name"], "arm": arm, "low": low, "high": high, "difference": (low + high) / 2,
+            "p": decision["p"] if decision else None, "verdict": judge((low, high), decided),
+        })  # fmt: skip
+    return sorted(rows, key=lambda row: -row["difference"])
+
+
+def programme_page(results: Mapping[str, Mapping[str, Any]], page: Path) -> str:
+    """The page's text; its picture, of the same name, is written beside it.
+
+    Args:
+        results: a comparison's file -> its `result.json`.
+    """
+    rows = {file: judged_rows(result) for file, result in results.items()}
+    runs = sum(len(arm["seeds"]) for result in results.values() for arm in result["arms"])
+    picture = page.with_suffix(".png")
+    draw_programme(results, rows, picture)
+    head = PAGE_HEAD.format(
+        files=" ".join(results), page=page, methods=sum(map(len, rows.values())), runs=runs, equal=EQUAL,
+        hours=sum(result["cpu_s"] for result in results.values()) / 3600, picture=picture.name,
+    )  # fmt: skip
+    return "\n".join([head, *(programme_section(file, results[file], rows[file]) for file in results)])
+
+
+def programme_section(file: str, result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    """A comparison's heading, what its file's first comment says, and its table."""
+    first, budget, k = result["arms"][0], result["config"]["budget"], max(result["config"]["pass_at"]["k"])
+    remark = [line.lstrip("# ") for line in first_comment(file) if not line.lstrip("# ").startswith("vlrl ")]
+    smallest = detectable([finals_of(arm) for arm in result["arms"]])
+    table = [[head.format(k=k) for head in PAGE_TABLE], ["---"] * len(PAGE_TABLE)]
+    table.append([first["name"], f"{first['final']['value']:.3f}", "", "", "", *programme_means(first, k)])
+    table += [programme_row(row, k) for row in rows]
+    lines = "\n".join(f"| {' | '.join(row)} |" for row in table)
+    cost = f"{result['cpu_s'] / 60:.0f} CPU-minutes, commit {result['versions']['commit']}"
+    return (
+        f"## {Path(file).stem.replace('_', ' ')}\n\n    vlrl compare {file}\n\n{' '.join(remark)}\n\n"
+        f"{budget['rollouts']:,} rollouts a run, {len(first['seeds'])} seeds, {first['before']['value']:.3f} before "
+        f"training; {cost}. An effect of {smallest:.3f} would be found in four of five repetitions.\n\n{lines}\n"
+    )
+
+
+def first_comment(file: str) -> list[str]:
+    """The comment lines that a YAML file begins with."""
+    lines = config_file(file).read_text(encoding="utf-8").splitlines()
+    return list(takewhile(lambda line: line.startswith("#"), lines))
+
+
+def programme_means(arm: Mapping[str, Any], k: int) -> list[str]:
+    return [f"{arm['pass_at'][str(k)]['value']:.3f}", f"{arm['entropy']['last']['value']:.3f}",
+            f"{arm['tokens']['value'] / arm['rollouts']['value']:.1f}", f"{arm['cpu_s']['value']:.0f}"]  # fmt: skip
+
+
+def programme_row(row: Mapping[str, Any], k: int) -> list[str]:
+    effect = f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
+    p = "" if row["p"] is None else f"{row['p']:.3f}"
+    verdict = f"**{row['verdict']}**" if row["verdict"] in ("helps", "harms") else row["verdict"]
+    final = f"{row['arm']['final']['value']:.3f}"
+    return [row["name"], final, effect, p, verdict, *programme_means(row["arm"], k)]
+
+
+def draw_programme(
+    results: Mapping[str, Mapping[str, Any]], rows: Mapping[str, Sequence[Mapping[str, Any]]], path: Path
+) -> None:
+    """Every recipe: what it gained over its comparison's first one against what it cost beside it.
+
+    Raises:
+        UserError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UserError(MISSING) from None
+    figure = Figure(figsize=(11, 6.5), layout="constrained")
+    panel = figure.subplots()
+    for i, (file, judged) in enumerate(rows.items()):
+        base = results[file]["arms"][0]["cpu_s"]["value"]
+        x, y = [r["arm"]["cpu_s"]["value"] / base for r in judged], [r["difference"] for r in judged]
+        room = [[r["difference"] - r["low"] for r in judged], [r["high"] - r["difference"] for r in judged]]
+        panel.errorbar(x, y, room, fmt="o", color=f"C{i}", label=Path(file).stem, elinewidth=0.6, markersize=4)
+        for r, across in zip(judged, x, strict=True):
+            panel.annotate(r["name"], (across, r["difference"]), (3, 3), textcoords="offset points", fontsize=7)
+    panel.axhline(0, color="0.6", linewidth=0.8)
+    panel.set(xscale="log", xlabel="CPU seconds of training, times the first recipe's", ylabel="gain in accuracy")
+    panel.legend(fontsize=8, title="against the first recipe of")
+    panel.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)
 
 
 # What `result.json` holds of a comparison.

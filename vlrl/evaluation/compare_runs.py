@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -129,22 +129,21 @@ class Crew:
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def sample(self, config: Path, model: str, seed: int, out: Path, log: Path) -> None:
-        """Answers of a model to the held-out samples, several each, into the file `out`."""
-        self._processes.run(
-            ["-m", "vlrl.evaluation.compare", str(config), model, str(self.samples), str(seed), str(out)], log
-        )
+    def sample(self, config: Path, model: str, seed: int, out: Path, log: Path, training: Sequence[str] = ()) -> None:
+        """Answers of a model to the held-out samples, several each, into the file `out`; `training` comes before."""
+        arguments = [str(config), model, str(self.samples), str(seed), str(out), *training]
+        self._processes.run(["-m", "vlrl.evaluation.compare", *arguments], log)
 
     def _finish(self, run: SeedRun) -> None:
         log, config = run.folder.with_suffix(".log"), run.folder.with_suffix(".yaml")
         run.folder.parent.mkdir(parents=True, exist_ok=True)
         own = {"out": str(run.folder), "seed": run.seed}
         write_text(config, dump(run.arm.config.model_copy(update=own)))
+        training: list[str] = []
         if not (run.folder / "summary.json").is_file():
             begun = (run.folder / "config.yaml").is_file()
-            what = ["--resume", str(run.folder)] if begun else [str(config)]
-            self._processes.run(["-m", "vlrl.cli", "train", *what], log)
-        self.sample(config, str(run.folder), run.seed, run.folder / PASS_AT, log)
+            training = ["train", *(["--resume", str(run.folder)] if begun else [str(config)])]
+        self.sample(config, str(run.folder), run.seed, run.folder / PASS_AT, log, training)
 
 
 def _summarise_run(run: SeedRun) -> str:
@@ -194,6 +193,23 @@ def _look(plan: ComparisonPlan, processes: Processes, test: AdaStop, counts: dic
     write_text(out / "result.json", json.dumps(result, indent=1, allow_nan=False) + "\n")
     write_text(out / "report.html", compare_report.page(result))
     return result
+
+
+def write_page(results: Mapping[str, dict[str, Any]], page: Path) -> None:
+    """A page with every recipe's verdict, and its picture.
+
+    Args:
+        results: a comparison's file -> what `compare` returned.
+
+    Raises:
+        UserError: matplotlib is not installed; the folder cannot be written.
+    """
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        write_text(page, compare_report.programme_page(results, page))
+    except OSError as error:
+        raise UserError(f"{page}: cannot be written ({error.strerror})") from None
+    print(page)
 
 
 def _start(crew: Crew, plan: ComparisonPlan, out: Path) -> dict[str, Any]:

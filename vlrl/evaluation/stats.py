@@ -151,6 +151,39 @@ def _side(one: float, other: float, phi: float) -> float:
     return math.sqrt(max(0.0, one * one - 2 * phi * one * other + other * other))
 
 
+# Two arms by their seeds: how far apart they are, and what so many seeds could have shown.
+
+
+def welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
+    """95 % interval of the mean of `a` less that of `b`, variances unequal (Welch, Biometrika 34 (1947), 28-35).
+
+    Args:
+        a, b: at least two values each, as one held-out accuracy a seed.
+    """
+    from scipy.stats import t
+
+    first, second = (float(np.var(values, ddof=1)) / len(values) for values in (a, b))
+    difference, variance = float(np.mean(a) - np.mean(b)), first + second
+    if variance == 0:
+        return difference, difference
+    freedom = variance**2 / (first**2 / (len(a) - 1) + second**2 / (len(b) - 1))
+    half = float(t.ppf(0.975, freedom)) * math.sqrt(variance)
+    return difference - half, difference + half
+
+
+def detectable(groups: Sequence[Sequence[float]]) -> float:
+    """The difference of two means that a two-sided t-test at 5 % would find with a power of about 80 %.
+
+    Args:
+        groups: each arm's values, equally many, at least two; their pooled variance is taken.
+    """
+    from scipy.stats import t
+
+    n, freedom = len(groups[0]), 2 * len(groups[0]) - 2
+    spread = math.sqrt(float(np.mean([np.var(values, ddof=1) for values in groups])))
+    return float(t.ppf(0.975, freedom) + t.ppf(0.8, freedom)) * spread * math.sqrt(2 / n)
+
+
 # Which differences between arms are real, and when enough seeds have run: after AdaStop, arXiv 2306.10882.
 #
 # A group-sequential permutation test. At look k every arm that is still in question has k blocks of n measurements; if

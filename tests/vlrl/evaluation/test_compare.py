@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -94,6 +95,21 @@ def test_the_page_holds_everything_and_needs_nothing(compared):
     for said in ("no difference shown", "pass@2", "CPU seconds", "the methods differ", "first responses"):
         assert said in page
     assert (compared[0] / "out" / "curves.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.slow
+def test_several_comparisons_make_one_page(compared):
+    """A reader sees every recipe's verdict, what it rests on and what it cost, and no finished run is made again."""
+    folder, _, before = compared
+    shutil.copy(folder / "compare.yaml", folder / "again.yaml")
+    done = call(folder, "again.yaml", "pairs=baseline", "--page", "results/page.md")
+    assert done.returncode == 0, done.stderr
+    assert (folder / "out" / "mssr" / "seed_0" / "summary.json").stat().st_mtime_ns == before
+    page = (folder / "results" / "page.md").read_text()
+    assert page.count("\n## ") == 2 and "2 recipes against" in page and "48 rollouts a run, 2 seeds" in page
+    row = next(line for line in page.splitlines() if line.startswith("| grpo | 0."))
+    assert re.search(r"\[[+-]0\.\d{3}, [+-]0\.\d{3}\] \| [01]\.\d{3} \| (undecided|no difference) \|", row)
+    assert (folder / "results" / "page.png").read_bytes()[:4] == b"\x89PNG"
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vlrl.evaluation.compare import Budget, RecipeShape, derive, plan_plan
+from vlrl.evaluation.compare_report import judge
 from vlrl.types import UserError
 
 ROOT = Path(__file__).parents[3]
@@ -165,7 +166,7 @@ def test_what_cannot_be_fair_is_refused_in_one_line(tmp_path, changes, said):
     assert "\n" not in str(caught.value)
 
 
-STUDIES = [file for file in sorted((ROOT / "configs" / "studies").glob("*.yaml")) if "\nrecipes:" in file.read_text()]
+STUDIES = sorted((ROOT / "configs" / "compare").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
@@ -178,3 +179,22 @@ def test_the_comparisons_that_ship_are_fair(file):
     prompts = "different prompts" if made.comparison.budget.prompts else "passes over the prompts"
     for label in ("rollouts", "optimizer updates", prompts, "gradient norm clipped at"):
         assert len({line(made, label)["values"][arm.name] for arm in equal}) == 1
+
+
+def test_a_baseline_is_the_first_recipe(tmp_path):
+    """Sixteen losses have 120 pairs, of which fifteen are asked about: the others would only cost power."""
+    made = planned(tmp_path, recipes=[MSSR, GRPO, GRPO | {"name": "other"}], pairs="baseline")
+    assert made.comparison.compared == [("grpo", "mssr"), ("other", "mssr")]
+
+
+@pytest.mark.parametrize(
+    ("effect", "decided", "verdict"),
+    [
+        ((0.01, 0.09), "larger", "helps"), ((-0.09, -0.01), "smaller", "harms"),
+        ((-0.02, 0.02), "open", "no difference"), ((-0.02, 0.05), "open", "undecided"),
+        ((0.01, 0.09), "open", "undecided"),
+    ],
+)  # fmt: skip
+def test_only_a_narrow_interval_shows_that_there_is_no_difference(effect, decided, verdict):
+    """What was not decided would be read as equal."""
+    assert judge(effect, decided) == verdict
