@@ -697,6 +697,7 @@ class Config(Section):
     losses: list[Plugin] = [Component(name="ppo_clip")]
     loss_aggregation: Plugin = Component(name="token_mean")
     callbacks: list[Plugin] = []  # what happens between steps: schedules, references reset, supervised steps
+    placement: Plugin = Component(name="local")  # where simulators, browsers, judges and rewards run
     published: PublishedSection | None = None  # the published run that this one is after
 
     def components(self, kind: str) -> Sequence[Component]:
