@@ -198,7 +198,7 @@ def check_placement(component: Component) -> None:
     check_component("placement", target, "placement")
 
 
-def place_workers(component: Component) -> None:
+def choose_placement(component: Component) -> None:
     """Workers that start from now on run where the configuration's `placement` says."""
     use_placement(_make_placement(component.model_dump_json()))
 
@@ -225,7 +225,7 @@ def make_task(section: AsksTask, path: str = "task") -> BaseTask:
         UserError: `data` names files, but the task makes its own samples.
     """
     if isinstance(section, Config):
-        place_workers(section.placement)
+        choose_placement(section.placement)
     task = _make_checked_task(section, path)
     task.reward_timeout_s = section.train.reward_timeout_s if isinstance(section, Config) else None
     return task

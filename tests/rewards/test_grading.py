@@ -169,7 +169,7 @@ def test_formulas_are_compared_in_threads_and_none_hangs():
         thread.join(timeout=120)
     assert [found.get(pair) for pair in pairs] == [False, True, True, False]
     judge.pool.workers[0].kill()  # what no limit of its own could end
-    assert [judge("2x", "x+x"), judge("3x", "x+x+x")] == [False, True]
+    assert [judge("2x", "x+x"), judge("3x", "x+x+x")] == [True, True]  # asked again: who was killed has judged nothing
     judge.close()
 
 

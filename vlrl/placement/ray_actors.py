@@ -167,7 +167,8 @@ def _connect(address: str | None) -> None:
     if ray.is_initialized():
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    options: dict[str, Any] = {"logging_level": "warning", "namespace": "vlrl"}
+    # what Ray itself has to say stays in its log folder; what happens to a worker is in its error
+    options: dict[str, Any] = {"logging_level": "warning", "log_to_driver": False, "namespace": "vlrl"}
     if address is None and "RAY_ADDRESS" not in os.environ:
         options["include_dashboard"] = False
     try:
