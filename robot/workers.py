@@ -18,10 +18,10 @@ from vlrl.placement.workers import (
     Arrays,
     LostWorkerError,
     Packed,
-    Service,
     Worker,
     WorkerError,
     WorkerPool,
+    WorkerService,
     pack_images,
     unpack_images,
 )
@@ -191,9 +191,9 @@ class RobotPool(WorkerPool):
     """
 
     def __init__(self, robot: str, options: Mapping[str, Any], *, size: int, patience: float = 120.0):
-        made_of = {"robot": robot, "options": dict(options)}
+        choice = {"robot": robot, "options": dict(options)}
         super().__init__(
-            f"{__name__}:RobotService", made_of, kind="simulator", size=size, patience=patience, name="robot.workers"
+            f"{__name__}:RobotService", choice, kind="simulator", size=size, patience=patience, name="robot.workers"
         )
         self._robot = robot
 
@@ -231,7 +231,7 @@ class RobotPool(WorkerPool):
 NO_NUMBERS = ""  # stands for an action that is not an array of numbers
 
 
-class RobotService(Service):
+class RobotService(WorkerService):
     def __init__(self) -> None:
         self._robot: Robot | None = None
         self._play: RobotEnv | None = None
@@ -273,10 +273,10 @@ class RobotService(Service):
 
     def step(self, fields: Mapping[str, Any], arrays: Arrays) -> Packed:
         step = self._play.step(arrays.get("action", NO_NUMBERS))
-        packed, shown = write_observation(step.observation)
+        packed, state = write_observation(step.observation)
         ending = {"terminated": step.terminated, "truncated": step.truncated, "fault": step.fault}
         rest = {"reward": step.reward, "info": step.info, "executed": step.executed}
-        return packed | ending | rest, shown
+        return packed | ending | rest, state
 
     def plan(self, fields: Mapping[str, Any], arrays: Arrays) -> Packed:
         """What the robot's script would do next."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from typing import Any, NoReturn
 
-from vlrl.placement.workers import Arrays, Packed, Service, WorkerError, WorkerPool
+from vlrl.placement.workers import Arrays, Packed, WorkerError, WorkerPool, WorkerService
 from vlrl.types import UserError
 
 TRIES = 3  # workers that may be lost over one question
@@ -113,7 +113,7 @@ def _verified(predicted: str, truth: str) -> bool:
     return bool(prediction and right) and bool(verify(right[0], prediction[0], timeout_seconds=None))
 
 
-class EquivalenceService(Service):
+class EquivalenceService(WorkerService):
     """Compares formulas, within limits."""
 
     def answers(self) -> Mapping[str, Callable[[Mapping[str, Any], Arrays], Packed]]:

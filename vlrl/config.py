@@ -288,7 +288,8 @@ def maker(folder: str) -> str:
 
 def described() -> Iterator[tuple[str, str]]:
     """Each bundled config as one names it, and the first comment in it."""
-    for file in sorted(set(CONFIGS.rglob("*.yaml")) - set(CONFIGS.glob("accelerate/*"))):  # those are accelerate's own
+    others = {*CONFIGS.glob("accelerate/*"), *CONFIGS.glob("cluster/*")}  # other programs read them
+    for file in sorted(set(CONFIGS.rglob("*.yaml")) - others):
         first = file.read_text(encoding="utf-8").partition("\n")[0]
         yield file.relative_to(CONFIGS).with_suffix("").as_posix(), first.removeprefix("#").strip()
 

@@ -5,8 +5,8 @@ with `:chaos` every `--every` seconds a share of the live workers is killed (SIG
 worker, its driver and its browser), and at half of the steps a node. Each arm is `vlrl train` on one configuration and
 seed; its metrics are compared row by row with the first arm's, but for the counts of faults themselves.
 
-    python bench/scale.py placement push --arms local ray:1 ray:2                     # throughput
-    python bench/scale.py placement push --episodes 10000 --arms local ray:2 ray:2:chaos --every 10
+    python bench/scale.py placement reach --arms local ray:1 ray:2                    # throughput
+    python bench/scale.py placement reach --episodes 10000 --arms local ray:2 ray:2:chaos --every 10
     python bench/scale.py placement judged --episodes 2000 --arms local ray:2:chaos
     python bench/scale.py placement gui_agent --episodes 200 --arms local ray:2:chaos --every 40
 """
@@ -45,16 +45,17 @@ HEAD = (
     "| arm | episodes | s | episodes/s | workers killed | nodes killed | played anew | rows that differ |\n|"
     + "---|" * 8
 )
+ARM = ["configs/manipulation.yaml", "task.scenes=200", "task.held_out=4", "train.prompts_per_step=32",
+       "train.num_minibatches=1", "train.update_epochs=1"]  # fmt: skip
 TASKS = {
-    "push": ["configs/manipulation.yaml", "task.robot={name: tabletop, job: push}", "task.horizon=48",
-             "task.scenes=200", "task.held_out=4", "train.prompts_per_step=32", "train.num_minibatches=1",
-             "train.update_epochs=1"],
-    "judged": ["configs/open_answer.yaml", "policy.model=embedded", "train.prompts_per_step=32",
+    "push": [*ARM, "task.robot={name: tabletop, job: push}", "task.horizon=96"],
+    "reach": [*ARM, "task.robot={name: tabletop, job: reach}", "task.horizon=24"],
+    "judged": ["configs/open_answer.yaml", "policy.model=embedded", "train.prompts_per_step=8",
                "process_rewards=[{name: judged_answer, judge: {name: scripted, noise: 0.1, workers: 4}, amount: 0.5}]"],
     "gui_agent": ["configs/gui_agent.yaml", "policy.model=embedded", "task.held_out=4", "task.browsers=4",
                   "train.prompts_per_step=2"],
 }  # fmt: skip
-WORKERS = {"push": "task.workers=4", "gui_agent": "task.browsers=4"}
+START = {"push": ["episodes=24", "steps=150"], "reach": ["episodes=6", "steps=40"]}
 
 
 @dataclass
@@ -79,10 +80,10 @@ def vlrl(*arguments: str) -> subprocess.Popen[bytes]:
 
 def make_start(task: str, folder: Path) -> list[str]:
     """Changes of the configuration that name what the run starts from."""
-    if task != "push":
+    if task not in START:
         return []
-    sizes = ["episodes=6", "steps=40", "policy={hidden: 32, layers: 1, bins: 9}", f"out={folder / 'start'}"]
-    cloned = vlrl("clone", "configs/models/embedded_push.yaml", *TASKS["push"][1:3], "task.held_out=4", *sizes)
+    sizes = [*START[task], "policy={hidden: 32, layers: 1, bins: 9}", "task.held_out=4", f"out={folder / 'start'}"]
+    cloned = vlrl("clone", "configs/models/embedded_push.yaml", *TASKS[task][-2:], *sizes)
     if cloned.wait():
         sys.exit("vlrl clone failed")
     return [f"policy.model={folder / 'start'}"]
@@ -135,9 +136,11 @@ def kill_some(share: float, rng: random.Random) -> int:
 
 def disturb(arm: Arm, options: argparse.Namespace, nodes: Any, steps: int, out: Path, over: threading.Event) -> None:
     """Kills workers until the run is over, and at half of its steps the youngest node."""
-    rng = random.Random(options.seed)
-    while not over.wait(options.every):
-        arm.killed += kill_some(options.kill, rng)
+    rng, due = random.Random(options.seed), time.monotonic() + options.every
+    while not over.wait(1.0):
+        if time.monotonic() > due:
+            arm.killed += kill_some(options.kill, rng)
+            due = time.monotonic() + options.every
         if nodes and not arm.nodes_killed and len(read_rows(out)) >= steps // 2:
             nodes.remove_node(nodes.list_all_nodes[-1], allow_graceful=False)
             arm.nodes_killed = 1
@@ -156,8 +159,8 @@ def run_arm(name: str, options: argparse.Namespace, start: list[str], folder: Pa
     prompts = next(int(each.split("=")[1]) for each in shared if each.startswith("train.prompts_per_step="))
     steps = max(2, round(options.episodes / prompts / GROUP))
     shared += [f"train.steps={steps}", f"eval.every_steps={steps}"]
-    if options.task in WORKERS:
-        shared.append(WORKERS[options.task])
+    if options.task in START:
+        shared.append("task.workers=4")
     with cluster(int(rest[0])) if place == "ray" else contextlib.nullcontext() as nodes:
         if nodes:
             shared.append(f"placement={{name: ray, address: '{nodes.address}'}}")

@@ -20,7 +20,7 @@ from PIL import Image
 from tasks.agent_actions import ScreenAction
 from tasks.web import browser
 from vlrl.media import load_rgb
-from vlrl.placement.workers import Arrays, Packed, Service, Worker, WorkerPool, pack_images, unpack_images
+from vlrl.placement.workers import Arrays, Packed, Worker, WorkerPool, WorkerService, pack_images, unpack_images
 from vlrl.types import Split, UserError
 
 # Solutions of MiniWoB++ pages: a script each that reads the page's elements and returns the next right action.
@@ -234,7 +234,7 @@ class MiniWob:
 # A browser in a worker (`vlrl.placement`), on whatever node that is.
 
 
-class MiniWobService(Service):
+class MiniWobService(WorkerService):
     """A worker's browser."""
 
     def __init__(self) -> None:

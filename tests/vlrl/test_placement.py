@@ -15,11 +15,11 @@ from vlrl.types import UserError, Video
 
 TOY = """
 import os
-from vlrl.placement.workers import Service
+from vlrl.placement.workers import WorkerService
 from vlrl.types import UserError
 
 
-class Toy(Service):
+class Toy(WorkerService):
     def answers(self):
         return {"make": self.make, "add": self.add, "die": lambda fields, arrays: os._exit(7)}
 

@@ -74,19 +74,43 @@ class RayWorker(Worker):
 
     @property
     def pid(self) -> int:
+        return self._find_place()
+
+    def _find_place(self) -> int:
+        """Its process, once Ray has found a place for it.
+
+        Raises:
+            UserError: it has found none in time.
+        """
         if self._pid is None:
-            self._pid = self._call("pid", self.patience)
+            from ray.exceptions import GetTimeoutError
+
+            try:
+                self._pid = self._call(self._actor.pid, self.patience)
+            except GetTimeoutError:
+                self.kill()
+                problem = f"no node of the Ray cluster had room for a worker of {self._needs} in {self.patience:g} s"
+                raise UserError(
+                    f"placement: {problem}: `ray status` says what is free; ask for fewer workers"
+                ) from None
         return self._pid
 
     def exchange(self, message: bytes) -> bytes:
-        if self._pid is None:  # the first call waits for a place as well
-            self._pid = self._call("pid", self.patience)
-        return self._call("exchange", self.patience + MARGIN, message)
+        from ray.exceptions import GetTimeoutError
+
+        self._find_place()
+        try:
+            return self._call(self._actor.exchange, self.patience + MARGIN, message)
+        except GetTimeoutError:
+            self.kill()
+            raise LostWorkerError(f"no answer in {self.patience + MARGIN:g} s") from None
 
     def cpu_s(self) -> float:
+        from ray.exceptions import GetTimeoutError
+
         try:
-            return self._call("cpu_s", MARGIN)
-        except WorkerError:
+            return self._call(self._actor.cpu_s, MARGIN)
+        except (LostWorkerError, GetTimeoutError):
             return 0.0
 
     def kill(self) -> None:
@@ -96,25 +120,22 @@ class RayWorker(Worker):
             ray.kill(self._actor)
 
     def end(self) -> None:
-        with contextlib.suppress(WorkerError):
-            self._call("end", MARGIN)
+        from ray.exceptions import GetTimeoutError
+
+        with contextlib.suppress(LostWorkerError, GetTimeoutError):
+            self._call(self._actor.end, MARGIN)
         self.kill()
 
-    def _call(self, method: str, seconds: float, *arguments: Any) -> Any:
+    def _call(self, method: Any, seconds: float, *arguments: Any) -> Any:
+        """What the actor gives; ray's GetTimeoutError, LostWorkerError where it, its node or the way to it is gone."""
         import ray
         from ray.exceptions import GetTimeoutError, RayError
 
         try:
-            return ray.get(getattr(self._actor, method).remote(*arguments), timeout=seconds)
+            return ray.get(method.remote(*arguments), timeout=seconds)
         except GetTimeoutError:
-            self.kill()
-            if self._pid is None:
-                raise LostWorkerError(
-                    f"no node of the Ray cluster gave a worker {self._needs} within {seconds:g} s: `ray status` says "
-                    "what is free; ask for fewer workers, or for less in placement.workers"
-                ) from None
-            raise LostWorkerError(f"no answer in {seconds:g} s") from None
-        except RayError as error:  # its process, its node or the way to it is gone
+            raise
+        except RayError as error:
             raise LostWorkerError(f"the worker is gone from Ray: {first_line(error)}") from None
 
 

@@ -1,7 +1,7 @@
 """Workers: how one is started with what it needs, asked, lost and replaced. Here: processes of this machine.
 
-A worker holds a `Service` and answers requests, fields and arrays as `vlrl.decoders` packs them: bytes in, bytes out,
-and nothing that is read can run code. It answers in time or counts as dead. Whoever needs workers has a `WorkerPool`;
+A worker holds a `WorkerService` and answers requests, fields and arrays as `vlrl.decoders` packs them: bytes in, bytes
+out, and nothing that is read can run code. It answers in time or counts as dead. Whoever needs workers has a `WorkerPool`;
 where they run is decided once, by the configuration's `placement` (`use_placement`).
 
 As a program, `python -m vlrl.placement.workers PIPE MODULE:SERVICE`, this file is the process around a service.
@@ -47,7 +47,7 @@ class LostWorkerError(WorkerError):
     """A worker that died, did not answer in time, or went with its node: another time it may work."""
 
 
-class Service(ABC):
+class WorkerService(ABC):
     """What a worker holds: made without arguments in the worker's process, and closed before that ends."""
 
     @abstractmethod
@@ -215,7 +215,7 @@ class Placement(ABC):
 
     @abstractmethod
     def start(self, service: str, kind: Kind, patience: float) -> Worker:
-        """A worker of `module:Service`, from anywhere on this process' Python path, with what its kind needs.
+        """A worker of `module:WorkerService`, from anywhere on this process' Python path, with what its kind needs.
 
         Raises:
             OSError, WorkerError: it cannot be started.
@@ -253,7 +253,7 @@ class WorkerPool:
     and of them those of each `error: reason`.
 
     Args:
-        service: `module:Service`; it is asked to `make` what it holds of `options`, what JSON can hold.
+        service: `module:WorkerService`; it is asked to `make` what it holds of `options`, what JSON can hold.
         kind: what they are, by which a placement knows what they need.
         patience: seconds after which a worker that does not answer counts as dead, and after which whoever waits for
             a free one gives up.
@@ -404,7 +404,7 @@ class WorkerPool:
 # The process around a service.
 
 
-def serve(pipe: Connection, service: Service) -> None:
+def serve(pipe: Connection, service: WorkerService) -> None:
     """Answers until the other side is gone. What a request raises goes back as `error`, or `user_error`."""
     answers = service.answers()
     try:

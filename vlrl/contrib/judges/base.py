@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from vlrl import registry
 from vlrl.config import Component, check_options
 from vlrl.decoders import parse_json
-from vlrl.placement.workers import Arrays, Packed, Service, WorkerError, WorkerPool
+from vlrl.placement.workers import Arrays, Packed, WorkerError, WorkerPool, WorkerService
 from vlrl.types import Episode, UserError, Video
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def unpack_question(fields: Mapping[str, Any], arrays: Arrays, name: str) -> Jud
     return JudgeQuestion(tuple(content), answers, fields["criteria"], fields["reference"], fields["vote"])
 
 
-class JudgeService(Service):
+class JudgeService(WorkerService):
     """A worker's judge."""
 
     def __init__(self) -> None:
