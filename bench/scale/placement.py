@@ -142,7 +142,7 @@ def disturb(arm: Arm, options: argparse.Namespace, nodes: Any, steps: int, out: 
             arm.killed += kill_some(options.kill, rng)
             due = time.monotonic() + options.every
         if nodes and not arm.nodes_killed and len(read_rows(out)) >= steps // 2:
-            nodes.remove_node(nodes.list_all_nodes[-1], allow_graceful=False)
+            nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)
             arm.nodes_killed = 1
 
 

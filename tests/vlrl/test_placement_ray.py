@@ -36,7 +36,7 @@ with cluster(2) as nodes:
     plays = [pool.environment(seed, ticks=100_000) for seed in range(4)]
     for play in plays:
         play.reset()
-    nodes.remove_node(nodes.list_all_nodes[-1], allow_graceful=False)
+    nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)
     faults, end = [""] * 4, time.monotonic() + 120
     while not any(faults) and time.monotonic() < end:  # its processes take a moment to notice
         time.sleep(0.5)

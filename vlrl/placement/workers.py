@@ -1,7 +1,7 @@
 """Workers: how one is started with what it needs, asked, lost and replaced. Here: processes of this machine.
 
 A worker holds a `WorkerService` and answers requests, fields and arrays as `vlrl.decoders` packs them: bytes in, bytes
-out, and nothing that is read can run code. It answers in time or counts as dead. Whoever needs workers has a `WorkerPool`;
+out, and nothing that is read can run code. It answers in time or counts as dead. Whoever needs workers has a pool;
 where they run is decided once, by the configuration's `placement` (`use_placement`).
 
 As a program, `python -m vlrl.placement.workers PIPE MODULE:SERVICE`, this file is the process around a service.
