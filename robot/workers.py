@@ -15,6 +15,7 @@ from PIL import Image
 from robot.env import RobotEnv, VideoWriter, plan_chunk
 from robot.types import ActionSpec, Ending, Robot, RobotStatus, Snapshot, fault, send_home
 from vlrl.placement.workers import (
+    LOST_MOST,
     Arrays,
     LostWorkerError,
     Packed,
@@ -50,7 +51,7 @@ def read_start(seed: int, arrays: Arrays) -> int | Snapshot:
 
 # One episode on one of a pool's workers: what `robot.env.RobotEnv` is, with the robot in another process.
 
-TRIES, LOST_MOST = 3, 10  # workers that may raise over an episode's start, and that may be lost meanwhile
+TRIES = 3  # workers that may raise over an episode's start
 
 
 class PooledRobotEnv(Environment):

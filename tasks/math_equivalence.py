@@ -7,7 +7,6 @@ most. It is started when first asked, and anew after a formula that was too much
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import resource
@@ -56,10 +55,10 @@ class EquivalenceJudge:
 
     def _ask(self, predicted: str, truth: str) -> bool:
         """False where TRIES workers died of it: one may have been killed, or its node."""
-        for _ in range(TRIES):
-            with contextlib.suppress(WorkerError):
-                return self.pool.call("equal", {"predicted": predicted, "truth": truth})[0]["equal"]
-        return False
+        try:
+            return self.pool.call("equal", {"predicted": predicted, "truth": truth}, lost=TRIES)[0]["equal"]
+        except WorkerError:
+            return False
 
     def close(self) -> None:
         """Ends the worker; the next question starts another."""

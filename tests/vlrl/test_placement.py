@@ -73,7 +73,7 @@ def test_a_lost_worker_makes_room_for_another(pool):
     one = pool()
     for request, why in (("die", "ended .exit status 7."), ("no_such", "KeyError")):
         with pytest.raises(WorkerError, match=why):
-            one.call(request, {})
+            one.call(request, {}, lost=1)
     assert one.call("add", {"a": 1, "b": 1}, {"x": np.zeros(1)})[0] == {"sum": 2}
     assert (one.counts["started"], one.counts["errors"], len(one.workers)) == (3, 2, 1)
 

@@ -35,6 +35,7 @@ Arrays = Mapping[str, np.ndarray]
 Packed = tuple[dict[str, Any], dict[str, np.ndarray]]  # fields, what JSON can hold, and arrays
 Kind = Literal["simulator", "browser", "judge", "reward"]
 
+LOST_MOST = 10  # workers that may be lost over one thing; that is the machines' fault, unless it kills them all
 FAREWELL = 2.0  # seconds for a worker to leave what it holds safe
 ALONE = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "LP_NUM_THREADS")}
 
@@ -326,12 +327,23 @@ class WorkerPool:
             raise UserError(f"{self.name}: it is closed")
         return worker
 
-    def call(self, request: str, fields: Mapping[str, Any], arrays: Arrays | None = None) -> Packed:
-        """What one of the workers answers; a worker that is lost over it is buried.
+    def call(
+        self, request: str, fields: Mapping[str, Any], arrays: Arrays | None = None, lost: int = LOST_MOST
+    ) -> Packed:
+        """What one of the workers answers, or another where it is lost.
+
+        Args:
+            lost: workers after which it is given up.
 
         Raises:
             UserError, WorkerError: as `take` and `Worker.ask`.
         """
+        for _ in range(lost - 1):
+            with contextlib.suppress(LostWorkerError):
+                return self._call(request, fields, arrays)
+        return self._call(request, fields, arrays)
+
+    def _call(self, request: str, fields: Mapping[str, Any], arrays: Arrays | None) -> Packed:
         worker = self.take()
         try:
             answer = worker.ask(request, fields, arrays)

@@ -123,7 +123,6 @@ def check_judge(options: Mapping[str, Any], path: str) -> None:
 
 # A judge in workers (`vlrl.placement`), on whatever node they are.
 
-LOST_MOST = 3  # workers on which questions are tried
 PATIENCE = 600.0  # seconds for what a worker is asked at a time
 TOGETHER = 16  # questions that a worker is asked at a time, where the judge has no `batch`
 
@@ -182,7 +181,7 @@ class JudgeService(WorkerService):
 class PlacedJudge:
     """A judge in so many workers. What a worker is asked together hangs on the questions alone, not on their number.
 
-    Questions whose worker is lost are asked again in another; after LOST_MOST their verdicts have a fault.
+    Questions whose worker is lost are asked again in another (`WorkerPool.call`); then their verdicts have a fault.
     """
 
     def __init__(self, component: Component, seed: int, path: str, workers: int):
@@ -203,15 +202,11 @@ class PlacedJudge:
             packed, own = pack_question(question, str(i))
             fields.append(packed)
             arrays |= own
-        fault = ""
-        for _ in range(LOST_MOST):
-            try:
-                answer, _ = self.pool.call("ask", {"questions": fields}, arrays)
-            except WorkerError as error:
-                fault = f"its worker was lost: {error}"
-                continue
-            return [Verdict(tuple(scores), said, why) for scores, said, why in answer["verdicts"]]
-        return [Verdict(fault=fault)] * len(questions)
+        try:
+            answer, _ = self.pool.call("ask", {"questions": fields}, arrays)
+        except WorkerError as error:
+            return [Verdict(fault=f"its worker failed: {error}")] * len(questions)
+        return [Verdict(tuple(scores), said, fault) for scores, said, fault in answer["verdicts"]]
 
 
 # Episodes as questions to a judge, and what it says of them as their reward.
