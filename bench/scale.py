@@ -2,7 +2,7 @@
 
 from programs import run
 
-COMMANDS = ("processes", "staleness", "simulate_cluster", "cluster_parts")
+COMMANDS = ("processes", "placement", "staleness", "simulate_cluster", "cluster_parts")
 
 if __name__ == "__main__":
     run(__file__, COMMANDS)

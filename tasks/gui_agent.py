@@ -16,9 +16,9 @@ from pydantic import Field
 from tasks.agent_actions import ACTION_FORMS, ActionForm, ActionReading, ScreenAction, write_agent_action
 from tasks.base import FORM, Rendered, Task, check, check_weights
 from tasks.context import ContextEnvironment, Full, LastImages, SummaryContext, with_context
-from tasks.web import browser, miniwob
-from tasks.web.browser import BrowserPool
+from tasks.web import miniwob
 from tasks.web.miniwob import GOLD
+from vlrl.placement.workers import WorkerError, WorkerPool
 from vlrl.types import (
     Annotation,
     Environment,
@@ -112,7 +112,7 @@ class GuiAgent(Task):
         asks = [self.form.prompt] if template == "guided" else []
         self._asks = " ".join([*asks, *([self.form.thoughts] if thinking else [])])
         self.max_parallel_envs = browsers
-        self._browsers = BrowserPool(miniwob.MiniWob, browsers)
+        self._browsers = miniwob.browser_pool(browsers)
         self._sizes: dict[Split, int] = {"train": pool, "test": held_out}
 
     def samples(self, split: Split) -> Sequence[Sample]:
@@ -186,12 +186,12 @@ class BrowserEpisode(Environment):
     """
 
     def __init__(
-        self, goal: Goal, browsers: BrowserPool, turns: int, form: ActionForm, *, asks: str = "",
+        self, goal: Goal, browsers: WorkerPool, turns: int, form: ActionForm, *, asks: str = "",
         thinking: bool = False, history: int | None = None,
     ):  # fmt: skip
         self._goal, self._browsers, self._turns = goal, browsers, turns
         self._form, self._asks, self._thinking, self._history = form, asks, thinking, history
-        self._screen: miniwob.MiniWob | None = None
+        self._screen: miniwob.BrowserWorker | None = None
         self._acted: list[ScreenAction] = []  # what reached the page
         self._written: list[str] = []  # every turn
         self._shown: Observation | None = None
@@ -225,7 +225,7 @@ class BrowserEpisode(Environment):
 
     def close(self) -> None:
         if self._screen is not None:
-            self._browsers.give(self._screen)
+            self._browsers.give(self._screen.worker)
             self._screen = None
 
     def _act(self, action: ScreenAction) -> None:
@@ -263,17 +263,17 @@ class BrowserEpisode(Environment):
         for attempt in range(1, TRIES + 1):
             try:
                 if self._screen is None:
-                    self._screen = self._browsers.take(self._goal.page)
+                    self._screen = miniwob.BrowserWorker(self._browsers.take(self._goal.page))
                     self._screen.begin(self._goal.page, self._goal.seed, self._goal.split)
                     for action in self._acted:
                         self._screen.act(action)
                 return do()
-            except browser.died() as error:
+            except WorkerError as error:
                 if self._screen is not None:
-                    self._browsers.bury(self._screen)
+                    self._browsers.bury(self._screen.worker, str(error))
                     self._screen = None
                 if attempt == TRIES:
-                    why = f"{TRIES} browsers died ({browser.driver_message(error)}); see `vlrl doctor`"
+                    why = f"{TRIES} browsers died ({error}); see `vlrl doctor`"
                     raise BrowserFaultError(f"page {self._goal.page}, seed {self._goal.seed}: {why}") from error
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from robot import registry
 from robot.demos import SEEDS
-from robot.workers import WorkerPool
+from robot.workers import RobotPool
 from tasks.base import Rendered, Task, check, count_from
 from tasks.robot_helpers import Demonstrated, Speech, add_spoken_state, demonstrated, read_speech, write_speech
 from vlrl.types import Episode, Frame, Sample, Score, Split
@@ -53,7 +53,7 @@ class Imitation(Task):
               (horizon, chunk, episodes, held_out), "at least 1")  # fmt: skip
         check(noise >= 0, "noise", noise, "at least 0")
         _, target, options = registry.chosen(robot)
-        self._pool = WorkerPool(target, options, size=1)
+        self._pool = RobotPool(target, options, size=1)
         self.horizon, self.chunk, self.speech, self.noise, self.seed = horizon, chunk, speech, noise, seed
         self._episodes: dict[Split, int] = {"train": episodes, "test": held_out}
         self._decisions = functools.cache(self._play)  # of this task alone: its workers end with it

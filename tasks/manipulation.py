@@ -16,7 +16,7 @@ import numpy as np
 
 from robot.demos import SEEDS, checksum_of
 from robot.types import OUTCOMES, outcome_in
-from robot.workers import WorkerPool
+from robot.workers import RobotPool
 from tasks.base import Rendered, Task, check, check_weights
 from tasks.metrics import accuracy_by
 from tasks.robot_helpers import (
@@ -92,7 +92,7 @@ class Manipulation(Task, RobotTask):
         self.max_parallel_envs = workers
         self._seeds: dict[Split, range] = {"train": SEEDS["train"][:scenes], "test": SEEDS[part][:held_out]}
         self._part, self._buckets = part, buckets
-        self.pool = WorkerPool(self.robot, self.options, size=workers)
+        self.pool = RobotPool(self.robot, self.options, size=workers)
 
     def samples(self, split: Split) -> Sequence[Sample]:
         buckets = self._train_buckets if split == "train" and self._buckets else ()

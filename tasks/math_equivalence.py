@@ -7,22 +7,22 @@ most. It is started when first asked, and anew after a formula that was too much
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import importlib.util
-import json
+import os
 import resource
 import signal
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from typing import Any, NoReturn
 
-from vlrl.system.children import end_child, start_child
+from vlrl.placement.workers import Arrays, Packed, WorkerError, WorkerPool, WorkerService
 from vlrl.types import UserError
+
+TRIES = 3  # workers that may be lost over one question
+PATIENCE = 600.0  # seconds of the clock: what ends a question is CPU time
 
 
 def judge() -> Callable[[str, str], bool]:
@@ -46,49 +46,27 @@ class EquivalenceJudge:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._worker: subprocess.Popen[str] | None = None
+        self.pool = WorkerPool(f"{__name__}:EquivalenceService", {}, kind="reward", size=1, patience=PATIENCE)
         self._known = lru_cache(maxsize=10_000)(self._ask)
-        atexit.register(self.close)
 
     def __call__(self, predicted: str, truth: str) -> bool:
         with self._lock:
             return self._known(predicted, truth)
 
     def _ask(self, predicted: str, truth: str) -> bool:
-        """False where the worker gave up or died of it."""
-        worker = self._worker or self._start()
-        questions, answered = worker.stdin, worker.stdout
-        assert questions and answered  # both are pipes
+        """False where TRIES workers died of it: one may have been killed, or its node."""
         try:
-            questions.write(json.dumps([predicted, truth]) + "\n")
-            questions.flush()
-            reply = answered.readline()
-        except OSError:
-            reply = ""
-        if not reply:
-            self._stop()
-        return reply == "true\n"
-
-    def _start(self) -> subprocess.Popen[str]:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self._worker = start_child([sys.executable, "-m", __name__], **pipes, text=True, encoding="utf-8")
-        return self._worker
-
-    def _stop(self) -> None:
-        worker, self._worker = self._worker, None
-        if worker:
-            end_child(worker)
-            worker.stdout.close()
-            with contextlib.suppress(OSError):  # what it had not read
-                worker.stdin.close()
+            return self.pool.call("equal", {"predicted": predicted, "truth": truth}, lost=TRIES)[0]["equal"]
+        except WorkerError:
+            return False
 
     def close(self) -> None:
         """Ends the worker; the next question starts another."""
         with self._lock:
-            self._stop()
+            self.pool.end_idle()
 
 
-# The worker: one JSON list [predicted, truth] a line in, `true` or `false` a line out.
+# The worker's side.
 
 SECONDS = 1  # of CPU for one question
 MEMORY = 4 << 30  # bytes of address space
@@ -134,13 +112,18 @@ def _verified(predicted: str, truth: str) -> bool:
     return bool(prediction and right) and bool(verify(right[0], prediction[0], timeout_seconds=None))
 
 
-def main() -> None:
-    import math_verify  # noqa: F401  it reads files
+class EquivalenceService(WorkerService):
+    """Compares formulas, within limits."""
 
-    limit()
-    for line in sys.stdin:
-        print("true" if equal(*json.loads(line)) else "false", flush=True)
+    def answers(self) -> Mapping[str, Callable[[Mapping[str, Any], Arrays], Packed]]:
+        return {"make": self.make, "equal": self.equal}
 
+    def make(self, fields: Mapping[str, Any], arrays: Arrays) -> Packed:
+        import math_verify  # noqa: F401  it reads files
 
-if __name__ == "__main__":
-    main()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # what it says of a formula is no news
+        limit()
+        return {}, {}
+
+    def equal(self, fields: Mapping[str, Any], arrays: Arrays) -> Packed:
+        return {"equal": equal(fields["predicted"], fields["truth"])}, {}

@@ -12,8 +12,9 @@ import numpy as np
 
 from robot import registry
 from robot.types import ActionSpec, Ending, fault
-from robot.workers import PooledRobotEnv, WorkerError, WorkerPool
+from robot.workers import PooledRobotEnv, RobotPool
 from tasks.base import check
+from vlrl.placement.workers import WorkerError
 from vlrl.types import (
     BaseTask,
     Decision,
@@ -32,7 +33,7 @@ from vlrl.types import (
 # Scenes that begin alike, found by their states: what a baseline can be shared by.
 
 
-def buckets_of(pool: WorkerPool, seeds: Sequence[int], count: int) -> list[int]:
+def buckets_of(pool: RobotPool, seeds: Sequence[int], count: int) -> list[int]:
     """The bucket, 0 to count - 1, of each scene: k-means over the states at home, each number divided by its spread.
 
     The same on every machine for the same scenes; scenes that are added may move others.
@@ -46,7 +47,7 @@ def buckets_of(pool: WorkerPool, seeds: Sequence[int], count: int) -> list[int]:
     return KMeans(count, n_init=4, random_state=0).fit_predict(normal).tolist()
 
 
-def _home(pool: WorkerPool, seed: int) -> np.ndarray:
+def _home(pool: RobotPool, seed: int) -> np.ndarray:
     play = pool.environment(seed, ticks=1)
     try:
         return play.reset().state
@@ -60,7 +61,7 @@ Demonstrated = tuple[Observation, np.ndarray]  # what was shown, and the script'
 
 
 def demonstrated(
-    pool: WorkerPool, seeds: Sequence[int], ticks: int, chunk: int, *, count: int, noise: float, seed: int
+    pool: RobotPool, seeds: Sequence[int], ticks: int, chunk: int, *, count: int, noise: float, seed: int
 ) -> Iterator[list[Demonstrated]]:
     """`count` episodes, won or not, decision by decision; scenes in order, from the first again when they are used up.
 

@@ -289,7 +289,8 @@ def maker(folder: str) -> str:
 
 def described() -> Iterator[tuple[str, str]]:
     """Each bundled config as one names it, and the first comment in it."""
-    for file in sorted(set(CONFIGS.rglob("*.yaml")) - set(CONFIGS.glob("accelerate/*"))):  # those are accelerate's own
+    others = {*CONFIGS.glob("accelerate/*"), *CONFIGS.glob("cluster/*")}  # other programs read them
+    for file in sorted(set(CONFIGS.rglob("*.yaml")) - others):
         first = file.read_text(encoding="utf-8").partition("\n")[0]
         yield file.relative_to(CONFIGS).with_suffix("").as_posix(), first.removeprefix("#").strip()
 
@@ -698,6 +699,7 @@ class Config(Section):
     losses: list[Plugin] = [Component(name="ppo_clip")]
     loss_aggregation: Plugin = Component(name="token_mean")
     callbacks: list[Plugin] = []  # what happens between steps: schedules, references reset, supervised steps
+    placement: Plugin = Component(name="local")  # where simulators, browsers, judges and rewards run
     published: PublishedSection | None = None  # the published run that this one is after
 
     def components(self, kind: str) -> Sequence[Component]:

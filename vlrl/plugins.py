@@ -44,6 +44,7 @@ SHAPES = {
     "encoder": PluginShape("docs/methods.md", ("encode",), "vlrl.contrib.encoders:Encoder"),
     "embedder": PluginShape("docs/open_answer.md", ("embed",)),
     "engine": PluginShape("docs/engines.md", ("generate", "publish", "close"), "vlrl.policies.engine:Engine"),
+    "placement": PluginShape("docs/guides/cluster.md", ("start",), "vlrl.placement.workers:Placement"),
     "tool": PluginShape("docs/guides/own_task.md"),
     "robot": PluginShape(
         "docs/guides/own_robot.md", ("reset", "get_observation", "send_action", "status", "close"), "robot.types:Robot"

@@ -353,6 +353,7 @@ def check(config: Config, source: str) -> None:
         _check_needs(config, "sampler", config.sampler, "sampler")
         _check_needs(config, "rollout_strategy", config.rollout_strategy, "rollout_strategy")
         registry.check_component("loss_aggregation", config.loss_aggregation, "loss_aggregation")
+        registry.check_placement(config.placement)
         for kind in LISTS:
             for i, component in enumerate(config.components(kind)):
                 _check_needs(config, kind, component, f"{kind}.{i}")

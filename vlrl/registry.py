@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 
 from vlrl import methods, plugins
 from vlrl.config import MIXTURE, Component, Config, DataSection, check_options
+from vlrl.placement.workers import Placement, use_placement
 from vlrl.policies import LEROBOT_FLOWS
 from vlrl.types import BaseTask, Data, Policy, UserError, suggest
 
@@ -185,6 +187,28 @@ def chosen(value: str | Mapping[str, Any], path: str, noun: str, known: Mapping[
     return Component(**{**options, "name": known.get(name, name)})
 
 
+# Where workers run.
+
+PLACEMENTS = {"local": "vlrl.placement.workers:LocalPlacement", "ray": "vlrl.placement.ray_actors:RayPlacement"}
+
+
+def check_placement(component: Component) -> None:
+    """UserError where `placement` names none, or has other options. Starts nothing."""
+    target = chosen(component.model_dump(), "placement", "placement", PLACEMENTS)
+    check_component("placement", target, "placement")
+
+
+def choose_placement(component: Component) -> None:
+    """Workers that start from now on run where the configuration's `placement` says."""
+    use_placement(_make_placement(component.model_dump_json()))
+
+
+@functools.lru_cache(maxsize=1)
+def _make_placement(component: str) -> Placement:
+    options = Component.model_validate_json(component).model_dump()
+    return make("placement", chosen(options, "placement", "placement", PLACEMENTS), "placement")
+
+
 class AsksTask(Protocol):
     """A configuration, or a part of one, that names a task and its data."""
 
@@ -200,6 +224,8 @@ def make_task(section: AsksTask, path: str = "task") -> BaseTask:
     Raises:
         UserError: `data` names files, but the task makes its own samples.
     """
+    if isinstance(section, Config):
+        choose_placement(section.placement)
     task = _make_checked_task(section, path)
     task.reward_timeout_s = section.train.reward_timeout_s if isinstance(section, Config) else None
     return task
@@ -325,7 +351,7 @@ EXTRAS = {
     "accelerate": "train", "cv2": "train", "peft": "train", "qwen_vl_utils": "train", "safetensors": "train",
     "tensorboard": "train", "tokenizers": "train", "torch": "train", "torchvision": "train", "transformers": "train",
     "msgspec": "serve", "prometheus_client": "serve", "websockets": "serve", "lerobot": "robot", "mujoco": "sim",
-    "huggingface_hub": "train", "selenium": "gui", "wandb": "wandb", "trackio": "trackio",
+    "huggingface_hub": "train", "ray": "ray", "selenium": "gui", "wandb": "wandb", "trackio": "trackio",
     "inspect_ai": "traces", "rerun": "traces", "lmms_eval": "benchmarks",
 }  # fmt: skip
 

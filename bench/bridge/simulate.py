@@ -24,7 +24,7 @@ import numpy as np
 
 from robot.env import RobotEnv
 from robot.types import Robot
-from robot.workers import WorkerPool, worker_find
+from robot.workers import RobotPool, worker_find
 
 EPISODE = 80  # ticks
 CHUNK = 8
@@ -83,7 +83,7 @@ class Kept(RobotEnv):
 
 def pooled(chosen: Simulated, pixels: bool, chunk: int, workers: int, seeds: Sequence[int]) -> float:
     """Ticks a second over all workers, their start left out."""
-    pool, robot = WorkerPool(chosen.name, chosen.chosen(pixels), size=workers), chosen.made(False)
+    pool, robot = RobotPool(chosen.name, chosen.chosen(pixels), size=workers), chosen.made(False)
 
     def one(seed: int) -> None:
         play(pool.environment(seed, ticks=EPISODE + 1), control_of(robot, seed), chunk)

@@ -10,15 +10,17 @@ import tempfile
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from robot.types import MEMORY, Channel, RobotState, RobotStatus, SafetyEvent, TickRecord
+from robot.types import Channel, RobotState, RobotStatus, SafetyEvent, TickRecord
 from vlrl.decoders import wire_pack, wire_unpack
 
 # Whole messages over a socket between two processes, by calls that never wait: a stopped reader delays no tick.
 
+MEMORY = Path("/dev/shm")  # a file system in memory, where there is one
 PENDING = 1 << 22  # bytes that may wait to be sent; beyond, new messages are lost and counted
 
 

@@ -21,8 +21,8 @@ from robot.control.messages import ActionPlan, MappedPictures, MotionInfo, Motio
 from robot.drivers.lerobot import hold_ports
 from robot.safety.limits import Safety
 from robot.types import RobotError, TickRecord
-from robot.workers import ALONE
 from vlrl.decoders import wire_pack
+from vlrl.placement.workers import ALONE
 from vlrl.types import UserError
 
 KEPT = 10_000  # ticks that nobody has read

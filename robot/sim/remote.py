@@ -14,7 +14,7 @@ from PIL import Image
 from robot.sim.gym import GymRobot
 from robot.sim.tabletop import choose_renderer
 from robot.types import RobotError, RobotStatus, Snapshot
-from robot.workers import Peer, WorkerError
+from vlrl.placement.workers import LocalWorker, WorkerError
 from vlrl.types import Observation, UserError
 
 HOST = Path(__file__).with_name("remote_host.py")  # a program of its own, in that interpreter
@@ -25,7 +25,7 @@ SEEDS = (0, 1)  # of the scenes by which it is tried
 class RemoteEnv:
     """A Gymnasium environment as far as `GymRobot` needs one; the simulator is in the other process.
 
-    What a tick shows comes over only when it is looked at, pictures through shared memory.
+    What a tick shows comes over only when it is looked at.
 
     Raises:
         UserError: the interpreter cannot be started, or cannot make it.
@@ -58,11 +58,11 @@ class RemoteEnv:
     def look(self) -> tuple[dict[str, Any], str]:
         """The parts of the observation by name, and the instruction that the simulator has for this episode."""
         fields, arrays = self._ask("look", {})
-        pictures = zip(fields["pictures"], self._peer.memory.read(fields["sizes"]), strict=True)
-        return arrays | dict(pictures), str(fields["instruction"])
+        pictures = {name: Image.fromarray(arrays[name]) for name in fields["pictures"]}
+        return arrays | pictures, str(fields["instruction"])
 
     def render(self) -> list[Image.Image]:
-        return list(self._peer.memory.read(self._ask("render", {})[0]["sizes"]))
+        return [Image.fromarray(frame) for frame in self._ask("render", {})[1].values()]
 
     def snapshot(self) -> dict[str, np.ndarray]:
         return self._ask("snapshot", {})[1]
@@ -84,7 +84,7 @@ class RemoteEnv:
             raise RobotError(f"robot.make: {self._make}: {error}") from None
 
 
-def start_host(python: str, patience: float) -> Peer:
+def start_host(python: str, patience: float) -> LocalWorker:
     """The other interpreter with `remote_host.py`, which has nothing of ours in its path.
 
     Raises:
@@ -97,7 +97,7 @@ def start_host(python: str, patience: float) -> Peer:
     environment = {name: value for name, value in os.environ.items() if name not in OURS}
     environment["PYTHONHASHSEED"] = "0"  # scenes that hang on the order of a set are the same in every process
     try:
-        peer = Peer([program, str(HOST)], environment, patience, "the simulator")
+        peer = LocalWorker([program, str(HOST)], environment, patience, "the simulator")
         peer.ask("hello", {})
     except (OSError, ValueError, WorkerError) as error:
         raise UserError(f"robot.python: {python!r}: is no Python of at least 3.8 with numpy: {error}") from None

@@ -1,6 +1,6 @@
 """The other side of `robot.sim.remote`: holds one simulator in an interpreter of its own and does as it is told.
 
-Started as `PYTHON remote_host.py PIPE MEMORY` with two inherited file descriptors: messages, and memory for pictures.
+Started as `PYTHON remote_host.py PIPE` with an inherited file descriptor, for messages.
 Runs on Python 3.8 and newer with any numpy, and imports nothing of ours.
 """
 
@@ -10,7 +10,6 @@ import importlib
 import inspect
 import json
 import math
-import mmap
 import operator
 import os
 import random
@@ -41,26 +40,6 @@ def unpack(message):
         arrays[name] = np.frombuffer(bytearray(message[start:end]), kind).reshape(shape)
         start = end
     return header["fields"], arrays
-
-
-class PictureMemory:
-    """What `robot.types.SharedPictures` reads: pictures, uint8 [H, W, 3] each, one after the other."""
-
-    def __init__(self, descriptor):
-        self._file, self._map = descriptor, None
-
-    def write(self, pictures):
-        """Their sizes (width, height)."""
-        size = max(sum(each.nbytes for each in pictures), mmap.PAGESIZE)
-        if self._map is None or len(self._map) < size:
-            if os.fstat(self._file).st_size < size:
-                os.pwrite(self._file, bytes(size), 0)  # takes the memory now: OSError if there is none
-            self._map = mmap.mmap(self._file, size)
-        start = 0
-        for each in pictures:
-            self._map[start : start + each.nbytes] = each.tobytes()
-            start += each.nbytes
-        return [(each.shape[1], each.shape[0]) for each in pictures]
 
 
 # What environments have in common, of Gymnasium, of gym before 0.26 and of robosuite.
@@ -216,8 +195,7 @@ def read_numbers(info):
 class SimulatorHost:
     """Each method answers one request with fields and arrays."""
 
-    def __init__(self, memory):
-        self._memory = memory
+    def __init__(self):
         self._env: Any = None
         self._observation: Any = None
         self._low: Any = None
@@ -251,20 +229,19 @@ class SimulatorHost:
         return {"reward": float(reward), "ends": [bool(terminated), bool(truncated)], "info": numbers}, {}
 
     def look(self, fields, arrays):
-        """The parts of the observation, pictures in memory, and the instruction of this episode."""
+        """The parts of the observation, which of them are pictures, and the instruction of this episode."""
         parts = dict(list_parts(self._observation))
         pictures = [name for name, array in parts.items() if is_picture(array)]
-        sizes = self._memory.write([parts.pop(name) for name in pictures])
         text = find_anywhere(self._env, "instruction", "task_description", "language_instruction")
         text = text if isinstance(text, str) else ""
-        return {"pictures": pictures, "sizes": sizes, "instruction": text}, parts
+        return {"pictures": pictures, "instruction": text}, parts
 
     def render(self, fields, arrays):
         frames = self._env.render()
         frames = [np.asarray(each) for each in (frames if isinstance(frames, (list, tuple)) else [frames])]
         if not frames or not all(is_picture(each) for each in frames):
             raise ValueError("render() gave no pictures, uint8 [H, W, 3]")
-        return {"sizes": self._memory.write(frames)}, {}
+        return {}, {str(i): frame for i, frame in enumerate(frames)}
 
     def snapshot(self, fields, arrays):
         return {}, {name: np.asarray(value) for name, value in self._env.snapshot().items()}
@@ -304,4 +281,4 @@ if __name__ == "__main__":
     os.dup2(2, 1)  # what a simulator prints is no result of ours
     sys.path[0] = ""  # this folder's files are named as simulators are
     sys.path.append(sys.path.pop(0))  # the working directory, which hides nothing that is installed
-    serve(Connection(int(sys.argv[1])), SimulatorHost(PictureMemory(int(sys.argv[2]))))
+    serve(Connection(int(sys.argv[1])), SimulatorHost())

@@ -6,7 +6,7 @@ from small_robots import Slide
 
 from robot.env import RobotEnv
 from robot.types import RobotError
-from robot.workers import WorkerPool
+from robot.workers import RobotPool
 from tasks.base import Task
 from vlrl.rollout import collect
 from vlrl.types import Decision, Observation, Policy, Sample, Score, UserError
@@ -69,7 +69,7 @@ def test_a_robot_is_collected_like_any_environment(speed, end):
 
 def test_a_pool_is_collected_in_threads():
     """Workers would run one after the other, or mix up their episodes."""
-    pool = WorkerPool("small_robots:Slide", {}, size=2)
+    pool = RobotPool("small_robots:Slide", {}, size=2)
     there = collect(Steady(1), GoRight(lambda s: pool.environment(s.answer, ticks=20), 2), SAMPLES, 1)
     here = collect(Steady(1), GoRight(lambda s: RobotEnv(Slide(), s.answer, ticks=20)), SAMPLES, 1)
     assert told(there) == told(here)

@@ -11,7 +11,7 @@ import pytest
 from robot.env import RobotEnv, look
 from robot.sim.gym import GymRobot
 from robot.types import BadControlError, RobotError
-from robot.workers import WorkerPool
+from robot.workers import RobotPool
 from vlrl.types import UserError
 
 if find_spec("gymnasium") is None:
@@ -186,7 +186,7 @@ def test_the_example_runs(capsys):
 
 def test_a_pool_plays_it():
     """An environment that is found in this process alone could not be collected from in parallel."""
-    pool, robot = WorkerPool("robot.sim.gym:GymRobot", PENDULUM, size=1), GymRobot(**PENDULUM)
+    pool, robot = RobotPool("robot.sim.gym:GymRobot", PENDULUM, size=1), GymRobot(**PENDULUM)
     robot.reset(11)
     play = pool.environment(11, ticks=3)
     try:

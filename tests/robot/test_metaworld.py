@@ -9,7 +9,7 @@ from robot.env import RobotEnv, plan_chunk
 from robot.sim.metaworld import CAMERAS, HANGING, INSTRUCTIONS, MetaWorldRobot, load_metaworld
 from robot.sim.tabletop import Camera
 from robot.types import BadControlError, RobotError
-from robot.workers import WorkerPool
+from robot.workers import RobotPool
 from vlrl.types import UserError
 
 if find_spec("metaworld") is None:  # not imported here: it would settle how MuJoCo renders
@@ -88,7 +88,7 @@ def test_a_snapshot_goes_on_in_another_process(bits):
     robot.reset(7)
     for _ in range(12):
         robot.send_action(robot.expert())
-    pool = WorkerPool("robot.sim.metaworld:MetaWorldRobot", {"task": "bin-picking-v3"}, size=1)
+    pool = RobotPool("robot.sim.metaworld:MetaWorldRobot", {"task": "bin-picking-v3"}, size=1)
     play = pool.environment(robot.snapshot(), ticks=9)
     try:
         assert bits(play.reset()) == bits(robot.get_observation())

@@ -15,7 +15,8 @@ import pytest
 from robot.env import RobotEnv
 from robot.sim.tabletop import Tabletop
 from robot.types import Snapshot
-from robot.workers import Process, WorkerError, WorkerPool, worker_find
+from robot.workers import RobotPool, worker_find
+from vlrl.placement.workers import WorkerError
 from vlrl.types import UserError
 
 RIGHT = np.array([1.0, 0.0], np.float32)
@@ -28,7 +29,7 @@ def pool():
     made = []
 
     def make(robot=SLIDE, *, size=1, patience=30.0, **options):
-        made.append(WorkerPool(robot, options, size=size, patience=patience))
+        made.append(RobotPool(robot, options, size=size, patience=patience))
         return made[-1]
 
     yield make
@@ -39,7 +40,7 @@ def pool():
 @pytest.fixture(scope="module")
 def tables():
     """Two workers with a table and a camera."""
-    made = WorkerPool("robot.sim.tabletop:Tabletop", {"job": "pick", "camera": (32, 24)}, size=2)
+    made = RobotPool("robot.sim.tabletop:Tabletop", {"job": "pick", "camera": (32, 24)}, size=2)
     yield made
     made.close()
 
@@ -127,7 +128,7 @@ def test_a_robot_that_never_starts_is_said_in_one_line(pool):
         broken.environment(0, ticks=9).reset()
     assert broken.counts["errors"] == broken.counts["started"] == 3
     with pytest.raises(WorkerError, match="no such port"):
-        Process(SLIDE, {"fault": "make"}, 30.0)
+        pool(fault="make").take()
 
 
 def test_a_robot_that_does_not_exist_is_said_in_one_line(pool):
@@ -172,7 +173,7 @@ def test_an_interrupted_request_is_not_answered_to_the_next_episode(pool, monkey
     def interrupt(message):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("robot.workers.wire_unpack", interrupt)
+    monkeypatch.setattr("vlrl.placement.workers.wire_unpack", interrupt)
     with pytest.raises(KeyboardInterrupt):
         play.step(RIGHT)
     monkeypatch.undo()
@@ -183,8 +184,8 @@ def test_an_interrupted_request_is_not_answered_to_the_next_episode(pool, monkey
 
 
 PARENT = """
-from robot.workers import Process
-worker = Process("small_robots:Slide", {"fault": "hang", "at": 1}, 600.0)
+from robot.workers import RobotPool
+worker = RobotPool("small_robots:Slide", {"fault": "hang", "at": 1}, size=1, patience=600.0).take()
 worker.ask("reset", {"seed": 0, "ticks": 9})
 print(worker.pid, flush=True)
 worker.ask("step", {}, {"action": __import__("numpy").zeros(2)})
@@ -243,7 +244,7 @@ def test_a_closed_pool_has_no_workers(pool):
 @pytest.mark.parametrize("job", ["push", "pick"])
 def test_a_scene_that_is_played_again_on_one_worker_is_the_same(job, bits, controls):
     """A worker puts the robot back instead of making the scene anew: a group's later members would start elsewhere."""
-    pool = WorkerPool("robot.sim.tabletop:Tabletop", {"job": job}, size=1)
+    pool = RobotPool("robot.sim.tabletop:Tabletop", {"job": job}, size=1)
     chunks = np.stack([controls(Tabletop(job=job), seed, 8) for seed in range(3)])
 
     def seen(seed):
@@ -262,7 +263,7 @@ def test_a_scene_that_is_played_again_on_one_worker_is_the_same(job, bits, contr
 
 def test_a_plan_leaves_everything_as_it_was(bits):
     """Asking the script would change the episode that it is asked in."""
-    pool = WorkerPool("robot.sim.tabletop:Tabletop", {"job": "push"}, size=2)
+    pool = RobotPool("robot.sim.tabletop:Tabletop", {"job": "push"}, size=2)
     asked, plain = (pool.environment(3, ticks=100) for _ in range(2))
     assert bits(asked.reset()) == bits(plain.reset())
     for _ in range(2):
@@ -275,7 +276,7 @@ def test_a_plan_leaves_everything_as_it_was(bits):
 
 def test_the_pool_says_what_its_robots_are():
     """A policy could not know what to give."""
-    pool = WorkerPool("robot.sim.tabletop:Tabletop", {"job": "pick"}, size=1)
+    pool = RobotPool("robot.sim.tabletop:Tabletop", {"job": "pick"}, size=1)
     assert pool.info.controls.names == ("x", "y", "z", "grip") and pool.info.script
     assert len(pool.info.names) == 12 and pool.info.hz == 20
     assert pool.cpu_s() > 0
@@ -284,7 +285,7 @@ def test_the_pool_says_what_its_robots_are():
 
 def test_a_forgotten_pool_ends_its_workers():
     """A task that nobody closes would keep its simulators until the interpreter ends."""
-    forgotten = WorkerPool(SLIDE, {}, size=1)
+    forgotten = RobotPool(SLIDE, {}, size=1)
     forgotten.give(worker := forgotten.take())
     pid = worker.pid
     del worker, forgotten

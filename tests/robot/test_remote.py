@@ -13,7 +13,7 @@ from robot.env import RobotEnv, look
 from robot.sim.gym import GymRobot
 from robot.sim.remote import HOST, Remote
 from robot.types import RobotError
-from robot.workers import WorkerPool
+from robot.workers import RobotPool
 from vlrl.types import UserError
 
 TOY = str(Path(__file__).with_name("toy_simulators.py"))
@@ -115,7 +115,7 @@ def test_how_an_episode_ends(remote, kind, chunk, end):
 def test_a_fault_costs_one_episode(fault, reason):
     """A crash in somebody's simulator would end hours of training, or count against the policy."""
     options = WALK | {"options": {"fault": fault, "at": 5}, "patience": 1.5}
-    pool = WorkerPool("robot.sim.remote:Remote", options, size=1)
+    pool = RobotPool("robot.sim.remote:Remote", options, size=1)
     try:
         for _ in range(2):  # the second on a new worker
             episode = pool.environment(3, ticks=20)
@@ -196,7 +196,7 @@ def test_the_recipe_for_environments_of_lerobot_runs(tmp_path):
 @pytest.mark.slow
 def test_the_simulator_ends_with_its_worker():
     """Simulators of a run that was killed would keep the machine's memory."""
-    pool = WorkerPool("robot.sim.remote:Remote", WALK, size=1)
+    pool = RobotPool("robot.sim.remote:Remote", WALK, size=1)
     worker = pool.take()
     (simulator,) = [each for each in psutil.Process(worker.pid).children() if str(HOST) in each.cmdline()]
     assert not {"PYTHONPATH", "PYTHONHOME"} & set(simulator.environ())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from robot.sim.remote import Remote
-from robot.workers import WorkerPool
+from robot.workers import RobotPool
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "bench" / "bridge"))  # scripts, not a package
@@ -74,7 +74,7 @@ def test_a_simulator_that_is_killed_costs_one_episode(suite):
     """A crash of MuJoCo in the other interpreter would end the run."""
     import psutil
 
-    pool = WorkerPool("robot.sim.remote:Remote", suite, size=1)
+    pool = RobotPool("robot.sim.remote:Remote", suite, size=1)
     try:
         episode = pool.environment(3, ticks=8)
         first = episode.reset()

@@ -7,7 +7,7 @@ import pytest
 from small_robots import Slide
 
 from robot.sim.tabletop import Tabletop
-from robot.workers import Several, WorkerPool
+from robot.workers import RobotPool, Several
 from vlrl.types import UserError
 
 REACH = {"target": "robot.sim.tabletop:Tabletop", "options": {"job": "reach"}}
@@ -84,7 +84,7 @@ def test_robots_that_do_not_fit_are_refused(several, robots, problem):
 
 def test_a_pool_needs_no_more_processes_than_for_one():
     """Three jobs would take three times the memory."""
-    pool = WorkerPool("robot.workers:Several", {"robots": [REACH, TOUCH]}, size=1)
+    pool = RobotPool("robot.workers:Several", {"robots": [REACH, TOUCH]}, size=1)
     try:
         for seed in (0, 1, 2, 0, 1):
             play = pool.environment(seed, ticks=4)

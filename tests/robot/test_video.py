@@ -9,7 +9,7 @@ from small_robots import Slide
 
 from robot.env import RobotEnv, VideoWriter
 from robot.sim.tabletop import Tabletop
-from robot.workers import WorkerPool
+from robot.workers import RobotPool
 from vlrl.types import UserError
 
 TICKS = 12
@@ -89,7 +89,7 @@ def test_the_file_appears_when_it_is_whole(tmp_path):
 @pytest.mark.parametrize("end", ["time_out", "left"])
 def test_a_worker_writes_it_too(end, tmp_path):
     """Robots live in processes of their own: without this no training robot could be filmed, nor one that is left."""
-    pool = WorkerPool("robot.sim.tabletop:Tabletop", {}, size=1)
+    pool = RobotPool("robot.sim.tabletop:Tabletop", {}, size=1)
     path = tmp_path / "a.mp4"
     play = pool.environment(3, ticks=6, video={"path": str(path), "size": [64, 64]})
     play.reset()

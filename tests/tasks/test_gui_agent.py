@@ -12,7 +12,6 @@ import pytest
 from tasks import check
 from tasks.gui_agent import GuiAgent
 from tasks.web import miniwob
-from tasks.web.browser import BrowserPool
 from tasks.web.miniwob import GOLD
 from vlrl.rollout import collect
 from vlrl.types import Decision, Episode, Frame, Policy, Turn, UserError
@@ -92,7 +91,8 @@ def test_one_seed_is_one_screen(task):
 
 def browser_of(environment):
     """The main process of the browser that an episode is played in."""
-    driver = psutil.Process(environment._screen.chrome.service.process.pid)
+    children = psutil.Process(environment._screen.worker.pid).children()
+    (driver,) = [child for child in children if child.name().startswith("chromedriver")]
     return driver.children()[0]
 
 
@@ -162,9 +162,12 @@ def test_a_wrong_click_fails(task):
     other = next(label for label in labels[:2] if label != wanted)
     buttons = "[...document.querySelectorAll('.ui-dialog-buttonset button')]"
     script = f"const b = {buttons}.find(b => b.textContent === '{other}');"
-    x, y, width, height = environment._screen.chrome.execute_script(
+    twin = miniwob.MiniWob()
+    twin.begin(sample.answer.page, sample.answer.seed, sample.answer.split)
+    x, y, width, height = twin.chrome.execute_script(
         script + "const r = b.getBoundingClientRect(); return [r.x, r.y, r.width, r.height];"
     )
+    twin.quit()
     step = environment.step(
         f'<answer>["click", {x + width / 2}, {y + height / 2}]</answer>', frames(shown, "original_px")
     )
@@ -197,49 +200,6 @@ def test_the_collector_keeps_to_the_number_of_browsers():
     starts = [np.asarray(e.turns[0].observation.images[0]).tobytes() for e in episodes]
     assert len(set(starts)) == 3
     task.close()
-
-
-class Fake:
-    """Something a pool can keep."""
-
-    def __init__(self):
-        self.pages, self.ended = set(), False
-
-    def quit(self):
-        self.ended = True
-        raise OSError("already gone")
-
-
-def test_the_pool_prefers_a_browser_that_has_the_page():
-    """Loading a page costs more than playing it."""
-    pool = BrowserPool(Fake, 2)
-    first, second = pool.take("a"), pool.take("b")
-    first.pages, second.pages = {"a"}, {"b", "c"}
-    pool.give(first), pool.give(second)
-    assert pool.take("a") is first
-    pool.give(first)
-    assert pool.take("b") is second
-
-
-def test_a_buried_browser_makes_room_for_another():
-    """Otherwise every dead browser would take a place for ever, until a run stands still."""
-    pool = BrowserPool(Fake, 1)
-    dead = pool.take("a")
-    pool.bury(dead)
-    assert dead.ended
-    assert pool.take("a") is not dead
-
-
-def test_a_failing_start_frees_its_place():
-    """An error on starting must not turn into a run that waits for ever."""
-
-    def start():
-        raise UserError("no browser here")
-
-    pool = BrowserPool(start, 1)
-    for _ in range(2):
-        with pytest.raises(UserError, match="no browser here"):
-            pool.take("a")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from tasks.agent_actions import TOOLS
 from tasks.check import prove
 from tasks.context import HIDDEN, SUMMARISE, Full, LastImages, SummaryContext, write_call
 from tasks.gui_agent import GuiAgent, OneScreen
-from tasks.web import miniwob
 from vlrl.rollout import collect
 from vlrl.types import Decision, Episode, Frame, Message, Policy, Turn, UserError
 
@@ -217,12 +216,17 @@ def kill(process):
     psutil.wait_procs([process], timeout=20)
 
 
-def dying_browser():
-    """A real browser, killed as soon as it stands."""
-    started = miniwob.MiniWob()
-    driver = psutil.Process(started.chrome.service.process.pid)
+def kill_browser(worker):
+    """Kills the browser of a worker, whose driver and Python go on."""
+    (driver,) = [each for each in psutil.Process(worker.pid).children() if each.name().startswith("chromedriver")]
     kill(driver.children()[0])
-    return started
+
+
+def dying_start(start):
+    """A worker with a real browser, killed as soon as it stands."""
+    worker = start()
+    kill_browser(worker)
+    return worker
 
 
 class KillingPolicy(Policy):
@@ -239,9 +243,9 @@ class KillingPolicy(Policy):
         frames = tuple(Frame("rel1000", (160, 210), (160, 210)) for _ in range(len(turns) + 1))
         text = environment.gold(frames)
         if self.turns == 3:
-            starts = iter((dying_browser, dying_browser))
-            self.browsers._start = lambda: next(starts, miniwob.MiniWob)()
-            kill(psutil.Process(environment._screen.chrome.service.process.pid).children()[0])
+            start, dying = self.browsers._start, iter((dying_start, dying_start))
+            self.browsers._start = lambda: next(dying, lambda start: start())(start)
+            kill_browser(environment._screen.worker)
         return [Decision(text, None, None, False, frames)]
 
 

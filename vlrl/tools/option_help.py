@@ -56,6 +56,7 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "Config": {
         "policy": "The model and how it samples.",
+        "placement": "Where simulators, browsers, judges and rewards run: `local`, or `ray` with its options.",
         "train": "Sizes and optimisation.",
         "sampler": "Which prompts a step draws.",
         "advantages": "Advantage estimators, applied in order.",

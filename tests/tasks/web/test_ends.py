@@ -50,20 +50,14 @@ def test_nothing_of_a_browser_outlives_a_killed_run(needs, to_group):
 def test_the_browsers_of_a_task_end_with_it(needs):
     """Every task that a test or a comparison made kept six browsers until the process ended."""
     needs("chromium", "google-chrome")
-    from tasks.web import browser
+    from tasks.web import miniwob
 
-    class Started:
-        pages: tuple[str, ...] = ()
-
-        def __init__(self):
-            self.chrome = browser.launch((200, 200))
-            self.quit = self.chrome.quit
-
-    pool = browser.BrowserPool(Started, 1)
-    started = pool.take("page")
-    driver = psutil.Process(started.chrome.service.process.pid)
-    pool.give(started)
-    del pool, started
+    pool = miniwob.browser_pool(1)
+    worker = pool.take("page")
+    processes = psutil.Process(worker.pid).children(recursive=True)
+    assert len(processes) > 2
+    pool.give(worker)
+    del pool, worker
     gc.collect()
-    psutil.wait_procs([driver], timeout=20)
-    assert not is_alive(driver.pid)
+    psutil.wait_procs(processes, timeout=20)
+    assert not any(is_alive(each.pid) for each in processes)

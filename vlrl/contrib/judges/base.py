@@ -7,15 +7,18 @@ import hashlib
 import random
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vlrl import registry
-from vlrl.config import check_options
+from vlrl.config import Component, check_options
 from vlrl.decoders import parse_json
+from vlrl.placement.workers import Arrays, Packed, WorkerError, WorkerPool, WorkerService
 from vlrl.types import Episode, UserError, Video
 
 if TYPE_CHECKING:
@@ -82,18 +85,33 @@ KNOWN = {
 Chosen = Annotated[str | dict[str, Any], Field(union_mode="left_to_right")]  # the option `judge`
 
 
+WORKERS = "workers"  # the option of every judge that says in how many workers it runs; 0: in this process
+
+
 def judges_make(chosen: str | Mapping[str, Any], seed: int, path: str) -> AnswerJudge:
     """The judge of an option at `path`: its name, or its name with options.
 
     Raises:
         UserError: there is none of that name; its options are wrong; its model is not there.
     """
-    return registry.make("judges", registry.chosen(chosen, path, "judge", KNOWN), path, seed)
+    component, workers = _split_workers(registry.chosen(chosen, path, "judge", KNOWN), path)
+    if workers:
+        return PlacedJudge(component, seed, path, workers)
+    return registry.make("judges", component, path, seed)
+
+
+def _split_workers(component: Component, path: str) -> tuple[Component, int]:
+    """The judge without the option `workers`, and its value."""
+    options = component.model_dump()
+    workers = options.pop(WORKERS, 0)
+    if type(workers) is not int or workers < 0:
+        raise UserError(f"{path}.{WORKERS}: {workers!r}: must be a whole number from 0")
+    return Component(**options), workers
 
 
 def judges_check(chosen: str | Mapping[str, Any], path: str) -> None:
     """UserError where `make` would not find the judge, or not take its options. Loads no model."""
-    component = registry.chosen(chosen, path, "judge", KNOWN)
+    component, _ = _split_workers(registry.chosen(chosen, path, "judge", KNOWN), path)
     target = registry.find("judges", component.name, path)
     check_options(component.options, registry.options_of(target), path)
 
@@ -101,6 +119,94 @@ def judges_check(chosen: str | Mapping[str, Any], path: str) -> None:
 def check_judge(options: Mapping[str, Any], path: str) -> None:
     """`check_options` of methods with an option `judge`."""
     judges_check(options["judge"], f"{path}.judge")
+
+
+# A judge in workers (`vlrl.placement`), on whatever node they are.
+
+PATIENCE = 600.0  # seconds for what a worker is asked at a time
+TOGETHER = 16  # questions that a worker is asked at a time, where the judge has no `batch`
+
+
+def pack_question(question: JudgeQuestion, name: str) -> Packed:
+    """A question as fields and arrays, which begin with `name`; images keep their mode, as their key hangs on it."""
+    content: list[Any] = []
+    arrays: dict[str, np.ndarray] = {}
+    for i, part in enumerate(question.content):
+        if isinstance(part, str):
+            content.append(part)
+        elif isinstance(part, Video):
+            arrays[f"{name}.{i}"] = part.frames
+            content.append({"times": part.times, "fps": part.fps, "duration": part.duration})
+        else:
+            arrays[f"{name}.{i}"] = np.frombuffer(part.tobytes(), np.uint8)
+            content.append({"mode": part.mode, "size": part.size})
+    text = {"answers": question.answers, "criteria": question.criteria, "reference": question.reference}
+    return {"content": content, "vote": question.vote, **text}, arrays
+
+
+def unpack_question(fields: Mapping[str, Any], arrays: Arrays, name: str) -> JudgeQuestion:
+    from PIL import Image
+
+    content: list[Any] = []
+    for i, part in enumerate(fields["content"]):
+        if isinstance(part, str):
+            content.append(part)
+        elif "times" in part:
+            content.append(Video(arrays[f"{name}.{i}"], tuple(part["times"]), part["fps"], part["duration"]))
+        else:
+            content.append(Image.frombytes(part["mode"], tuple(part["size"]), arrays[f"{name}.{i}"].tobytes()))
+    answers = tuple(fields["answers"])
+    return JudgeQuestion(tuple(content), answers, fields["criteria"], fields["reference"], fields["vote"])
+
+
+class JudgeService(WorkerService):
+    """A worker's judge."""
+
+    def __init__(self) -> None:
+        self._judge: AnswerJudge | None = None
+
+    def answers(self) -> Mapping[str, Callable[[Mapping[str, Any], Arrays], Packed]]:
+        return {"make": self.make, "ask": self.ask}
+
+    def make(self, fields: Mapping[str, Any], arrays: Arrays) -> Packed:
+        self._judge = registry.make("judges", Component(**fields["judge"]), fields["path"], fields["seed"])
+        return {}, {}
+
+    def ask(self, fields: Mapping[str, Any], arrays: Arrays) -> Packed:
+        questions = [unpack_question(each, arrays, str(i)) for i, each in enumerate(fields["questions"])]
+        verdicts = self._judge.ask(questions) if self._judge else []
+        return {"verdicts": [[each.scores, each.said, each.fault] for each in verdicts]}, {}
+
+
+class PlacedJudge:
+    """A judge in so many workers. What a worker is asked together hangs on the questions alone, not on their number.
+
+    Questions whose worker is lost are asked again in another (`WorkerPool.call`); then their verdicts have a fault.
+    """
+
+    def __init__(self, component: Component, seed: int, path: str, workers: int):
+        options = {"judge": component.model_dump(), "seed": seed, "path": path}
+        self.pool = WorkerPool(
+            f"{__name__}:JudgeService", options, kind="judge", size=workers, patience=PATIENCE, name=path
+        )
+        self._together = component.options.get("batch", TOGETHER)
+
+    def ask(self, questions: Sequence[JudgeQuestion]) -> list[Verdict]:
+        lots = [questions[i : i + self._together] for i in range(0, len(questions), self._together)]
+        with ThreadPoolExecutor(self.pool.size) as threads:
+            return [verdict for lot in threads.map(self._ask, lots) for verdict in lot]
+
+    def _ask(self, questions: Sequence[JudgeQuestion]) -> list[Verdict]:
+        fields, arrays = [], {}
+        for i, question in enumerate(questions):
+            packed, own = pack_question(question, str(i))
+            fields.append(packed)
+            arrays |= own
+        try:
+            answer, _ = self.pool.call("ask", {"questions": fields}, arrays)
+        except WorkerError as error:
+            return [Verdict(fault=f"its worker failed: {error}")] * len(questions)
+        return [Verdict(tuple(scores), said, fault) for scores, said, fault in answer["verdicts"]]
 
 
 # Episodes as questions to a judge, and what it says of them as their reward.

@@ -1,0 +1,116 @@
+"""Runs whose workers are on two Ray nodes, with workers and a node killed, beside the same runs on this machine."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+BENCH = ROOT / "bench" / "scale.py"
+
+
+def run(*command, **options):
+    path = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "bench" / "scale")])}
+    done = subprocess.run(
+        [sys.executable, *map(str, command)], env=os.environ | path, capture_output=True, text=True, **options
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+LOST_NODE = """
+import time
+import numpy as np
+from placement import cluster
+with cluster(2) as nodes:
+    from robot.workers import RobotPool
+    from vlrl.placement.ray_actors import RayPlacement
+    from vlrl.placement.workers import use_placement
+    use_placement(RayPlacement(address=nodes.address))
+    import ray
+    pool = RobotPool("robot.sim.tabletop:Tabletop", {"job": "push"}, size=4)
+    plays = [pool.environment(seed, ticks=100_000) for seed in range(4)]
+    for play in plays:
+        play.reset()
+    nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)
+    faults, end = [""] * 4, time.monotonic() + 120
+    while not any(faults) and time.monotonic() < end:  # its processes take a moment to notice
+        time.sleep(0.5)
+        faults = [play.step(np.zeros(3, np.float32)).fault for play in plays]
+    for play in plays:
+        play.close()
+    again = pool.environment(0, ticks=40)
+    again.reset()
+    print(sum(map(bool, faults)), len(faults), bool(again.step(np.zeros(3, np.float32)).fault), pool.counts["errors"])
+    again.close()
+    pool.close()
+    ray.shutdown()
+"""
+
+
+@pytest.mark.slow
+def test_episodes_of_a_lost_node_are_void_and_others_go_on():
+    """A node that fails says nothing of the policy, and must not end the run."""
+    pytest.importorskip("ray", reason="needs pip install 'vlrl[ray]'")
+    void, episodes, fault, errors = run("-c", LOST_NODE).splitlines()[-1].split()
+    assert 0 < int(void) < int(episodes) and fault == "False" and errors == void
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "episodes", "every"), [("push", 768, 15), ("judged", 1024, 10), ("gui_agent", 64, 30)]
+)
+def test_chaos_on_two_nodes_changes_no_metric(task, episodes, every, tmp_path, needs):
+    """A killed simulator, judge, browser or node would be learned from as if the policy had failed."""
+    pytest.importorskip("ray", reason="needs pip install 'vlrl[ray]'")
+    if task == "gui_agent":
+        needs("chromium", "google-chrome")
+    out = tmp_path / "arms.json"
+    run(
+        BENCH,
+        "placement",
+        task,
+        "--arms",
+        "local",
+        "ray:2:chaos",
+        "--episodes",
+        episodes,
+        "--every",
+        every,
+        "--json",
+        out,
+    )
+    local, chaos = json.loads(out.read_text())
+    assert chaos["differing"] == [] and len(local["rows"]) > 2
+    assert chaos["nodes_killed"] == 1 and chaos["killed"] > 0
+
+
+CLUSTER = ROOT / "configs" / "cluster"
+
+
+def test_the_cluster_files_are_well_formed():
+    """A job that waited a night in a queue would end at its first line."""
+    subprocess.run(["bash", "-n", CLUSTER / "slurm.sh"], check=True)
+    job = yaml.safe_load((CLUSTER / "kuberay.yaml").read_text())
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    cluster = job["spec"]["rayClusterSpec"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        mounts = {mount["name"] for each in pod["containers"] for mount in each["volumeMounts"]}
+        assert mounts == {volume["name"] for volume in pod["volumes"]} and "rayStartParams" in group
+
+
+def test_ray_takes_what_the_cluster_files_say():
+    """Options change between releases."""
+    pytest.importorskip("ray", reason="needs pip install 'vlrl[ray]'")
+    from ray.runtime_env import RuntimeEnv
+
+    assert RuntimeEnv(**yaml.safe_load((CLUSTER / "ray_job.yaml").read_text()))["env_vars"]
+    text = run("-m", "ray.scripts.scripts", "symmetric-run", "--help")
+    assert all(option in text for option in ("--address", "--min-nodes")) and "--num-cpus" in run(
+        "-m", "ray.scripts.scripts", "start", "--help"
+    )
