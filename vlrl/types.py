@@ -493,6 +493,7 @@ class RobotTask(BaseTask):
     horizon: int  # ticks of an episode
     chunk: int  # ticks of an action
     speech: Any = None  # how a language model says an action; None: policies give numbers
+    view: Any = None  # what an off-policy run sees of observations (`vlrl.offpolicy.base.AgentView`)
 
     @property
     def controls(self) -> Any:
