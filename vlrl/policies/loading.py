@@ -234,7 +234,8 @@ def sees_images(model: str) -> bool:
     """Whether a policy, by its config.json, may look at a robot's images: lerobot's, or one with cameras."""
     source = newest_checkpoint(bundled(model))
     about = described(source)
-    return ("type" in about and "model_type" not in about) or bool(about.get("cameras")) or not Path(source).exists()
+    on_hub = source.count("/") == 1 and not Path(source).exists()
+    return ("type" in about and "model_type" not in about) or bool(about.get("cameras")) or on_hub
 
 
 def bundled(model: str) -> str:
