@@ -347,6 +347,8 @@ class Agent(StepMethod, ABC):
     """
 
     requires: tuple[Literal["offline", "start"], ...] = ()  # what a configuration must give
+    learns_images = False  # whether it can learn an encoder of images (`AgentSpec.encoder`)
+    looks = False  # whether `act` and `warm` also take what was shown, a sequence of B observations
 
     @abstractmethod
     def act(self, state: np.ndarray, explore: bool) -> np.ndarray:
@@ -356,7 +358,7 @@ class Agent(StepMethod, ABC):
             explore: as it plays to learn; else its best, without chance.
         """
 
-    def warm(self, state: np.ndarray) -> np.ndarray | None:
+    def warm(self, state: np.ndarray, *observations: Any) -> np.ndarray | None:
         """What to play in the warm-up; None: controls drawn evenly within the limits."""
         return None
 

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 from vlrl import methods, plugins
 from vlrl.config import MIXTURE, Component, Config, DataSection, check_options
 from vlrl.placement.workers import Placement, use_placement
-from vlrl.policies import LEROBOT_FLOWS
 from vlrl.types import BaseTask, Data, Policy, UserError, suggest
 
 # kind -> modules whose public functions and classes may be named in a YAML; of a package, those of all its modules
@@ -276,12 +275,14 @@ def check_policy(config: Config, about: Mapping[str, Any]) -> None:
     """The model gives what the methods read; `about` is its config.json, {} where it is not at hand.
 
     Raises:
-        UserError: it has no log-probabilities, as lerobot's policies that are no flows.
+        UserError: it has no log-probabilities, as lerobot's diffusion that sees a past.
     """
-    if "type" in about and "model_type" not in about and about["type"] not in LEROBOT_FLOWS:
+    past = about.get("n_obs_steps", 2) if about.get("type") == "diffusion" and "model_type" not in about else 1
+    if past != 1:
         raise UserError(
-            f"policy.model: lerobot's {about['type']!r} gives no log-probabilities, which every loss needs: "
-            "train it with lerobot-train (docs/demos.md), or start from a policy that `vlrl clone` makes"
+            f"policy.model: lerobot's 'diffusion' with n_obs_steps {past} gives no log-probabilities, which every loss "
+            "needs, for where a chunk ends one observation is seen: train it with n_obs_steps 1 (lerobot-train, "
+            "docs/demos.md), or start from a policy that `vlrl clone` makes"
         )
 
 

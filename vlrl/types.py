@@ -493,6 +493,7 @@ class RobotTask(BaseTask):
     horizon: int  # ticks of an episode
     chunk: int  # ticks of an action
     speech: Any = None  # how a language model says an action; None: policies give numbers
+    view: Any = None  # what an off-policy run sees of observations (`vlrl.offpolicy.base.AgentView`)
 
     @property
     def controls(self) -> Any:
@@ -719,8 +720,8 @@ READERS = {
     "vlrl stages": "out start seed measured_on stages",
     "vlrl warmstart": "out seed threads eval log steps images lr warmup_steps max_pixels start model lessons",
     "vlrl clone": "out seed threads eval log task data datasets episodes noise policy start steps batch_size lr",
-    "vlrl offpolicy": "task out seed data agent start offline updates ticks warmup_steps episodes utd batch_size "
-                      "give_won capacity gamma reward threads eval log",
+    "vlrl offpolicy": "task out seed data agent encoder start offline updates ticks warmup_steps episodes utd "
+                      "batch_size give_won capacity gamma reward threads eval log",
     "vlrl preferences": "out seed threads eval log task goal judge offline data pairs held_out asked model",
     "vlrl pretrain": "out seed threads eval log task offline data updates hidden layers batch_size lr gamma expectile "
                      "tau",

@@ -158,7 +158,7 @@ Pair = tuple[Observation, np.ndarray]  # what was shown, and the script's chunk 
 class NetworkSection(Section):
     """The policy to make (vlrl/policies/discrete.py, vlrl/policies/flow.py, vlrl/policies/lerobot_flow.py)."""
 
-    kind: Literal["control", "flow", "smolvla"] = "control"
+    kind: Literal["control", "flow", "smolvla", "act", "diffusion"] = "control"  # the last three: lerobot's
     hidden: Count = 128
     layers: Count = 2
     bins: Annotated[int, Field(ge=2)] = 21  # of kind control
@@ -262,13 +262,13 @@ def _recorded(task: Any, config: CloneConfig) -> Lesson:
 
 
 def _started(config: CloneConfig) -> Policy:
-    if config.policy.kind == "smolvla":
+    if config.policy.kind in ("smolvla", "act", "diffusion"):
         from vlrl.policies.lerobot_flow import LerobotFlowPolicy
 
         check_model(config.start, "start")
         policy = load(PolicySection(model=config.start), seed=config.seed)
         if not isinstance(policy, LerobotFlowPolicy):
-            raise UserError(f"start: {config.start} holds no policy of lerobot that learns by its flow")
+            raise UserError(f"start: {config.start} holds no policy of lerobot that is trained here")
         return policy
     if config.policy.kind == "flow":
         return load_flow(Path(config.start), seed=config.seed, key="start")
@@ -282,6 +282,10 @@ def _make_policy(config: CloneConfig, shape: DiscreteShape, states: np.ndarray, 
 
         vlm = Path(config.out).resolve() / VLM_FOLDER
         return make_smolvla(shape, states, actions, vlm, EMBEDDED, config.seed)
+    if config.policy.kind in ("act", "diffusion"):
+        from vlrl.policies.lerobot_flow import make_small
+
+        return make_small(config.policy.kind, shape, states, actions, config.seed)
     if config.policy.kind == "flow":
         return _flow(shape, torch.as_tensor(states), config.seed)
     return make_control(shape, torch.as_tensor(states), config.seed)

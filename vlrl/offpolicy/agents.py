@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,7 +11,7 @@ from pydantic import Field
 from vlrl.config import Count, Rate
 from vlrl.methods import Agent, method
 from vlrl.offpolicy.base import ActorAgent, AgentSpec, CoreAgent, Transitions, concat
-from vlrl.types import UserError
+from vlrl.types import Observation, UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +42,7 @@ class AutoRegressiveSoftQ(CoreAgent):
         tau: Annotated[float, Field(gt=0, le=1)] = 0.005, temperature: Rate = 1e-3, imitation: Weight = 1.0,
         margin: Weight = 3e-3,
     ):  # fmt: skip
-        from vlrl.offpolicy.arsq import Arsq, ArsqSettings
+        from vlrl.offpolicy.iql import Arsq, ArsqSettings
 
         settings = ArsqSettings(
             levels=levels, bins=bins, hidden=hidden, layers=layers, values=values, lr=lr, tau=tau,
@@ -131,6 +132,9 @@ Share = Annotated[float, Field(gt=0, le=1)]
 class DsrlSac(CoreAgent):
     """Soft actor-critic whose actions are the noise of a frozen flow. What is given has no noise: it cannot be used.
 
+    The flow is one of `vlrl clone`, or any of lerobot's SmolVLA, pi0, pi0.5 and diffusion (with DDIM), whose features
+    then stand behind the state.
+
     Args:
         bound: of each number of the noise.
         remembered: latest chunks whose noise is kept; as many as `capacity`, for others are not learned from.
@@ -138,6 +142,7 @@ class DsrlSac(CoreAgent):
         temperature: of the entropy's reward, at the start; then so that the entropy is `target_entropy` per number.
         entropy_backup: whether the targets hold the next decision's entropy.
         tau: how fast the target critics follow.
+        held: one noise for all ticks of a chunk, as the authors steer pi0: of lerobot's policies.
     """
 
     requires = ("start",)
@@ -145,7 +150,7 @@ class DsrlSac(CoreAgent):
     def __init__(
         self, about: AgentSpec, seed: int, *, bound: Rate = 1.5, remembered: Count = 100_000, hidden: Count = 256,
         layers: Count = 2, critics: Critics = 2, cta_ratio: Count = 1, lr: Rate = 3e-4, tau: Share = 0.005,
-        temperature: Rate = 0.01, target_entropy: float = 0.0, entropy_backup: bool = False,
+        temperature: Rate = 0.01, target_entropy: float = 0.0, entropy_backup: bool = False, held: bool = False,
     ):  # fmt: skip
         from vlrl.offpolicy.dsrl import NoiseSac
         from vlrl.offpolicy.sac import RlpdSettings
@@ -154,7 +159,8 @@ class DsrlSac(CoreAgent):
             hidden=hidden, layers=layers, critics=critics, subset=critics, cta_ratio=cta_ratio, lr=lr, tau=tau,
             temperature=temperature, target_entropy=target_entropy, entropy_backup=entropy_backup, climbs="min",
         )  # fmt: skip
-        self.core = NoiseSac(about, seed, settings, bound, remembered)
+        self.core = NoiseSac(about, seed, settings, bound, remembered, held)
+        self.looks = self.core.looks
 
 
 @method(source="DSRL-NA (arXiv 2506.15799; ajwagen/dsrl), which has 3 layers of 2048 and backs entropy up")
@@ -287,8 +293,9 @@ moorl = Moorl
 class Residual(CoreAgent):
     """Soft actor-critic over corrections of a frozen policy's chunks; what is given teaches it as it does `rlpd`.
 
-    The critics see the state and the chunk that is carried out, base and correction together; the actor sees the state
-    and the base's chunk. Given chunks out of the corrections' reach are valued as they are, and imitated as far as the
+    Any policy of `vlrl clone` or lerobot's can be the base; one that sees images adds its features to the state. The
+    critics see the state and the chunk that is carried out, base and correction together; the actor sees the state and
+    the base's chunk. Given chunks out of the corrections' reach are valued as they are, and imitated as far as the
     corrections reach.
 
     Args:
@@ -333,6 +340,8 @@ residual = Residual
 class Rlpd(Agent):
     """Soft actor-critic with critics that are many, small and normalised; without anything given it is plain SAC.
 
+    From images, where the run has an `encoder` of its own (SERL, HIL-SERL: arXiv 2410.21845).
+
     Args:
         critics: networks that value a decision; 10 in the paper.
         subset: of them, drawn anew for each target, whose smallest value counts (REDQ, arXiv 2101.05982).
@@ -346,6 +355,8 @@ class Rlpd(Agent):
         init: folder of a trunk that `vlrl pretrain` made (V-PTR), of as many layers and as wide as these: actor and
             critics begin with it. None: from chance.
     """
+
+    learns_images = True
 
     def __init__(
         self, about: AgentSpec, seed: int, *, hidden: Count = 256, layers: Count = 2,
@@ -363,10 +374,13 @@ class Rlpd(Agent):
             hidden, layers, critics, subset, cta_ratio, lr, tau, temperature, target_entropy, entropy_backup, imitation,
             climbs, init,
         )  # fmt: skip
-        self._sac = Sac(about, seed, settings)
+        self._sac, self.looks = Sac(about, seed, settings), about.encoder is not None
 
-    def act(self, state: np.ndarray, explore: bool) -> np.ndarray:
-        return self._sac.policy.chunks(state, greedy=not explore)
+    def act(self, state: np.ndarray, explore: bool, *observations: Sequence[Observation]) -> np.ndarray:
+        from vlrl.policies.robot_common import pixels
+
+        images = [pixels(each, self._sac.encoder.cameras, "encoder") for each in observations]
+        return self._sac.policy.chunks(state, not explore, *images)
 
     def update(self, online: Transitions | None, offline: Transitions | None) -> dict[str, float]:
         batch = concat([part for part in (online, offline) if part is not None])

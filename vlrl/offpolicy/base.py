@@ -18,7 +18,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from vlrl.methods import Agent
-from vlrl.types import UserError
+from vlrl.types import Observation, UserError
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +37,55 @@ class AgentSpec:
     names: tuple[str, ...] = ()  # of the S numbers of the state; (): not known
     units: tuple[str, ...] = ()  # of the A numbers of a control
     hz: float = 0.0  # controls a second; 0: not known
+    encoder: EncoderSettings | None = None  # images that the agent sees; None: the state alone
+    base: Any = None  # `vlrl.policies.encoded.FrozenPolicy` of `start`, whose plan the state ends with; None: none
+
+
+class AgentView:
+    """What a run's agent sees of observations; sources that play or read images use it too (`RobotTask.view`).
+
+    Args:
+        cameras: width and height of each image that the agent learns to see (`AgentSpec.encoder`); (): none.
+        encoder: frozen (`vlrl.policies.encoded`); its numbers stand behind the state's.
+    """
+
+    def __init__(self, cameras: Sequence[tuple[int, int]] = (), encoder: Any = None):
+        self.cameras, self.encoder = tuple(cameras), encoder
+
+    @property
+    def needs_images(self) -> bool:
+        return bool(self.cameras) or self.encoder is not None
+
+    def __call__(self, observations: Sequence[Observation]) -> tuple[np.ndarray, np.ndarray]:
+        """States float32 [B, S] and images uint8 [B, P].
+
+        Raises:
+            UserError: an observation has no state, or other images than the first that the robot showed.
+        """
+        state = np.stack([state_of(each) for each in observations])
+        if self.encoder is not None:
+            state = np.concatenate([state, self.encoder(observations)], 1)
+        if not self.cameras:
+            return state, np.zeros((len(state), 0), np.uint8)
+        from vlrl.policies.robot_common import pixels
+
+        return state, pixels(observations, self.cameras, "encoder")
+
+
+def state_of(shown: Observation) -> np.ndarray:
+    """float32 [S]. UserError where there is none."""
+    if shown.state is None:
+        raise UserError("task: off-policy agents learn from states, and this robot shows none")
+    return np.asarray(shown.state, np.float32)
+
+
+@dataclass(frozen=True)
+class EncoderSettings:
+    """How an agent turns images into numbers, which it learns together with their values."""
+
+    cameras: tuple[tuple[int, int], ...]  # width and height of each image
+    features: int = 64  # numbers of an image
+    shift: int = 4  # pixels, at most, by which images are moved at random where they are learned from
 
 
 class CoreAgent(Agent):
@@ -44,11 +93,11 @@ class CoreAgent(Agent):
 
     core: Any
 
-    def act(self, state: np.ndarray, explore: bool) -> np.ndarray:
-        return self.core.act(state, explore)
+    def act(self, state: np.ndarray, explore: bool, *observations: Sequence[Observation]) -> np.ndarray:
+        return self.core.act(state, explore, *observations)
 
-    def warm(self, state: np.ndarray) -> np.ndarray | None:
-        return self.core.warm(state)
+    def warm(self, state: np.ndarray, *observations: Sequence[Observation]) -> np.ndarray | None:
+        return self.core.warm(state, *observations)
 
     def update(self, online: Transitions | None, offline: Transitions | None) -> dict[str, float]:
         return self.core.update(online, offline)
@@ -70,10 +119,10 @@ class ActorAgent(CoreAgent):
     def actor(self) -> Any:
         return self.core.actor
 
-    def act(self, state: np.ndarray, explore: bool) -> np.ndarray:
+    def act(self, state: np.ndarray, explore: bool, *observations: Sequence[Observation]) -> np.ndarray:
         return self.actor.chunks(state, explore)
 
-    def warm(self, state: np.ndarray) -> np.ndarray:
+    def warm(self, state: np.ndarray, *observations: Sequence[Observation]) -> np.ndarray:
         return self.act(state, explore=True)
 
     def update(self, online: Transitions | None, offline: Transitions | None) -> dict[str, float]:
@@ -87,8 +136,7 @@ class ActorAgent(CoreAgent):
 #
 # M transitions of a state of S numbers and an action of K ticks of A controls.
 
-FLOATS = ("state", "action", "reward", "next_state", "used", "paid")
-FLAGS = ("terminal", "person")
+FLAGS, BYTES = ("terminal", "person"), ("images", "next_images")
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,13 +155,16 @@ class Transitions:
     used: np.ndarray  # float32 [M] in (0, 1], the share of the action that was carried out, from its beginning
     person: np.ndarray  # bool [M], a human's hand
     paid: np.ndarray | None = None  # float32 [M], what the simulator itself paid, beside `reward`; None: 0
+    images: np.ndarray | None = None  # uint8 [M, P], beside `state` (`robot_common.pixels`); None: none, so P is 0
+    next_images: np.ndarray | None = None  # uint8 [M, P], beside `next_state`
 
     def __post_init__(self):
         for name, column in self.columns().items():
-            object.__setattr__(self, name, np.asarray(column, np.bool_ if name in FLAGS else np.float32))
+            kind = np.bool_ if name in FLAGS else np.uint8 if name in BYTES else np.float32
+            object.__setattr__(self, name, np.asarray(column, kind))
         rows = {len(column) for column in self.columns().values()}
         ranks = {name: column.ndim for name, column in self.columns().items()}
-        dimensions = {"state": 2, "action": 3, "next_state": 2}
+        dimensions = {"state": 2, "action": 3, "next_state": 2, "images": 2, "next_images": 2}
         if len(rows) != 1 or any(rank != dimensions.get(name, 1) for name, rank in ranks.items()):
             shapes = {name: column.shape for name, column in self.columns().items()}
             raise ValueError(f"transitions: columns do not belong together: {shapes}")
@@ -123,10 +174,13 @@ class Transitions:
 
     def columns(self) -> dict[str, np.ndarray]:
         """Name -> column, in the order of the fields."""
+        nothing = np.zeros((len(self.reward), 0), np.uint8)
         return {
             "state": self.state, "action": self.action, "reward": self.reward, "terminal": self.terminal,
             "next_state": self.next_state, "used": self.used, "person": self.person,
             "paid": np.zeros(len(self.reward), np.float32) if self.paid is None else self.paid,
+            "images": nothing if self.images is None else self.images,
+            "next_images": nothing if self.next_images is None else self.next_images,
         }  # fmt: skip
 
     def take(self, indices: np.ndarray | Sequence[int]) -> Transitions:
@@ -230,7 +284,7 @@ class ReplayBuffer:
 
 def windows(
     states: np.ndarray, controls: np.ndarray, chunk: int, *, won: bool, ended: bool,
-    person: np.ndarray | None = None, paid: np.ndarray | None = None,
+    person: np.ndarray | None = None, paid: np.ndarray | None = None, images: np.ndarray | None = None,
 ) -> Transitions:  # fmt: skip
     """An episode of T ticks as T transitions, one chunk from each tick (as in Q-chunking, arXiv 2507.07969).
 
@@ -244,6 +298,7 @@ def windows(
         ended: the job was done or lost; False of a time-out, and where a recording just stops.
         person: bool [T], a human's hand; a chunk is a person's where its first tick is. None: never.
         paid: float32 [T], what the simulator itself paid. None: nothing.
+        images: uint8 [T + 1, P], beside the states. None: none.
 
     Raises:
         ValueError: not one state more than controls, or no control.
@@ -254,13 +309,16 @@ def windows(
     ticks = np.arange(count)[:, None] + np.arange(chunk)  # [T, K]
     inside = ticks < count
     final = ticks[:, -1] >= count - 1
+    following = (ticks[:, -1] + 1).clip(max=count)
     return Transitions(
         state=states[:-1],
         action=controls[ticks.clip(max=count - 1)],
         reward=final * float(won),
         terminal=final & ended,
-        next_state=states[(ticks[:, -1] + 1).clip(max=count)],
+        next_state=states[following],
         used=inside.mean(1),
         person=np.zeros(count, bool) if person is None else person,
         paid=None if paid is None else (paid[ticks.clip(max=count - 1)] * inside).sum(1),
+        images=None if images is None else images[:-1],
+        next_images=None if images is None else images[following],
     )

@@ -29,6 +29,16 @@ class RewardSection(Section):
     shaped: Weight = 0.0  # of what the simulator itself paid
 
 
+class EncoderSection(Section):
+    """How images become numbers (vlrl/policies/encoded.py)."""
+
+    name: str = "conv"  # small, learned with the values; or a vision model of transformers: a folder or a hub name
+    frozen: bool = False  # stays as it is, and its numbers stand behind the state's: of all but conv
+    features: Count = 64  # numbers of an image; of conv
+    shift: Whole = 4  # pixels, at most, by which images are moved at random where they are learned from; of conv
+    memory_gb: Rate = 4.0  # that the images of each replay may take; of conv
+
+
 class OffPolicyEvalSection(config.EvalSection):
     every_steps: Count | None = None  # ticks, and updates before the first tick; default: before and after only
 
@@ -46,6 +56,7 @@ class OffPolicyConfig(Section):
     seed: int = 0
     data: DataSection = DataSection()
     agent: Plugin = Component(name="rlpd")
+    encoder: EncoderSection | None = None  # of the robot's images; none: agents see the state alone
     start: str | None = None  # a policy to start from, or to build on, as the agent says
     offline: list[Plugin] = Field(default=[])  # sources of transitions that are given
     updates: Whole = 0  # on these, before the first tick
@@ -88,7 +99,16 @@ def _check_sense(config: OffPolicyConfig) -> None:
         raise UserError("ticks, updates: nothing to do: set ticks, or updates and offline")
     if config.capacity < config.batch_size:
         raise UserError(f"capacity: below batch_size = {config.batch_size}")
-    requires = registry.find("agent", config.agent.name).requires
+    kind, encoder = registry.find("agent", config.agent.name), config.encoder
+    if encoder and encoder.name == "conv" and encoder.frozen:
+        raise UserError("encoder: conv begins from nothing: leave out frozen, or name a vision model")
+    if encoder and encoder.name != "conv" and not encoder.frozen:
+        raise UserError(f"encoder: {encoder.name} is not learned further: set frozen: true, or leave its name out")
+    if encoder and not encoder.frozen and not kind.learns_images:
+        raise UserError(
+            f"encoder: agent ({config.agent.name}) learns none: name a vision model with frozen: true, or take rlpd"
+        )
+    requires = kind.requires
     if "offline" in requires and not config.offline:
         raise UserError(f"agent ({config.agent.name}) learns from what is given: add sources under offline")
     if "start" in requires and not config.start:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -14,7 +14,7 @@ from pydantic import Field
 from vlrl.config import Count
 from vlrl.decoders import load_json
 from vlrl.methods import method
-from vlrl.offpolicy.base import Transitions, concat, windows
+from vlrl.offpolicy.base import AgentView, Transitions, concat, windows
 from vlrl.types import (
     BadRow,
     Decision,
@@ -28,6 +28,9 @@ from vlrl.types import (
     Step,
     UserError,
 )
+
+if TYPE_CHECKING:
+    from vlrl.imitation.datasets import DatasetEpisode
 
 # HDF5 files, as Minari, D4RL and Robomimic keep episodes.
 
@@ -107,6 +110,7 @@ class Recording:
     ended: bool  # the job was done or lost; False of a time-out, and where a recording just stops
     paid: np.ndarray | None = None  # float32 [T]
     person: np.ndarray | None = None  # bool [T]
+    images: np.ndarray | None = None  # uint8 [T + 1, P], where the run's agent learns to see
 
 
 def of_recordings(recordings: Sequence[Recording], chunk: int, keep: Keep, where: str) -> Transitions:
@@ -117,7 +121,7 @@ def of_recordings(recordings: Sequence[Recording], chunk: int, keep: Keep, where
     return concat(
         [
             windows(each.states, each.controls, chunk, won=each.won, ended=each.ended, person=each.person,
-                    paid=each.paid)
+                    paid=each.paid, images=each.images)
             for each in kept
         ]
     )  # fmt: skip
@@ -156,7 +160,7 @@ def _check(found: Recording, task: Any, first: Recording | None) -> None:
     """ValueError with what is wrong."""
     count, size = len(found.controls), found.states.shape[1]
     names, controls = tuple(task.pool.info.names), tuple(task.controls.names)
-    width = first.states.shape[1] if first else len(names)
+    width = first.states.shape[1] if first else 0 if task.view else len(names)
     if not count or len(found.states) != count + 1:
         raise ValueError(f"{len(found.states)} states with {count} controls")
     if width and size != width:
@@ -232,7 +236,7 @@ def behaved(
         return _Behaving(played, task.controls, behaviour(sample, rng), done[sample.id])
 
     episodes = collect(_Nobody(), with_environment(task, open_environment), chosen, 1)
-    return [_behaviour_recording(each, done[each.sample.id]) for each in episodes]
+    return [_behaviour_recording(each, done[each.sample.id], task.view or AgentView()) for each in episodes]
 
 
 def scenes(task: Any, episodes: int, problem: str) -> list[Sample]:
@@ -243,13 +247,12 @@ def scenes(task: Any, episodes: int, problem: str) -> list[Sample]:
     return [samples[i] for i in range(episodes)]
 
 
-def _behaviour_recording(episode: Episode, controls: list[np.ndarray]) -> Recording:
+def _behaviour_recording(episode: Episode, controls: list[np.ndarray], view: AgentView) -> Recording:
     last = episode.turns[-1].step
-    observations = [turn.observation for turn in episode.turns] + [last.observation]
+    states, images = view([turn.observation for turn in episode.turns] + [last.observation])
     return Recording(
-        np.stack([each.state for each in observations]), np.concatenate(controls), won=episode.score.is_correct,
-        ended=last.terminated and not last.truncated, paid=np.array([turn.step.reward for turn in episode.turns],
-        np.float32),
+        states, np.concatenate(controls), won=episode.score.is_correct, ended=last.terminated and not last.truncated,
+        paid=np.array([turn.step.reward for turn in episode.turns], np.float32), images=images,
     )  # fmt: skip
 
 
@@ -332,7 +335,8 @@ def lerobot(
 ) -> Transitions:  # fmt: skip
     """Episodes of a folder, chunks cut from their frames. An episode ends with its first success.
 
-    One without is a time-out, whatever next.done says, unless `lost` tells otherwise. Pictures are not read.
+    One without is a time-out, whatever next.done says, unless `lost` tells otherwise. Images are read where the run
+    has an encoder; a person's frames (`source`, `intervention`) stay known as such.
 
     Args:
         path: the data set's folder.
@@ -347,6 +351,7 @@ def lerobot(
     Raises:
         UserError: no such data set, of another rate, or nothing in it that can be used.
     """
+    from vlrl.imitation.datasets import episodes as read_images
     from vlrl.imitation.datasets import read_info
 
     folder = Path(path)
@@ -361,11 +366,29 @@ def lerobot(
             raise UserError(f"{path}: has no column {name}; set success, state, action or lost to what it has")
     optional = [name for name in (REWARD, "source", "intervention") if name in features]
     names = [*dict.fromkeys(filter(None, [state, action, judged, lost, *optional]))]
+    view = task.view if task.view and task.view.needs_images else None
+    pictured = {each.number: each for each in read_images(data)} if view else {}
+
+    def read(number: int, frames: Columns) -> Recording:
+        recording = _lerobot_recording(frames, state, action, success, lost)
+        return _with_images(recording, pictured[number], view) if view else recording
+
     episodes = (
-        (number, lambda frames=frames: _lerobot_recording(frames, state, action, success, lost))
+        (number, lambda number=number, frames=frames: read(number, frames))
         for number, frames in _episodes(folder, names, data.episodes)
     )
     return gather(task, folder, episodes, on_bad, keep)
+
+
+def _with_images(recording: Recording, episode: DatasetEpisode, view: AgentView) -> Recording:
+    """The same with what a run sees of its frames; where the job was over the last frame stands for what followed."""
+    count = len(recording.states)
+    frames = [min(t, len(episode) - 1) for t in range(count)]
+    if recording.ended:
+        frames[-1] = frames[max(0, count - 2)]
+    rows = zip(frames, recording.states, strict=True)
+    states, images = view([replace(episode.observation_at(t), state=row) for t, row in rows])
+    return replace(recording, states=states, images=images)
 
 
 def _lerobot_recording(frames: Columns, state: str, action: str, success: str | float, lost: str | None) -> Recording:

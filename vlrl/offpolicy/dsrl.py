@@ -18,6 +18,7 @@ from vlrl.offpolicy.base import AgentSpec, Transitions, concat
 from vlrl.offpolicy.networks import Critics, Scale, check_start, climb, follow
 from vlrl.offpolicy.sac import RlpdSettings as SacSettings
 from vlrl.offpolicy.sac import Sac
+from vlrl.policies.encoded import NOISE
 from vlrl.policies.flow import FlowPolicy, SteeredPolicy, load_flow, noise_shape
 from vlrl.policies.robot_common import Actor, ActorPolicy
 from vlrl.types import UserError
@@ -37,10 +38,11 @@ def frozen(about: AgentSpec) -> FlowPolicy:
     return base
 
 
-def of_noise(about: AgentSpec, bound: float) -> AgentSpec:
-    """The same, for an agent whose controls are the noise, within -bound and bound."""
-    high = np.full(len(about.low), bound, np.float32)
-    return replace(about, low=-high, high=high, start=None)
+def of_noise(about: AgentSpec, bound: float, size: tuple[int, int]) -> AgentSpec:
+    """The same, for an agent whose controls are the noise of `size`, ticks and numbers, within -bound and bound."""
+    high = np.full(size[1], bound, np.float32)
+    names = (NOISE,) * size[1]
+    return replace(about, chunk=size[0], controls=names, low=-high, high=high, units=(), start=None, base=None)
 
 
 def natural(shape: tuple[int, ...], bound: float, generator: torch.Generator) -> Tensor:
@@ -127,6 +129,8 @@ class NoiseAliased(Agent):
     """The agent (`vlrl.methods.Agent`). Its critics value chunks, so it learns from any transitions."""
 
     def __init__(self, about: AgentSpec, seed: int, settings: DsrlSettings):
+        if about.base:
+            raise UserError("agent (dsrl_na) asks its flow about each batch, which has no images: take dsrl_sac")
         base = frozen(about)
         self.settings, self.gamma, self.scale = settings, about.gamma, Scale(about)
         self.generator = torch.Generator().manual_seed(seed)
@@ -148,7 +152,7 @@ class NoiseAliased(Agent):
         self.learned = [self.critics, self.noise_critics, actor, nn.ParameterList([self.log_alpha])]
         self.optimizers = [torch.optim.Adam(part.parameters(), lr=settings.lr, fused=True) for part in self.learned]
 
-    def warm(self, state: np.ndarray) -> np.ndarray:
+    def warm(self, state: np.ndarray, *observations: Any) -> np.ndarray:
         """The flow's own chunks."""
         base = self.policy.base
         return base.chunks(state, natural((len(state), *base.size), self.settings.bound, self.generator).numpy())
@@ -225,23 +229,34 @@ class NoiseSac(Agent):
     """The agent (`vlrl.methods.Agent`). Values are of a state and noise, so it learns from its own play alone.
 
     Transitions hold chunks; which noise made them the agent keeps itself.
+
+    Args:
+        held: whether one noise is that of all ticks.
     """
 
-    def __init__(self, about: AgentSpec, seed: int, settings: SacSettings, bound: float, remembered: int):
-        base = frozen(about)
-        self.sac, self.bound = Sac(of_noise(about, bound), seed, settings), bound
-        self.policy, self.book = SteeredPolicy(self.sac.policy, base), Book(remembered)
-        self.generator = torch.Generator().manual_seed(seed)
+    def __init__(
+        self, about: AgentSpec, seed: int, settings: SacSettings, bound: float, remembered: int, held: bool = False
+    ):
+        if held and not about.base:
+            raise UserError("agent.held: a vlrl_flow has few ticks, each with noise of its own: leave it out")
+        self.base, self.looks, self.bound = about.base, about.base is not None, bound
+        flow = None if about.base else frozen(about)
+        size = about.base.noise if about.base else flow.size
+        if size is None:
+            raise UserError(f"start: {about.start} plans without noise: take the agent residual")
+        self.size = (1, size[1]) if held else size
+        self.sac = Sac(of_noise(about, bound, self.size), seed, settings)
+        self.policy = SteeredPolicy(self.sac.policy, flow) if flow else self.sac.policy
+        self.book, self.generator = Book(remembered), torch.Generator().manual_seed(seed)
 
-    def warm(self, state: np.ndarray) -> np.ndarray:
+    def warm(self, state: np.ndarray, *observations: Any) -> np.ndarray:
         """The flow's own chunks."""
-        noise = natural((len(state), *self.policy.base.size), self.bound, self.generator).numpy()
-        return self._played(state, noise)
+        noise = natural((len(state), *self.size), self.bound, self.generator).numpy()
+        return self._played(state, noise, *observations)
 
-    def act(self, state: np.ndarray, explore: bool) -> np.ndarray:
-        if not explore:
-            return self.policy.chunks(state, greedy=True)
-        return self._played(state, self.sac.policy.chunks(state, greedy=False))
+    def act(self, state: np.ndarray, explore: bool, *observations: Any) -> np.ndarray:
+        noise = self.sac.policy.chunks(state, greedy=not explore)
+        return self._played(state, noise, *observations) if explore else self._chunks(state, noise, *observations)
 
     def update(self, online: Transitions | None, offline: Transitions | None) -> dict[str, float]:
         """One step on those transitions whose noise is known, if there are any.
@@ -275,7 +290,10 @@ class NoiseSac(Agent):
     def save(self, folder: Path) -> None:
         self.policy.save(folder)
 
-    def _played(self, state: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        chunk = self.policy.base.chunks(state, noise)
+    def _chunks(self, state: np.ndarray, noise: np.ndarray, *observations: Any) -> np.ndarray:
+        return self.base.plan(observations[0], noise) if self.base else self.policy.base.chunks(state, noise)
+
+    def _played(self, state: np.ndarray, noise: np.ndarray, *observations: Any) -> np.ndarray:
+        chunk = self._chunks(state, noise, *observations)
         self.book.note(state, chunk, noise)
         return chunk

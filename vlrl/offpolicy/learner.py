@@ -15,48 +15,66 @@ import numpy as np
 import torch
 
 from vlrl import registry
-from vlrl.config import Component
+from vlrl.config import Component, PolicySection
 from vlrl.decoders import load_json
 from vlrl.metrics import write_text
-from vlrl.offpolicy.base import AgentSpec, ReplayBuffer, Transitions, concat
-from vlrl.offpolicy.config import OffPolicyConfig, RewardSection
-from vlrl.policies.loading import newest_checkpoint
+from vlrl.offpolicy.base import AgentSpec, AgentView, EncoderSettings, ReplayBuffer, Transitions, concat, state_of
+from vlrl.offpolicy.config import EncoderSection, OffPolicyConfig, RewardSection
+from vlrl.policies.encoded import EncodedPolicy, FrozenPolicy, VisionModel
+from vlrl.policies.loading import load as load_policy
+from vlrl.policies.loading import newest_checkpoint, sees_images
+from vlrl.policies.robot_common import ActorShape, image_bytes
 from vlrl.rollout import collect
 from vlrl.runner import Learner, Runner, StepMetrics, evaluate, stop_not_finite
 from vlrl.types import Decision, Episode, Observation, Policy, RobotTask, Sample, Turn, UserError, wilson
 
 # Episodes of a robot's task, and the transitions that they are for an off-policy agent.
 
-Chunks = Callable[[np.ndarray, bool], np.ndarray]  # states float32 [B, S], whether to explore -> float32 [B, K, A]
+# states float32 [B, S], whether to explore, and observations where it looks at them -> float32 [B, K, A]
+Chunks = Callable[..., np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class SeenInputs:
+    """What an agent saw of a decision."""
+
+    state: np.ndarray  # float32 [S]
+    images: np.ndarray  # uint8 [P]
 
 
 class Acting(Policy):
-    """Whatever gives chunks for states, as a policy that only acts."""
+    """Whatever gives chunks for states, as a policy that only acts.
 
-    def __init__(self, chunks: Chunks):
-        self._chunks = chunks
+    Args:
+        looks: whether it also takes the observations.
+    """
+
+    def __init__(self, chunks: Chunks, view: AgentView | None = None, looks: bool = False):
+        self._chunks, self._view, self._looks = chunks, view or AgentView(), looks
 
     def act(
         self, episodes: Sequence[Episode], observations: Sequence[Observation], greedy: bool = False, **how: Any
     ) -> list[Decision]:
         """A decision for each observation; log-probabilities and entropies are unknown, so NaN [K]."""
-        chunks = self._chunks(np.stack([state_of(observation) for observation in observations]), not greedy)
+        states, images = self._view(observations)
+        chunks = self._chunks(states, not greedy, *([observations] if self._looks else []))
         unknown = torch.full((chunks.shape[1],), torch.nan)
-        return [Decision(chunk, unknown, unknown, False) for chunk in chunks]
+        inputs = map(SeenInputs, states, images)
+        return [Decision(c, unknown, unknown, False, inputs=each) for c, each in zip(chunks, inputs, strict=True)]
 
 
 def by_chance(low: np.ndarray, high: np.ndarray, chunk: int, rng: np.random.Generator) -> Chunks:
     """Controls drawn evenly within their limits [A], each tick's anew."""
 
-    def chunks(state: np.ndarray, explore: bool) -> np.ndarray:
+    def chunks(state: np.ndarray, explore: bool, *observations: Any) -> np.ndarray:
         return rng.uniform(low, high, (len(state), chunk, len(low))).astype(np.float32)
 
     return chunks
 
 
-def play(chunks: Chunks, task: Any, first: int, count: int, seed: int) -> list[Episode]:
+def play(policy: Policy, task: Any, first: int, count: int, seed: int) -> list[Episode]:
     """The episodes number `first` to `first + count` of a run, explored: which scenes they are hangs on the seed."""
-    return collect(Acting(chunks), task, [_choose_sample(task, first + i, seed) for i in range(count)], 1)
+    return collect(policy, task, [_choose_sample(task, first + i, seed) for i in range(count)], 1)
 
 
 def _choose_sample(task: Any, number: int, seed: int) -> Sample:
@@ -66,7 +84,7 @@ def _choose_sample(task: Any, number: int, seed: int) -> Sample:
     return samples[int(np.random.default_rng([seed, passes]).permutation(len(samples))[place])]
 
 
-def transitions_of(episodes: Sequence[Episode]) -> Transitions:
+def transitions_of(episodes: Sequence[Episode], view: AgentView | None = None) -> Transitions:
     """Every turn of scored episodes as a transition; `reward` is the task's verdict, at the turn that ended the job.
 
     A time-out, or what cuts an episode otherwise, is not terminal: the value of what was shown last counts.
@@ -74,21 +92,31 @@ def transitions_of(episodes: Sequence[Episode]) -> Transitions:
     Raises:
         UserError: the robot shows no state, or an action is none of numbers.
     """
-    return concat([_transitions(episode) for episode in episodes])
+    view = view or AgentView()
+    final = view([episode.turns[-1].step.observation for episode in episodes])
+    return concat([_transitions(*each, view) for each in zip(episodes, *final, strict=True)])
 
 
-def _transitions(episode: Episode) -> Transitions:
+def _transitions(episode: Episode, state: np.ndarray, images: np.ndarray, view: AgentView) -> Transitions:
+    """Args: state, images: [S] and [P], what the episode ended with."""
     turns, ended = episode.turns, [turn.step.terminated and not turn.step.truncated for turn in episode.turns]
-    n = len(turns)
+    n, inputs = len(turns), [turn.decision.inputs for turn in turns]
+    if all(isinstance(each, SeenInputs) for each in inputs):
+        views = (np.stack([each.state for each in inputs]), np.stack([each.images for each in inputs]))
+    else:
+        views = view([turn.observation for turn in turns])
+    states, pictures = (np.concatenate([a, b[None]]) for a, b in zip(views, (state, images), strict=True))
     return Transitions(
-        state=np.stack([state_of(turn.observation) for turn in turns]),
+        state=states[:-1],
         action=np.stack([_action(turn) for turn in turns]),
         reward=np.array(ended, np.float32) * episode.score.correct,
         terminal=np.array(ended),
-        next_state=np.stack([state_of(turn.step.observation) for turn in turns]),
+        next_state=states[1:],
         used=np.array([turn.step.executed for turn in turns], np.float32),
         person=np.zeros(n, bool),
         paid=np.array([turn.step.reward for turn in turns], np.float32),
+        images=pictures[:-1],
+        next_images=pictures[1:],
     )
 
 
@@ -96,13 +124,6 @@ def weighed(given: Transitions, section: RewardSection) -> Transitions:
     """The same with the reward that the agent is to learn from."""
     reward = section.success * given.reward + section.step * given.ticks() + section.shaped * given.paid
     return Transitions(**given.columns() | {"reward": reward.astype(np.float32)})
-
-
-def state_of(shown: Observation) -> np.ndarray:
-    """float32 [S]. UserError where there is none."""
-    if shown.state is None:
-        raise UserError("task: off-policy agents learn from states, and this robot shows none")
-    return np.asarray(shown.state, np.float32)
 
 
 def _action(turn: Turn) -> np.ndarray:
@@ -135,6 +156,8 @@ def _from(task: Any, seed: int, component: Component, key: str) -> Transitions:
     expected, actual = (task.chunk, len(task.controls)), part.action.shape[1:]
     if not len(part) or actual != expected:
         raise UserError(f"{key}: {component.name} gave {len(part)} actions of {actual}; the task's are {expected}")
+    if part.images.shape[1] != (size := image_bytes(task.view.cameras if task.view else ())):
+        raise UserError(f"{key}: {component.name} gave images of {part.images.shape[1]} bytes; the robot's have {size}")
     numbers = (part.state, part.action, part.reward, part.next_state, part.used, part.paid)
     if not all(np.isfinite(column).all() for column in numbers):
         raise UserError(f"{key}: {component.name} gave numbers that are not finite")
@@ -149,12 +172,68 @@ def statistics(seen: Transitions) -> tuple[np.ndarray, np.ndarray]:
 
 def make_agent_spec(task: Any, config: OffPolicyConfig, mean: np.ndarray, spread: np.ndarray) -> AgentSpec:
     """What the agent is told."""
-    controls, robot = task.controls, task.pool.info
+    controls, robot, cameras = task.controls, task.pool.info, task.view.cameras if task.view else ()
     start = config.start and newest_checkpoint(config.start)
+    names = tuple(robot.names) if len(robot.names) == len(mean) else ()  # features have none
+    section = config.encoder
+    encoder = EncoderSettings(cameras, section.features, section.shift) if section and cameras else None
     return AgentSpec(
         len(mean), task.chunk, tuple(controls.names), controls.low, controls.high, mean, spread, gamma=config.gamma,
-        start=start, names=tuple(robot.names), units=tuple(controls.units), hz=robot.hz,
+        start=start, names=names, units=tuple(controls.units), hz=robot.hz, encoder=encoder,
+        base=task.view.encoder if task.view and isinstance(task.view.encoder, FrozenPolicy) else None,
     )  # fmt: skip
+
+
+def _load_start(config: OffPolicyConfig) -> Policy:
+    """The policy that `start` names. UserError: there is none."""
+    try:
+        return load_policy(PolicySection(model=str(config.start)), seed=config.seed)
+    except UserError as error:
+        raise UserError(f"start: {str(error).removeprefix('policy.model: ')}") from None
+
+
+def robot_shape(task: Any, cameras: Sequence[tuple[int, int]], state: int) -> ActorShape:
+    """What a policy for a task's robot sees and gives."""
+    controls, robot = task.controls, task.pool.info
+    return ActorShape(
+        state, tuple(controls.names), tuple(controls.low.tolist()), tuple(controls.high.tolist()), task.chunk,
+        names=tuple(robot.names), units=tuple(controls.units), hz=robot.hz, cameras=tuple(cameras),
+    )  # fmt: skip
+
+
+def make_view(task: Any, config: OffPolicyConfig) -> AgentView | None:
+    """What the agent is to see of what the robot shows; None: its state.
+
+    Raises:
+        UserError: the robot shows no image; there is no such vision model; images take more memory than they may.
+    """
+    kind = registry.find("agent", config.agent.name)
+    builds = "start" in kind.requires and sees_images(config.start)
+    if config.encoder is None and not builds:
+        return None
+    if config.encoder and builds:
+        raise UserError(f"encoder: {config.start} sees the images, and its features are learned from: leave it out")
+    environment = task.environment(task.samples("train")[0])
+    try:
+        observation = environment.reset()
+    finally:
+        environment.close()
+    cameras = tuple(image.size for image in observation.images)
+    if builds:
+        shape = robot_shape(task, cameras, len(state_of(observation)))
+        return AgentView(encoder=FrozenPolicy(_load_start(config), shape))
+    if not cameras:
+        raise UserError("encoder: this robot shows no image: give it a camera, or leave encoder out")
+    section = config.encoder or EncoderSection()
+    if section.frozen:
+        return AgentView(encoder=VisionModel(section.name, cameras))
+    size, most = 2 * image_bytes(cameras), section.memory_gb * 1e9
+    if config.capacity * size > most:
+        raise UserError(
+            f"encoder.memory_gb: {config.capacity} transitions with images of {size // 2} bytes are "
+            f"{config.capacity * size / 1e9:.1f} GB: set capacity to {int(most / size)}, or allow it"
+        )
+    return AgentView(cameras)
 
 
 def check_task(task: Any, name: str) -> None:
@@ -195,8 +274,9 @@ class OffPolicyLearner(Learner):
     def setup(self, saved: Path | None = None) -> None:
         config = self.config
         torch.set_num_threads(config.threads)
-        self.task = registry.make_task(config)
+        self.task: Any = registry.make_task(config)
         check_task(self.task, config.task.name)
+        self.task.view = self.view = make_view(self.task, config)
         self.online, self.offline = ReplayBuffer(config.capacity), ReplayBuffer(config.capacity)
         self.replays = {"online": self.online, "offline": self.offline}
         # rehearsed: updates before the first tick
@@ -223,7 +303,7 @@ class OffPolicyLearner(Learner):
         """What is given, or else what chance plays, tells the scale of the states; then there can be an agent."""
         sources = load_sources(self.task, self.config)
         if sources is None:
-            _, sources = self._play(self._chance(), PROBE)
+            _, sources = self._play(Acting(self._chance(), self.view), PROBE)
         else:
             self.offline.add(sources)
         self._make(*statistics(sources))
@@ -241,7 +321,8 @@ class OffPolicyLearner(Learner):
             self.counts["rehearsed"] += count
         else:
             warm = self.counts["ticks"] < self.config.warmup_steps
-            episodes, played = self._play(self._warm() if warm else self.agent.act, self.config.episodes)
+            policy = Acting(self._warm(), self.view, self.agent.looks) if warm else self.policy
+            episodes, played = self._play(policy, self.config.episodes)
             self.owed += 0.0 if warm else self.config.utd * len(played)
             count = int(self.owed)
             self.owed -= count
@@ -298,7 +379,12 @@ class OffPolicyLearner(Learner):
         return self._save
 
     def _save(self, folder: Path) -> None:
-        self.agent.save(folder)
+        if self.view and self.view.encoder:
+            encoder, spec = self.view.encoder, self.agent_spec
+            shape = robot_shape(self.task, encoder.cameras, spec.state - encoder.size)
+            EncodedPolicy.save(folder, encoder, self.agent.save, shape)
+        else:
+            self.agent.save(folder)
         for name, replay in self.replays.items():
             replay.save(folder / f"{name}.npz")
 
@@ -320,13 +406,13 @@ class OffPolicyLearner(Learner):
 
     def _make(self, mean: np.ndarray, spread: np.ndarray) -> None:
         self.scale = (mean, spread)
-        spec = make_agent_spec(self.task, self.config, mean, spread)
-        self.agent = registry.make("agent", self.config.agent, "agent", spec, self.config.seed)
-        self.policy = Acting(self.agent.act)
+        self.agent_spec = make_agent_spec(self.task, self.config, mean, spread)
+        self.agent = registry.make("agent", self.config.agent, "agent", self.agent_spec, self.config.seed)
+        self.policy = Acting(self.agent.act, self.view, self.agent.looks)
 
-    def _play(self, chunks: Chunks, count: int) -> tuple[list[Episode], Transitions]:
-        episodes = play(chunks, self.task, self.counts["episodes"], count, self.config.seed)
-        played = weighed(transitions_of(episodes), self.config.reward)
+    def _play(self, policy: Policy, count: int) -> tuple[list[Episode], Transitions]:
+        episodes = play(policy, self.task, self.counts["episodes"], count, self.config.seed)
+        played = weighed(transitions_of(episodes, self.view), self.config.reward)
         won = np.repeat([e.score.is_correct for e in episodes], [len(e.turns) for e in episodes])
         self.remember(played, won)
         self.counts["episodes"] += count
@@ -340,8 +426,8 @@ class OffPolicyLearner(Learner):
     def _warm(self) -> Chunks:
         by_chance = self._chance()
 
-        def play(state: np.ndarray, explore: bool) -> np.ndarray:
-            chosen = self.agent.warm(state)
+        def play(state: np.ndarray, explore: bool, *observations: Any) -> np.ndarray:
+            chosen = self.agent.warm(state, *observations)
             return by_chance(state, explore) if chosen is None else chosen
 
         return play

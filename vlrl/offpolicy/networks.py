@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -98,8 +98,9 @@ def check_start(about: AgentSpec, shape: Any, *, longer: bool = False) -> None:
         longer: its chunks may be longer.
     """
     limits = (tuple(about.low.tolist()), tuple(about.high.tolist()))
-    robot = (shape.state, shape.controls, shape.low, shape.high, shape.chunk)
-    expected = (about.state, about.controls, *limits, about.chunk)
+    cameras = about.encoder.cameras if about.encoder else ()
+    robot = (shape.state, shape.controls, shape.low, shape.high, shape.cameras, shape.chunk)
+    expected = (about.state, about.controls, *limits, cameras, about.chunk)
     if robot[:-1] != expected[:-1] or (shape.chunk < about.chunk if longer else shape.chunk != about.chunk):
         raise UserError(f"start: {about.start} was made for {robot}; this robot and task.chunk are {expected}")
 
@@ -122,10 +123,22 @@ def make_actor(about: AgentSpec, sizes: Any) -> Actor:
 
 def shape_of(about: AgentSpec, sizes: Any) -> ActorShape:
     """Of a policy for this robot, with the `hidden` and `layers` of an agent's settings."""
-    return ActorShape(
+    encoder = about.encoder
+    shape = ActorShape(
         about.state, about.controls, tuple(about.low.tolist()), tuple(about.high.tolist()), chunk=about.chunk,
         hidden=sizes.hidden, layers=sizes.layers, names=about.names, units=about.units, hz=about.hz,
     )  # fmt: skip
+    return replace(shape, cameras=encoder.cameras, features=encoder.features) if encoder else shape
+
+
+def shift_randomly(images: Tensor, limit: int, generator: torch.Generator) -> Tensor:
+    """Each image of [B, height, width, 3] moved by up to `limit` pixels each way, its edge repeated (DrQ)."""
+    count, *sides, _ = images.shape
+    rows, columns = (
+        (torch.arange(side) + torch.randint(-limit, limit + 1, (count, 1), generator=generator)).clamp(0, side - 1)
+        for side in sides
+    )
+    return images[torch.arange(count)[:, None, None], rows[:, :, None], columns[:, None]]
 
 
 # Critics of decisions, their slow copy and how they learn from targets.

@@ -17,7 +17,7 @@ from vlrl.offpolicy import networks
 from vlrl.offpolicy.base import AgentSpec, Transitions, concat
 from vlrl.offpolicy.networks import Critics, Scale, check_start, climb, follow, make_actor, shape_of
 from vlrl.policies.loading import load_base
-from vlrl.policies.residual import CorrectedPolicy
+from vlrl.policies.residual import CorrectedPolicy, PlannedState
 from vlrl.policies.robot_common import ActorPolicy
 from vlrl.types import UserError
 
@@ -44,16 +44,23 @@ class RlpdSettings:
 class Law(Protocol):
     """A policy that can be learned: an actor, or one that builds on something frozen (`vlrl.policies.residual`)."""
 
-    model: nn.Module  # all that is learned of it
+    model: Any  # all that is learned of it: a `vlrl.policies.robot_common.Actor`
     generator: torch.Generator  # of what it plays
 
-    def draw(self, state: np.ndarray, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Chunks in [-1, 1] [B, K*A] for states float32 [B, S], and log-densities [B], both with gradient."""
+    def draw(self, state: np.ndarray, generator: torch.Generator, *features: Tensor) -> tuple[Tensor, Tensor]:
+        """Chunks in [-1, 1] [B, K*A] for states float32 [B, S], and log-densities [B], both with gradient.
+
+        Args:
+            features: [B, F] of images, where its actor has eyes.
+        """
         ...
 
 
 class Sac:
     """The networks and how they learn; `policy` is what acts and is saved.
+
+    Images are encoded by the actor's eyes, which the critics' loss trains, of images shifted at random, and nothing
+    else (DrQ, arXiv 2004.13649; SERL, 2401.16013). Targets encode with the eyes as they are (DrQ-v2, 2107.09645).
 
     Args:
         policy: whose draws are valued and climb the values. None: an actor of `settings`.
@@ -62,12 +69,18 @@ class Sac:
     def __init__(self, about: AgentSpec, seed: int, settings: RlpdSettings, policy: Law | None = None):
         self.settings, self.gamma, self.scale = settings, about.gamma, Scale(about)
         self.generator = torch.Generator().manual_seed(seed)
-        size = about.chunk * len(about.low)
+        size, self.encoder = about.chunk * len(about.low), about.encoder
+        if settings.init and about.encoder:
+            raise UserError("agent.init: a trunk of `vlrl pretrain` sees the state alone: leave out init, or encoder")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.policy = policy or ActorPolicy(make_actor(about, settings), seed=seed)
+            eyes = self.policy.model.eyes
             self.critics = Critics(
-                about.state + size, hidden=settings.hidden, layers=settings.layers, members=settings.critics
+                about.state + (eyes.size if eyes else 0) + size,
+                hidden=settings.hidden,
+                layers=settings.layers,
+                members=settings.critics,
             )
         if settings.init:
             networks.begin(settings.init, about, self.policy.model, self.critics)
@@ -76,8 +89,22 @@ class Sac:
         shape = self.policy.model.shape
         self.target_entropy = settings.target_entropy * shape.chunk * len(shape.low)
         self.learned = [self.critics, self.policy.model, nn.ParameterList([self.log_alpha])]
-        self.optimizers = [torch.optim.Adam(part.parameters(), lr=settings.lr, fused=True) for part in self.learned]
+        sight = list(eyes.parameters()) if eyes else []
+        model = [each for name, each in self.policy.model.named_parameters() if not name.startswith("eyes.")]
+        self.groups = [[*self.critics.parameters(), *sight], model, [self.log_alpha]]
+        self.optimizers = [torch.optim.Adam(group, lr=settings.lr, fused=True) for group in self.groups]
         self.updates = 0
+
+    def features(self, images: np.ndarray) -> list[Tensor]:
+        """What the eyes make of images uint8 [B, P] shifted at random, one float32 [B, F]; [] without eyes."""
+        if not self.encoder:
+            return []
+        eyes = self.policy.model.eyes
+        views = [
+            networks.shift_randomly(view, self.encoder.shift, self.generator)
+            for view in eyes.split(torch.from_numpy(images))
+        ]
+        return [eyes.encode(views)]
 
     def update(self, batch: Transitions, given: int = 0) -> dict[str, float]:
         """A step of the critics, and every `cta_ratio`-th time one of the actor and the temperature.
@@ -86,10 +113,10 @@ class Sac:
             given: how many rows, at the end, were given and may be imitated.
         """
         state, action = self.scale.state(batch.state), self.scale.unit(batch.action)
-        aim = self.targets(batch)
-        values = self.critics(torch.cat([state, action], 1))
+        aim, features = self.targets(batch), self.features(batch.images)
+        values = self.critics(torch.cat([state, *features, action], 1))
         loss = (values - aim).square().mean(1).sum()
-        climb(self.optimizers[0], loss, self.critics.parameters())
+        climb(self.optimizers[0], loss, self.groups[0])
         follow(self.target, self.critics, self.settings.tau)
         self.updates += 1
         stats = {"critic_loss": loss.item() / len(values), "value": values.mean().item()}
@@ -97,34 +124,41 @@ class Sac:
             return stats
         demonstrations = slice(len(batch) - given, None)
         return stats | self._improve(
-            batch, state, demonstrations, action[demonstrations], values.detach().mean(0)[demonstrations]
-        )
+            batch, [state, *(each.detach() for each in features)], demonstrations, action[demonstrations],
+            values.detach().mean(0)[demonstrations],
+        )  # fmt: skip
 
     @torch.no_grad()
     def targets(self, batch: Transitions) -> Tensor:
         """float32 [B]: the reward and the discounted value of what follows, 0 where nothing does."""
-        following, logp = self.policy.draw(batch.next_state, self.generator)
+        features = self.features(batch.next_images)
+        following, logp = self.policy.draw(batch.next_state, self.generator, *features)
         chosen = torch.randperm(self.settings.critics, generator=self.generator)[: self.settings.subset]
-        values = self.target(torch.cat([self.scale.state(batch.next_state), following], 1))[chosen].amin(0)
+        inputs = torch.cat([self.scale.state(batch.next_state), *features, following], 1)
+        values = self.target(inputs)[chosen].amin(0)
         if self.settings.entropy_backup:
             values = values - self.log_alpha.exp() * logp
         return torch.from_numpy(batch.reward) + torch.from_numpy(batch.discount(self.gamma)) * values
 
     def _improve(
-        self, batch: Transitions, state: Tensor, shown: slice, demonstrated: Tensor, their_worth: Tensor
+        self, batch: Transitions, inputs: list[Tensor], shown: slice, demonstrated: Tensor, their_worth: Tensor
     ) -> dict[str, float]:
-        """A step of the actor and the temperature; the `shown` rows are also imitated where they are worth more."""
-        action, logp = self.policy.draw(batch.state, self.generator)
+        """A step of the actor and the temperature; the `shown` rows are also imitated where they are worth more.
+
+        Args:
+            inputs: what critics see beside an action: scaled states, and features of images.
+        """
+        action, logp = self.policy.draw(batch.state, self.generator, *inputs[1:])
         alpha = self.log_alpha.exp().detach()
-        worth = self.critics(torch.cat([state, action], 1))
+        worth = self.critics(torch.cat([*inputs, action], 1))
         worth = worth.mean(0) if self.settings.climbs == "mean" else worth.amin(0)
         loss = (alpha * logp - worth).mean()
         if self.settings.imitation and len(demonstrated):
             apart = (action[shown] - demonstrated).square().mean(1)
             loss = loss + self.settings.imitation * (apart * (their_worth > worth[shown])).mean()
-        climb(self.optimizers[1], loss, self.policy.model.parameters())
+        climb(self.optimizers[1], loss, self.groups[1])
         entropy = -logp.detach().mean()
-        climb(self.optimizers[2], self.log_alpha.exp() * (entropy - self.target_entropy), [self.log_alpha])
+        climb(self.optimizers[2], self.log_alpha.exp() * (entropy - self.target_entropy), self.groups[2])
         return {"actor_loss": loss.item(), "entropy": entropy.item(), "temperature": alpha.item()}
 
     def state_dict(self) -> dict[str, Any]:
@@ -165,7 +199,7 @@ class ResidualSac(Agent):
         self.sac, self.ramp, self.ticks = Sac(about, seed, settings, self.policy), ramp, 0
         self.generator = torch.Generator().manual_seed(seed)
 
-    def warm(self, state: np.ndarray) -> np.ndarray:
+    def warm(self, state: np.ndarray, *observations: Any) -> np.ndarray:
         """The base's own chunks: values begin with what it is worth."""
         return self.policy.physical(self.policy.planned(state))
 
@@ -211,7 +245,7 @@ def make_residual_policy(
     """
     if about.chunk % hold:
         raise UserError(f"agent.hold: chunks of task.chunk = {about.chunk} ticks are no multiple of {hold}")
-    base = load_base(about.start, "cpu", "start")
+    base = PlannedState(shape_of(about, settings)) if about.base else load_base(about.start, "cpu", "start")
     check_start(about, base.shape, longer=True)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed + 1)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from vlrl.decoders import load_json
 from vlrl.policies.generation import draw, uniforms
-from vlrl.policies.robot_common import ScoredPolicy
+from vlrl.policies.robot_common import ScoredPolicy, convolutions
 from vlrl.types import Decision, Episode, Evaluation, Observation, Turn, UserError
 
 # The network of `vlrl.policies.discrete`: a state and pictures in, logits of the bins of a chunk of controls out.
@@ -56,7 +56,7 @@ class Network(nn.Module):
         self.shape = shape
         self.register_buffer("mean", torch.zeros(shape.state))
         self.register_buffer("spread", torch.ones(shape.state))
-        self.eyes = nn.ModuleList(_eye(shape.hidden, size) for size in shape.cameras)
+        self.eyes = nn.ModuleList(nn.Sequential(*convolutions(size, shape.hidden), nn.SiLU()) for size in shape.cameras)
         widths = [shape.state + shape.hidden * len(shape.cameras), *[shape.hidden] * shape.layers]
         pairs = pairwise(widths)
         self.trunk = nn.Sequential(
@@ -74,16 +74,6 @@ class Network(nn.Module):
     def forward(self, state: Tensor, pixels: Sequence[Tensor]) -> Tensor:
         logits = self.head(self.features(state, pixels))
         return logits.view(len(state), self.shape.chunk, len(self.shape.low), self.shape.bins)
-
-
-def _eye(hidden: int, size: tuple[int, int]) -> nn.Module:
-    """Four strided convolutions over one camera's picture."""
-    sides = list(size)
-    layers: list[nn.Module] = []
-    for channels, wider in ((3, 16), (16, 32), (32, 32), (32, 32)):
-        layers += [nn.Conv2d(channels, wider, 3, stride=2, padding=1), nn.SiLU()]
-        sides = [(side + 1) // 2 for side in sides]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(32 * sides[0] * sides[1], hidden), nn.SiLU())
 
 
 class DiscreteScorer(nn.Module):

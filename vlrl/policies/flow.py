@@ -212,7 +212,7 @@ class FlowPolicy(ScoredPolicy):
         if noise is None and not greedy:
             return self._sample(torch.from_numpy(state), episodes)
         if noise is None:
-            noise = np.stack([_own(row, self.size) for row in state])
+            noise = np.stack([own_noise(row, self.size) for row in state])
         return common.decisions(self.chunks(state, noise))
 
     @torch.no_grad()
@@ -324,7 +324,7 @@ class FlowPolicy(ScoredPolicy):
         weights_into(self.model, folder, optional="noise.")
 
 
-def _own(state: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+def own_noise(state: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """A state's own noise, float32 [K, A]."""
     return np.random.default_rng(np.frombuffer(state.tobytes(), np.uint32)).standard_normal(size, np.float32)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ class LeRobotInputs:
     past: int  # observations, the present one included
     states: Mapping[str, int]  # key -> numbers
     cameras: Mapping[str, tuple[int, int] | None]  # key -> width and height; None: any
+    timed: bool = False  # whether values have an axis of time, also where `past` is 1
 
     @classmethod
     def of(cls, config: Any) -> LeRobotInputs:
@@ -42,7 +44,7 @@ class LeRobotInputs:
                 states[key] = feature.shape[0]
             elif feature.type.name == "VISUAL" and "empty_camera" not in key:
                 cameras[key] = None if resizes else (feature.shape[2], feature.shape[1])
-        return cls(int(getattr(config, "n_obs_steps", 1)), states, cameras)
+        return cls(int(getattr(config, "n_obs_steps", 1)), states, cameras, config.type == "diffusion")
 
     def select_observations(self, episode: Episode, shown: Observation) -> list[Observation]:
         """The last `past` observations; before an episode's first there was always the same."""
@@ -51,7 +53,7 @@ class LeRobotInputs:
         return [history[0]] * (self.past - len(history)) + history
 
     def batch(self, seen: Sequence[Sequence[Observation]]) -> dict[str, Any]:
-        """As lerobot's data loader gives it: values [B, ...], or [B, past, ...] where that is above 1.
+        """As lerobot's data loader gives it: values [B, ...], or [B, past, ...] where they are `timed`.
 
         Raises:
             UserError: the robot shows something else than the policy was made for.
@@ -79,7 +81,7 @@ class LeRobotInputs:
 
     def _stacked(self, values: list[list[Tensor]]) -> Tensor:
         stacked = torch.stack([torch.stack(past) for past in values])
-        return stacked if self.past > 1 else stacked[:, 0]
+        return stacked if self.past > 1 or self.timed else stacked[:, 0]
 
 
 def _describe_inputs(states: Sequence[int], cameras: Sequence[tuple[int, int] | None]) -> str:
@@ -243,6 +245,20 @@ class LerobotPolicy(Policy):
         size = 1 if self.inputs.past > 1 else self._steps
         return [_decision(plan[:size], plan[size:]) for plan in plans]
 
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def save(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
+        """lerobot's layout, which its own commands open; weights keep their types."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.model.save_pretrained(folder)
+        self._before.save_pretrained(folder)
+        self._after.save_pretrained(folder)
+        source = Path(vars(self.model.config).get("vlm_model_name", "/dev/null"))  # pi0's has no name
+        if source.is_dir() and source.resolve() != (folder / VLM_FOLDER).resolve():
+            shutil.copytree(source, folder / VLM_FOLDER, dirs_exist_ok=True)
+
     def check(self, sample: Sample) -> None:
         """UserError: what the trainer asks before it begins."""
         self._refuse()
@@ -257,16 +273,16 @@ class LerobotPolicy(Policy):
 
     def _refuse(self) -> NoReturn:
         raise UserError(
-            f"policy.model: lerobot's {self.model.config.type!r} cannot be trained by likelihood, for it gives none: "
-            "train it with lerobot-train (docs/demos.md), or start from a policy that `vlrl clone` makes"
+            f"policy.model: lerobot's {self.model.config.type!r} cannot be trained by likelihood, for it sees "
+            f"{self.inputs.past} steps of the past, and a chunk's end shows one: train it with n_obs_steps 1, or start "
+            "from a policy that `vlrl clone` makes"
         )
 
     def _plan(self, seen: Sequence[Sequence[Observation]], seed: int) -> np.ndarray:
         """Actions float32 [B, n_action_steps, A], physical, after observations [B, past]."""
         self.model.reset()
         self.model.eval()
-        device = next(self.model.parameters()).device
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(seed)  # lerobot draws from the global generator
             chunk = self.model.predict_action_chunk(self._before(self.inputs.batch(seen)))
         return self._after(chunk[:, : self._steps]).float().cpu().numpy()
@@ -353,9 +369,8 @@ def chunks(
         policy.inputs.select_observations(episode, observation)
         for episode, observation in zip(episodes, observations, strict=True)
     ]
-    device = next(policy.model.parameters()).device
     policy.model.reset()
     policy.model.eval()
-    start = torch.as_tensor(noise, dtype=torch.float32, device=device)
+    start = torch.as_tensor(noise, dtype=torch.float32, device=policy.device)
     chunk = policy.model.predict_action_chunk(policy._before(policy.inputs.batch(histories)), noise=start)
     return policy._after(chunk[:, : policy._steps]).float().cpu().numpy()

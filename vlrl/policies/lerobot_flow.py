@@ -1,22 +1,25 @@
-"""lerobot's flow policies (SmolVLA, pi0, pi0.5) in training: noise in each denoising step gives chunks a probability.
+"""lerobot's policies in training (SmolVLA, pi0, pi0.5, diffusion, ACT): noise in each step gives chunks a probability.
 
-lerobot prepares, embeds and denoises; only its integrator is another one here. Noise goes into the numbers that the
-robot carries out, the first `n_action_steps` ticks of its own controls. The rest of a chunk, padding and ticks that
+lerobot prepares, embeds and denoises; only its loop over steps is another one here. Noise goes into the numbers that
+the robot carries out, the first `n_action_steps` ticks of its own controls. The rest of a chunk, padding and ticks that
 are thrown away, is denoised without noise: it follows from those numbers, the first noise and the weights, so that the
 density of the carried-out numbers' path is exact and has no part that nothing depends on.
+
+Flows take their stochastic form (`vlrl.policies.flow.sde_law`). Diffusion takes DDPM's posterior, DDIM with eta 1 the
+same, with deviations of at least `scale` (DPPO, arXiv 2409.00588). ACT's chunk is the mean of one step of deviation
+`scale`, which is not learned: lerobot's folders have no place for it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import math
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +29,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model
 from torch import Tensor, nn
 
+from vlrl.policies import LEROBOT_FLOWS
 from vlrl.policies.discrete import DiscreteShape, Level
 from vlrl.policies.flow import SCALE, gaussian, sde_law, to_denoising_level
 from vlrl.policies.generation import normals
-from vlrl.policies.lerobot import VLM_FOLDER, LerobotPolicy, adapt_lerobot
+from vlrl.policies.lerobot import LerobotPolicy, adapt_lerobot
 from vlrl.policies.robot_common import ScoredPolicy
 from vlrl.types import Decision, Episode, Evaluation, Observation, Sample, UserError, first_line
 
 Field = Callable[[Tensor, Tensor], Tensor]  # places [B, K, D] and lerobot's times [B] -> velocities to noise [B, K, D]
+OTHERS = ("act", "diffusion")  # kinds that are trained here and no flows
 _LOCK = threading.Lock()  # lerobot's integrator is one for all threads
 Loop = Callable[[Field, Tensor, int], Tensor]  # a field, noise [B, K, D], steps -> a chunk [B, K, D]
 
@@ -75,6 +80,82 @@ def denoise(
     return place
 
 
+# lerobot's diffusion: the laws of its denoising steps.
+
+
+def diffusion_law(scheduler: Any, output: Tensor, place: Tensor, time: int) -> tuple[Tensor, Tensor, float]:
+    """The mean place after a step with noise, the place after one without, and the noise's standard deviation.
+
+    Args:
+        scheduler: diffusers' DDPM or DDIM, its steps set.
+        output: of the network at places [B, K, D], noise or clean chunks, as the scheduler's `prediction_type` says.
+        time: one of the scheduler's.
+    """
+    settings = scheduler.config
+    following = time - settings.num_train_timesteps // scheduler.num_inference_steps
+    kept = float(scheduler.alphas_cumprod[time])
+    after = float(scheduler.alphas_cumprod[following]) if following >= 0 else 1.0
+    predicts_noise = settings.prediction_type == "epsilon"
+    clean = (place - (1 - kept) ** 0.5 * output) / kept**0.5 if predicts_noise else output
+    bounded = clean.clamp(-settings.clip_sample_range, settings.clip_sample_range) if settings.clip_sample else clean
+    # DDIM keeps the noise that the network sees, DDPM that of the bounded chunk
+    noise = (place - kept**0.5 * (clean if type(scheduler).__name__ == "DDIMScheduler" else bounded)) / (
+        1 - kept
+    ) ** 0.5
+    variance = (1 - after) / (1 - kept) * (1 - kept / after)
+    middle = after**0.5 * bounded
+    return middle + (1 - after - variance) ** 0.5 * noise, middle + (1 - after) ** 0.5 * noise, variance**0.5
+
+
+def diffuse(
+    diffusion: Any, condition: Tensor, noise: Tensor, choose: Callable[[int, Tensor, Tensor], Tensor],
+    size: tuple[int, int], scale: float,
+) -> Tensor:  # fmt: skip
+    """As `denoise`, of lerobot's diffusion model and what it makes of observations, [B, C]."""
+    (ticks, _), place, scheduler = size, noise, diffusion.noise_scheduler
+    scheduler.set_timesteps(diffusion.num_inference_steps)
+    for step, time in enumerate(scheduler.timesteps.tolist()):
+        times = torch.full((len(place),), time, dtype=torch.long, device=place.device)
+        output = diffusion.unet(place, times, global_cond=condition)
+        mean, still, std = diffusion_law(scheduler, output, place, time)
+        chosen = choose(step, mean[:, :ticks], torch.full_like(mean[:, :ticks], max(std, scale)))
+        place = torch.cat([chosen, still[:, ticks:]], 1)
+    return place
+
+
+def make_chunk(
+    model: Any, batch: Mapping[str, Any], noise: Tensor, choose: Callable[[int, Tensor, Tensor], Tensor],
+    size: tuple[int, int], scale: float,
+) -> Tensor:  # fmt: skip
+    """The chunk [B, K, D] of lerobot's policy, its own loop replaced by one that `choose`s (`denoise`), with gradient
+    where that is enabled."""
+    ticks = size[0]
+    if model.config.type in LEROBOT_FLOWS:
+        grad = torch.is_grad_enabled()
+
+        def loop(field: Field, start: Tensor, steps: int) -> Tensor:
+            with torch.set_grad_enabled(grad):
+                return denoise(field, start, steps, choose, size, scale)
+
+        return integrate_by(model, batch, noise, loop)
+    model.reset()  # a diffusion policy reads the batch where it remembers nothing
+    model.eval()  # dropout and random crops would give a chunk another density each time
+    predict = type(model).predict_action_chunk.__wrapped__  # without the no_grad that it is decorated by
+    if model.config.type == "act":
+        mean = predict(model, dict(batch))
+        first = choose(0, mean[:, :ticks], torch.full_like(mean[:, :ticks], scale))
+        return torch.cat([first, mean[:, ticks:]], 1)
+    diffusion = model.diffusion
+    with _LOCK:
+        diffusion.conditional_sample = lambda count, global_cond, noise: diffuse(
+            diffusion, global_cond, noise, choose, size, scale
+        )
+        try:
+            return predict(model, dict(batch), noise=noise)
+        finally:
+            del diffusion.conditional_sample
+
+
 class ChunkScorer(nn.Module):
     """Log-densities and entropies [B, N, R, A] of the N denoising steps of chunks: what is trained and may be wrapped.
 
@@ -94,13 +175,7 @@ class ChunkScorer(nn.Module):
             laws.append(gaussian(path[:, step], mean, std))
             return path[:, step]
 
-        grad = torch.is_grad_enabled()
-
-        def loop(field: Field, start: Tensor, steps: int) -> Tensor:
-            with torch.set_grad_enabled(grad):
-                return denoise(field, start, steps, choose, self.size, self.scale)
-
-        integrate_by(self.model, batch, noise, loop)
+        make_chunk(self.model, batch, noise, choose, self.size, self.scale)
         logprobs, entropy = zip(*laws, strict=True)
         return torch.stack(logprobs, 1), torch.stack(entropy, 1)
 
@@ -128,11 +203,18 @@ class LerobotFlowPolicy(ScoredPolicy, LerobotPolicy):
     ):
         super().__init__(model, before, after, seed=seed)
         self.level, self.generator = level, torch.Generator().manual_seed(seed)
-        if model.config.type != "smolvla":  # lerobot keeps no graph of what pi0's language model makes of a prompt
+        if model.config.type in (
+            "pi0",
+            "pi05",
+        ):  # lerobot keeps no graph of what pi0's language model makes of a prompt
             model.model.paligemma_with_expert.paligemma.requires_grad_(False)
-        config = model.config
-        self._chunk = (int(config.chunk_size), int(config.max_action_dim))
-        self.scorer = ChunkScorer(model, (self._steps, int(config.action_feature.shape[0])), scale)
+        config, controls = model.config, int(model.config.action_feature.shape[0])
+        self._chunk, self.steps = {
+            "diffusion": lambda: ((int(config.horizon), controls), int(model.diffusion.num_inference_steps)),
+            "act": lambda: ((int(config.chunk_size), controls), 1),
+            "smolvla": lambda: ((int(config.chunk_size), int(config.max_action_dim)), int(config.num_steps)),
+        }.get(config.type, lambda: ((int(config.chunk_size), int(config.max_action_dim)), config.num_inference_steps))()
+        self.scorer = ChunkScorer(model, (self._steps, controls), scale)
 
     def act(
         self, episodes: Sequence[Episode], observations: Sequence[Observation], greedy: bool = False, keep: bool = False
@@ -164,8 +246,8 @@ class LerobotFlowPolicy(ScoredPolicy, LerobotPolicy):
             laws.append(gaussian(path[-1], mean, std))
             return path[-1]
 
-        loop = partial(denoise, choose=choose, size=size, scale=self.scorer.scale)
-        chunk = integrate_by(self.model, self._before(self.inputs.batch(histories)), noise, loop)
+        batch = self._before(self.inputs.batch(histories))
+        chunk = make_chunk(self.model, batch, noise, choose, size, self.scorer.scale)
         logprobs, entropy = (self._levelled(torch.stack(part, 1)).cpu() for part in zip(*laws, strict=True))
         actions = self._after(chunk[:, :ticks]).float().cpu().numpy()
         places, noise = torch.stack(path, 1).cpu(), noise.cpu()
@@ -176,16 +258,6 @@ class LerobotFlowPolicy(ScoredPolicy, LerobotPolicy):
 
     def _levelled(self, values: Tensor) -> Tensor:
         return to_denoising_level(values, self.level)
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.model.parameters()).device
-
-    @property
-    def steps(self) -> int:
-        """N denoising steps."""
-        config = self.model.config
-        return int(config.num_steps if config.type == "smolvla" else config.num_inference_steps)
 
     def check(self, sample: Sample) -> None:
         """Nothing that a sample could show beforehand."""
@@ -202,8 +274,18 @@ class LerobotFlowPolicy(ScoredPolicy, LerobotPolicy):
     @torch.no_grad()
     def features(self, decisions: Sequence[Decision]) -> Tensor:
         """What the expert makes of each prompt at the middle of all noise, its ticks' mean, float32 [B, hidden]."""
+        return self.encode([decision.inputs.observations for decision in decisions])
+
+    @torch.no_grad()
+    def encode(self, histories: Sequence[Sequence[Observation]]) -> Tensor:
+        """The same of observations [B, past].
+
+        Of diffusion what conditions its network, of ACT the mean of its encoder's tokens.
+        """
         hidden: list[Tensor] = []
-        frames = self.inputs.batch([decision.inputs.observations for decision in decisions])
+        frames = self.inputs.batch(histories)
+        if self.model.config.type in OTHERS:
+            return self._encode_other(self._before(frames))
         hook = self.model.model.action_out_proj.register_forward_pre_hook(lambda _, args: hidden.append(args[0]))
 
         def loop(field: Field, start: Tensor, steps: int) -> Tensor:
@@ -211,11 +293,30 @@ class LerobotFlowPolicy(ScoredPolicy, LerobotPolicy):
             return start
 
         try:
-            middle = torch.zeros((len(decisions), *self._chunk), device=self.device)
+            middle = torch.zeros((len(histories), *self._chunk), device=self.device)
             integrate_by(self.model, self._before(frames), middle, loop)
         finally:
             hook.remove()
         return hidden[0].float().mean(1)
+
+    def _encode_other(self, batch: dict[str, Any]) -> Tensor:
+        outputs: list[Tensor] = []
+        part = self.model.model.encoder if self.model.config.type == "act" else self.model.diffusion.unet
+        is_act = self.model.config.type == "act"
+
+        def keep(_: Any, args: Any, named: dict[str, Any], output: Any) -> None:
+            outputs.append(output.mean(0) if is_act else named["global_cond"])
+
+        hook = part.register_forward_hook(keep, with_kwargs=True)
+        try:
+            noise = torch.zeros((1, *self._chunk), device=self.device)
+            count = len(next(value for value in batch.values() if isinstance(value, Tensor)))
+            make_chunk(
+                self.model, batch, noise.expand(count, -1, -1), lambda step, mean, _: mean, self.scorer.size, 0.0
+            )
+        finally:
+            hook.remove()
+        return outputs[0].float()
 
     # -- imitation ---------------------------------------------------------------------------------------------------
 
@@ -234,8 +335,12 @@ class LerobotFlowPolicy(ScoredPolicy, LerobotPolicy):
         )
 
     def _imitation(self, frames: Mapping[str, Any]) -> Evaluation:
-        """Minus the flow's squared errors [B, K*A] at noise and times drawn anew, with gradient: lerobot's loss."""
+        """Minus the errors [B, K*A] that lerobot's loss is the mean of, at noise and times drawn anew."""
         batch = self._before(frames)
+        if self.model.config.type in OTHERS:
+            errors = {"act": _act_errors, "diffusion": _diffusion_errors}[self.model.config.type]
+            off = errors(self.model, batch, self.generator).flatten(1)
+            return Evaluation(-off, torch.zeros_like(off), torch.ones_like(off, dtype=torch.bool))
         count, ticks, controls = batch["action"].shape
         width = self._chunk[1]
         padded = torch.nn.functional.pad(batch["action"], (0, width - controls))
@@ -255,16 +360,6 @@ class LerobotFlowPolicy(ScoredPolicy, LerobotPolicy):
 
     # -- what is kept ------------------------------------------------------------------------------------------------
 
-    def save(self, folder: Path, dtype: torch.dtype = torch.float32) -> None:
-        """lerobot's layout, which its own commands open; weights keep their types."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self.model.save_pretrained(folder)
-        self._before.save_pretrained(folder)
-        self._after.save_pretrained(folder)
-        source = Path(vars(self.model.config).get("vlm_model_name", "/dev/null"))  # pi0's has no name
-        if source.is_dir() and source.resolve() != (folder / VLM_FOLDER).resolve():
-            shutil.copytree(source, folder / VLM_FOLDER, dirs_exist_ok=True)
-
     def load_weights(self, folder: Path) -> None:
         """Weights that `save` wrote into the present model.
 
@@ -275,6 +370,37 @@ class LerobotFlowPolicy(ScoredPolicy, LerobotPolicy):
             load_model(self.model, str(folder / "model.safetensors"))  # weights may be tied
         except (OSError, SafetensorError, RuntimeError) as error:
             raise UserError(f"policy.model: {folder}: {first_line(error)}") from None
+
+
+def _act_errors(model: Any, batch: dict[str, Any], generator: torch.Generator) -> Tensor:
+    """[B, K, A]: distances to the chunk, and to each number its share of the latent's divergence."""
+    model.train()
+    views = {"observation.images": [batch[key] for key in model.config.image_features]} if _images(model) else {}
+    padding = torch.zeros(batch["action"].shape[:2], dtype=torch.bool, device=batch["action"].device)
+    chunk, (mean, log_variance) = model.model(batch | views | {"action_is_pad": padding})
+    off = (chunk - batch["action"]).abs()
+    if mean is None:
+        return off
+    divergence = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum(-1)
+    return off + model.config.kl_weight * divergence[:, None, None]
+
+
+def _diffusion_errors(model: Any, batch: dict[str, Any], generator: torch.Generator) -> Tensor:
+    """[B, K, A]: squared, of the noise or the chunk that the network is to find."""
+    diffusion, chunk = model.diffusion, batch["action"]
+    model.train()
+    if _images(model):
+        batch = batch | {"observation.images": torch.stack([batch[key] for key in model.config.image_features], -4)}
+    noise = torch.randn(chunk.shape, generator=generator).to(chunk.device)
+    steps = diffusion.noise_scheduler.config.num_train_timesteps
+    times = torch.randint(steps, (len(chunk),), generator=generator).to(chunk.device)
+    condition = diffusion._prepare_global_conditioning(batch)
+    output = diffusion.unet(diffusion.noise_scheduler.add_noise(chunk, noise, times), times, global_cond=condition)
+    return (output - (noise if model.config.prediction_type == "epsilon" else chunk)).square()
+
+
+def _images(model: Any) -> bool:
+    return bool(model.config.image_features)
 
 
 # A small SmolVLA to begin with, where no pretrained one is at hand: lerobot's own class with every size shrunk.
@@ -324,11 +450,7 @@ def make_smolvla(
         raise UserError("policy.kind: smolvla sees pictures, and this robot shows none: give it a camera, or take flow")
     side = -(-max(max(size) for size in shape.cameras) // (2 * PATCH)) * 2 * PATCH
     _write_vlm(vlm, words, side, shape.hidden, shape.layers)
-    names = shape.pictures or [f"camera{place}" for place in range(1, len(shape.cameras) + 1)]
-    features = {"observation.state": PolicyFeature(FeatureType.STATE, (shape.state,))}
-    for name, (width, height) in zip(names, shape.cameras, strict=True):
-        features[f"observation.images.{name}"] = PolicyFeature(FeatureType.VISUAL, (3, height, width))
-    controls = len(shape.low)
+    features, controls = _features(shape), len(shape.low)
     sizes: dict[str, Any] = TINY | {
         "max_state_dim": shape.state,
         "max_action_dim": controls,
@@ -347,8 +469,79 @@ def make_smolvla(
     return LerobotFlowPolicy(model, before, after, seed=seed)
 
 
+def _features(shape: DiscreteShape) -> dict[str, Any]:
+    """A robot's state and cameras as lerobot describes them; where there is no camera, the state again as that of the
+    environment, for ACT and diffusion want one of the two."""
+    from lerobot.configs.types import FeatureType, PolicyFeature
+
+    names = shape.pictures or [f"camera{place}" for place in range(1, len(shape.cameras) + 1)]
+    features = {"observation.state": PolicyFeature(FeatureType.STATE, (shape.state,))}
+    for name, (width, height) in zip(names, shape.cameras, strict=True):
+        features[f"observation.images.{name}"] = PolicyFeature(FeatureType.VISUAL, (3, height, width))
+    if not names:
+        features["observation.environment_state"] = PolicyFeature(FeatureType.ENV, (shape.state,))
+    return features
+
+
+DENOISING_STEPS = 5  # of a small diffusion policy
+VISION = {"vision_backbone": "resnet18", "pretrained_backbone_weights": None}
+
+
+def make_small(
+    kind: str, shape: DiscreteShape, states: np.ndarray, actions: np.ndarray, seed: int, **settings: Any
+) -> LerobotFlowPolicy:
+    """An untrained ACT or diffusion policy of lerobot's, of the shape's `hidden` and `layers`.
+
+    Args:
+        kind: `act` or `diffusion`.
+        states, actions: float32 [M, S] and [M, A], to normalize by.
+        settings: of lerobot's configuration, in place of those that are chosen here.
+
+    Raises:
+        UserError: lerobot or diffusers is missing, or a chunk cannot be halved as often as there are layers.
+    """
+    try:
+        from lerobot.configs.types import FeatureType, PolicyFeature
+        from lerobot.policies.factory import get_policy_class, make_policy_config, make_pre_post_processors
+
+        if kind == "diffusion":
+            importlib.import_module("diffusers")
+    except ImportError as error:
+        raise UserError(f"policy.kind: needs lerobot: pip install 'vlrl[robot]' ({first_line(error)})") from None
+    features, controls = _features(shape), len(shape.low)
+    hidden, layers = shape.hidden, shape.layers
+    if kind == "act":
+        sizes: dict[str, Any] = {
+            "chunk_size": shape.chunk, "dim_model": hidden, "n_heads": 4, "dim_feedforward": 2 * hidden,
+            "n_encoder_layers": layers, "n_vae_encoder_layers": layers, "latent_dim": 8, "dropout": 0.0,
+        }  # fmt: skip
+    else:
+        sizes: dict[str, Any] = {
+            "n_obs_steps": 1, "horizon": shape.chunk, "down_dims": tuple(hidden * 2**i for i in range(layers)),
+            "use_group_norm": True, "noise_scheduler_type": "DDIM", "num_inference_steps": DENOISING_STEPS,
+            "diffusion_step_embed_dim": hidden, "spatial_softmax_num_keypoints": 16,
+        }  # fmt: skip
+    sizes |= {"n_action_steps": shape.chunk} | VISION
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            config = make_policy_config(
+                kind, input_features=features, device="cpu", push_to_hub=False,
+                output_features={"action": PolicyFeature(FeatureType.ACTION, (controls,))}, **sizes | settings,
+            )  # fmt: skip
+            model = get_policy_class(kind)(config)
+        except ValueError as error:
+            raise UserError(f"policy.kind: {kind}: {first_line(error)}") from None
+    stats = {"observation.state": _spread(states), "action": _spread(actions)}
+    if not shape.cameras:
+        stats["observation.environment_state"] = stats["observation.state"]
+    before, after = make_pre_post_processors(config, dataset_stats=stats)
+    return LerobotFlowPolicy(model, before, after, seed=seed)
+
+
 def _spread(values: np.ndarray) -> dict[str, Tensor]:
-    return {"mean": torch.tensor(values.mean(0)), "std": torch.tensor(values.std(0).clip(1e-3))}
+    numbers = {"mean": values.mean(0), "std": values.std(0).clip(1e-3), "min": values.min(0), "max": values.max(0)}
+    numbers["max"] = np.maximum(numbers["max"], numbers["min"] + 1e-3)
+    return {name: torch.tensor(value) for name, value in numbers.items()}
 
 
 def _write_vlm(folder: Path, words: Path, side: int, hidden: int, layers: int) -> None:

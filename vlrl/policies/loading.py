@@ -16,7 +16,7 @@ from torch import nn
 from vlrl.decoders import load_json
 from vlrl.io import holds_final_model
 from vlrl.performance.memory import is_mixed
-from vlrl.policies import LEROBOT_FLOWS, arsq, discrete, flow, residual, robot_common
+from vlrl.policies import arsq, discrete, encoded, flow, residual, robot_common
 from vlrl.policies.flow import STEERED_FAMILY, load_steered
 from vlrl.policies.generation import Nucleus, bare
 from vlrl.policies.lerobot import LerobotPolicy, checkpoint, read_lerobot
@@ -70,8 +70,15 @@ def load(
         noise = section.denoising
         return flow.load_flow(Path(source), noise=noise.noise, scale=noise.scale, **options)
     if about.get("model_type") == residual.CORRECTED_FAMILY:
-        base = load_base(str(Path(source) / residual.BASE), device, "policy.model")
+        inner = Path(source) / residual.BASE
+        base = load_base(str(inner), device, "policy.model") if inner.is_dir() else None
         return residual.load_corrected(Path(source), base, seed=seed, device=device)
+    if about.get("model_type") == encoded.FAMILY:
+        return encoded.load_encoded(
+            Path(source),
+            lambda folder: load(section.model_copy(update={"model": folder}), seed=seed, device=device),
+            device,
+        )
     if about.get("model_type") in ACTING:
         return ACTING[about["model_type"]](Path(source), seed=seed, device=device)
     if "type" in about and "model_type" not in about:
@@ -89,7 +96,8 @@ def load(
 
 def _load_lerobot(source: str, section: PolicySection, seed: int, device: str) -> LerobotPolicy:
     parts = read_lerobot(source, device)
-    if parts[0].config.type not in LEROBOT_FLOWS:
+    config = parts[0].config
+    if config.type == "diffusion" and config.n_obs_steps > 1:
         return LerobotPolicy(*parts, seed=seed)
     from vlrl.policies.lerobot_flow import LerobotFlowPolicy
 
@@ -220,6 +228,14 @@ def load_base(model: str, device: str, key: str) -> Any:
     if base.shape is None or base.shape.cameras:
         raise UserError(f"{key}: {model} is no policy that goes from a robot's state alone to chunks of controls")
     return base
+
+
+def sees_images(model: str) -> bool:
+    """Whether a policy, by its config.json, may look at a robot's images: lerobot's, or one with cameras."""
+    source = newest_checkpoint(bundled(model))
+    about = described(source)
+    on_hub = source.count("/") == 1 and not Path(source).exists()
+    return ("type" in about and "model_type" not in about) or bool(about.get("cameras")) or on_hub
 
 
 def bundled(model: str) -> str:

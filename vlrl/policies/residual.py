@@ -294,9 +294,22 @@ def load_residual(folder: Path, *, temperature: float, level: Level, seed: int, 
 # The frozen policy under a `CorrectedPolicy`: any that goes from a robot's state alone to chunks of controls.
 
 
+@dataclass(frozen=True)
+class PlannedState:
+    """In a base's place: its chunk, limits -1 and 1, stands at the end of the state (`vlrl.policies.encoded`)."""
+
+    shape: ActorShape
+
+    def save(self, folder: Path) -> None:
+        """Nothing: the policy that plans is kept where the state is made."""
+
+
 @torch.no_grad()
 def planned(base: Any, state: np.ndarray) -> Tensor:
     """The base's greedy chunks float32 [B, K, A] for states float32 [B, S], a control's limits being -1 and 1."""
+    if isinstance(base, PlannedState):
+        size = (base.shape.chunk, len(base.shape.low))
+        return torch.from_numpy(state[:, -math.prod(size) :]).unflatten(1, size)
     if isinstance(base, ControlPolicy):  # in one go: this is asked for at each update
         codes = base.model(torch.as_tensor(state, device=base.device), []).argmax(-1)
         return codes * (2 / (base.shape.bins - 1)) - 1
@@ -389,12 +402,13 @@ def correction_shape(shape: ActorShape, hold: int) -> ActorShape:
 
 
 def load_corrected(folder: Path, base: Any, *, seed: int, device: str = "cpu") -> CorrectedPolicy:
-    """The policy that `save` wrote, around the base that lies in the folder's `BASE`.
+    """The policy that `save` wrote, around the base that lies in the folder's `BASE`; None: `PlannedState`.
 
     Raises:
         UserError: the folder holds something else.
     """
     shape, more = common.chunks_read(folder, CORRECTED_FAMILY, ("scale", "hold"), "policy.model")
+    base = base or PlannedState(shape)
     try:
         scale, hold = float(more["scale"]), int(more["hold"])
         if not (0 < scale <= 2 and hold > 0 and 0 < shape.chunk <= base.shape.chunk) or shape.chunk % hold:

@@ -67,8 +67,9 @@ class ActorShape:
     names: tuple[str, ...] = ()  # of the S numbers of the state; (): not known
     units: tuple[str, ...] = ()  # of the A numbers of a control
     hz: float = 0.0  # controls a second; 0: not known
-
-    cameras = pictures = ()  # as `control_network.Shape` has them: it sees the state alone
+    cameras: tuple[tuple[int, int], ...] = ()  # width and height of each image; of an `Actor` alone
+    pictures: tuple[str, ...] = ()  # their names; (): not known
+    features: int = 64  # that are made of each image
 
     def __post_init__(self):
         sizes = {len(self.controls), len(self.low), len(self.high), len(self.units or self.low)}
@@ -76,29 +77,103 @@ class ActorShape:
             raise ValueError("controls, limits, units or names are not as many as there are numbers")
 
 
+# Images as off-policy agents keep them: the bytes of all cameras, one after the other, rows from the top, RGB.
+
+
+def image_bytes(cameras: Sequence[tuple[int, int]]) -> int:
+    """P: bytes of one image of each camera of these widths and heights."""
+    return sum(3 * width * height for width, height in cameras)
+
+
+def pixels(observations: Sequence[Observation], cameras: Sequence[tuple[int, int]], key: str) -> np.ndarray:
+    """uint8 [B, P].
+
+    Raises:
+        UserError: the robot shows other images than `key` of the configuration says.
+    """
+    check_cameras(observations, cameras, key)
+    rows = np.zeros((len(observations), image_bytes(cameras)), np.uint8)
+    for row, observation in zip(rows, observations, strict=True):
+        row[:] = np.concatenate([np.asarray(image.convert("RGB")).ravel() for image in observation.images])
+    return rows
+
+
+def check_cameras(observations: Sequence[Observation], cameras: Sequence[tuple[int, int]], key: str) -> None:
+    """UserError where the robot shows images of other sizes than `key` of the configuration is for."""
+    for observation in observations:
+        sizes = [image.size for image in observation.images]
+        if sizes != list(cameras):
+            raise UserError(f"{key}: made for images of {_sizes(cameras)}, but the robot shows {_sizes(sizes)}")
+
+
+def _sizes(cameras: Sequence[tuple[int, int]]) -> str:
+    return ", ".join(f"{width}x{height}" for width, height in cameras) or "no camera"
+
+
+class Eyes(nn.Module):
+    """Features float32 [B, F * cameras] within [-1, 1] of images uint8 [B, P].
+
+    Strided convolutions, then a bottleneck of a layer, its LayerNorm and tanh (DrQ, arXiv 2004.13649; as in SERL).
+    """
+
+    def __init__(self, cameras: Sequence[tuple[int, int]], features: int):
+        super().__init__()
+        self.cameras, self.size = tuple(cameras), features * len(cameras)
+        self.towers = nn.ModuleList(
+            nn.Sequential(*convolutions(camera, features), nn.LayerNorm(features), nn.Tanh()) for camera in self.cameras
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.encode(self.split(images))
+
+    def encode(self, views: Sequence[Tensor]) -> Tensor:
+        """The same of what `split` gives."""
+        pairs = zip(self.towers, views, strict=True)
+        return torch.cat([tower(view.permute(0, 3, 1, 2) / 255 - 0.5) for tower, view in pairs], 1)
+
+    def split(self, images: Tensor) -> list[Tensor]:
+        """Bytes [B, P] as images uint8 [B, height, width, 3]."""
+        parts = images.split([image_bytes([camera]) for camera in self.cameras], 1)
+        return [part.view(-1, h, w, 3) for part, (w, h) in zip(parts, self.cameras, strict=True)]
+
+
+def convolutions(size: tuple[int, int], features: int) -> list[nn.Module]:
+    """Four strided convolutions and a linear layer: images [B, 3, height, width] of `size` -> [B, features]."""
+    sides = list(size)
+    layers: list[nn.Module] = []
+    for channels, wider in ((3, 16), (16, 32), (32, 32), (32, 32)):
+        layers += [nn.Conv2d(channels, wider, 3, stride=2, padding=1), nn.SiLU()]
+        sides = [(side + 1) // 2 for side in sides]
+    return [*layers, nn.Flatten(), nn.Linear(32 * sides[0] * sides[1], features)]
+
+
 class Actor(nn.Module):
-    """Means and log standard deviations [B, K*A] before tanh, of states float32 [B, S] in physical units."""
+    """Means and log standard deviations [B, K*A] before tanh, of states float32 [B, S] in physical units.
+
+    One with cameras also takes what its `eyes` make of images, float32 [B, F].
+    """
 
     def __init__(self, shape: ActorShape):
         super().__init__()
         self.shape = shape
         self.register_buffer("mean", torch.zeros(shape.state))
         self.register_buffer("spread", torch.ones(shape.state))
-        widths = [shape.state, *[shape.hidden] * shape.layers]
+        self.eyes = Eyes(shape.cameras, shape.features) if shape.cameras else None
+        widths = [shape.state + (self.eyes.size if self.eyes else 0), *[shape.hidden] * shape.layers]
         layers = (layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.LayerNorm(b), nn.ReLU()))
         self.trunk = nn.Sequential(*layers)
         self.head = nn.Linear(shape.hidden, 2 * shape.chunk * len(shape.low))
         nn.init.normal_(self.head.weight, std=0.01)  # begins in the middle of the limits, everywhere alike
         nn.init.zeros_(self.head.bias)
 
-    def forward(self, state: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, state: Tensor, *features: Tensor) -> tuple[Tensor, Tensor]:
         normalized = ((state - self.mean) / self.spread).clamp(-FAR, FAR)
-        mean, log_std = self.head(self.trunk(normalized)).chunk(2, -1)
+        mean, log_std = self.head(self.trunk(torch.cat([normalized, *features], 1))).chunk(2, -1)
         return mean, log_std.clamp(*LOG_STD)
 
-    def draw(self, state: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def draw(self, state: Tensor, generator: torch.Generator, *features: Tensor) -> tuple[Tensor, Tensor]:
         """Actions in (-1, 1) [B, K*A] and their log-densities [B], both with gradient."""
-        mean, log_std = self(state)
+        mean, log_std = self(state, *features)
         noise = torch.randn(mean.shape, generator=generator)
         return squashed(mean, log_std, noise)
 
@@ -111,7 +186,8 @@ def squashed(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tens
     return raw.tanh(), (normal - slope).sum(-1)
 
 
-# A small robot policy that off-policy agents learn: a network from the state to a chunk of controls, continuous.
+# A small robot policy that off-policy agents learn: a network from the state, and images where it has eyes for them, to
+# a chunk of controls, continuous.
 #
 # The law is a normal one squashed by tanh to the limits (SAC, arXiv 1801.01290). It acts, is evaluated and is served;
 # `vlrl train` needs probabilities, which `vlrl.policies.discrete` has.
@@ -145,34 +221,27 @@ class ActorPolicy(Policy):
         Raises:
             UserError: the robot shows a state of another size.
         """
-        chunks = self.chunks(np.stack([self._state(observation) for observation in observations]), greedy)
-        unknown = torch.full((self.shape.chunk,), math.nan)
-        return [Decision(chunk, unknown, unknown, False) for chunk in chunks]
+        images = pixels(observations, self.shape.cameras, "policy.model") if self.shape.cameras else None
+        return decisions(self.chunks(states(observations, self.shape), greedy, images))
 
     @torch.no_grad()
-    def chunks(self, state: np.ndarray, greedy: bool) -> np.ndarray:
-        """Chunks float32 [B, K, A] within the limits, for states float32 [B, S]."""
-        states = torch.as_tensor(state, device=self.model.mean.device)
-        unit = self.model(states)[0].tanh() if greedy else self.model.draw(states, self.generator)[0]
+    def chunks(self, state: np.ndarray, greedy: bool, images: np.ndarray | None = None) -> np.ndarray:
+        """Chunks float32 [B, K, A] within the limits, for states float32 [B, S] and images uint8 [B, P]."""
+        device, eyes = self.model.mean.device, self.model.eyes
+        states = torch.as_tensor(state, device=device)
+        features = [eyes(torch.as_tensor(images, device=device))] if eyes else []
+        mean = self.model(states, *features)[0]
+        unit = mean.tanh() if greedy else self.model.draw(states, self.generator, *features)[0]
         return physical(unit.cpu().numpy(), self._low, self._high)
 
-    def draw(self, state: np.ndarray, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Chunks in (-1, 1) [B, K*A] for states float32 [B, S], and their log-densities [B], both with gradient."""
-        return self.model.draw(torch.as_tensor(state), generator)
+    def draw(self, state: np.ndarray, generator: torch.Generator, *features: Tensor) -> tuple[Tensor, Tensor]:
+        """Chunks in (-1, 1) [B, K*A] for states float32 [B, S] and features [B, F] of images, and their log-densities
+        [B], all with gradient."""
+        return self.model.draw(torch.as_tensor(state), generator, *features)
 
     def save(self, folder: Path) -> None:
         """config.json and model.safetensors."""
-        folder.mkdir(parents=True, exist_ok=True)
-        about = {"model_type": FAMILY, **asdict(self.shape)}
-        (folder / "config.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-        weights = {name: value.detach().cpu().contiguous() for name, value in self.model.state_dict().items()}
-        save_file(weights, folder / "model.safetensors")
-
-    def _state(self, shown: Observation) -> np.ndarray:
-        size = 0 if shown.state is None else len(shown.state)
-        if size != self.shape.state:
-            raise UserError(f"policy.model: made for a state of {self.shape.state} numbers, but the robot shows {size}")
-        return np.asarray(shown.state, np.float32)
+        save(folder, make_config(FAMILY, self.shape), self.model)
 
 
 def physical(unit: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -190,14 +259,7 @@ def load_actor(folder: Path, *, seed: int, device: str = "cpu", key: str = "poli
     Raises:
         UserError: the folder holds something else.
     """
-    try:
-        about = load_json(folder / "config.json", finite=False)
-        if about.pop("model_type") != FAMILY:
-            raise ValueError("it is of another family")
-        lists = {name: tuple(about.pop(name)) for name in ("controls", "low", "high", "names", "units")}
-        model = Actor(ActorShape(**lists, **about))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"{key}: {folder / 'config.json'} describes no actor: {error}") from None
+    model = Actor(chunks_read(folder, FAMILY, (), key, "actor")[0])
     try:
         model.load_state_dict(load_file(folder / "model.safetensors"))
     except (OSError, SafetensorError, RuntimeError) as error:
@@ -208,6 +270,7 @@ def load_actor(folder: Path, *, seed: int, device: str = "cpu", key: str = "poli
 # What policies have in common that go from a robot's state to chunks of controls and only act.
 
 LISTS = ("controls", "low", "high", "names", "units")
+IMAGES = ("cameras", "pictures", "features")  # of a shape, where there are images
 
 
 def states(observations: Sequence[Observation], shape: ActorShape) -> np.ndarray:
@@ -236,14 +299,18 @@ def save(folder: Path, about: Mapping[str, Any], model: nn.Module, dtype: torch.
 
 def make_config(family: str, shape: ActorShape, **more: float) -> dict[str, Any]:
     """A config.json."""
-    return {"model_type": family, **more, **asdict(shape)}
+    known = asdict(shape)
+    return {"model_type": family, **more, **{n: v for n, v in known.items() if shape.cameras or n not in IMAGES}}
 
 
-def chunks_read(folder: Path, family: str, more: Sequence[str], key: str) -> tuple[ActorShape, dict[str, Any]]:
+def chunks_read(
+    folder: Path, family: str, more: Sequence[str], key: str, noun: str = ""
+) -> tuple[ActorShape, dict[str, Any]]:
     """The shape that a folder's config.json tells, and the values of `more`.
 
     Args:
         key: of the configuration that names the folder.
+        noun: for the family in errors; "": its name.
 
     Raises:
         UserError: it tells of another family, or is no such description.
@@ -253,6 +320,9 @@ def chunks_read(folder: Path, family: str, more: Sequence[str], key: str) -> tup
         if (model_type := about.pop("model_type")) != family:
             raise ValueError(f"it is of the family {model_type!r}")
         extra = {name: about.pop(name) for name in more}
-        return ActorShape(**{name: tuple(about.pop(name)) for name in LISTS}, **about), extra
+        lists = {name: tuple(about.pop(name)) for name in LISTS}
+        lists["cameras"] = tuple((width, height) for width, height in about.pop("cameras", ()))
+        lists["pictures"] = tuple(about.pop("pictures", ()))
+        return ActorShape(**lists, **about), extra
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"{key}: {folder / 'config.json'} describes no {family}: {error}") from None
+        raise UserError(f"{key}: {folder / 'config.json'} describes no {noun or family}: {error}") from None

@@ -24,6 +24,7 @@ from vlrl.engines import load_policy
 from vlrl.imitation import reward_classifier
 from vlrl.policies.arsq import ArsqPolicy
 from vlrl.policies.discrete import ControlPolicy
+from vlrl.policies.encoded import EncodedPolicy
 from vlrl.policies.flow import FlowPolicy, SteeredPolicy
 from vlrl.policies.lerobot import LerobotPolicy
 from vlrl.policies.loading import bundled, described, newest_checkpoint
@@ -203,7 +204,7 @@ def source_of(folder: str) -> str:
 
 def version_of(source: str) -> str:
     """The first digits of the SHA-256 of a folder's weights; of a name on the hub, the name."""
-    files = sorted(Path(source).glob("*.safetensors"))
+    files = sorted(Path(source).rglob("*.safetensors"))
     if not files:
         return source
     hashed = hashlib.sha256()
@@ -216,7 +217,7 @@ def version_of(source: str) -> str:
 def state_of(folder: str) -> tuple[object, ...]:
     """Changes when other weights lie there."""
     source = source_of(folder)
-    files = sorted(Path(source).glob("*.safetensors"))
+    files = sorted(Path(source).rglob("*.safetensors"))
     return source, *((file.name, (at := file.stat()).st_mtime_ns, at.st_size) for file in files)
 
 
@@ -415,7 +416,9 @@ def _read_picture(asked: PolicyRequest, name: str, width: int, height: int) -> n
 # From a folder to a policy that can be served.
 
 # they have a `shape`
-DRIVING = (ControlPolicy, ActorPolicy, ResidualPolicy, CorrectedPolicy, FlowPolicy, SteeredPolicy, ArsqPolicy)
+DRIVING = (
+    ControlPolicy, ActorPolicy, ResidualPolicy, CorrectedPolicy, FlowPolicy, SteeredPolicy, ArsqPolicy, EncodedPolicy,
+)  # fmt: skip
 
 
 def servable(folder: str, config: Config | None = None, *, hz: float = 0.0, device: str | None = None) -> Servable:

@@ -52,6 +52,7 @@ class LineTask(Task, RobotTask):
 
     weights = {"success": 1.0}  # noqa: RUF012
     made = 0
+    line = Line
 
     def __init__(self, *, ticks: int = 12, chunk: int = 3, scenes: int = 20):
         self.ticks, self.chunk, self.scenes = ticks, chunk, scenes
@@ -66,7 +67,7 @@ class LineTask(Task, RobotTask):
         name, _, number = os.environ.get("LINE_STOPS", "").partition(":")
         if name and self.made == int(number):
             os.kill(os.getpid(), signal.Signals[name])
-        return Line(sample.answer, self.ticks, self.chunk)
+        return self.line(sample.answer, self.ticks, self.chunk)
 
     def score(self, episode) -> Score:
         won = float("success" in episode.turns[-1].step.info)

@@ -19,8 +19,8 @@ from torch import nn
 from vlrl.cli import main
 from vlrl.config import PolicySection
 from vlrl.offpolicy.agents import arsq
-from vlrl.offpolicy.arsq import Arsq, ArsqSettings, chosen, imitation
 from vlrl.offpolicy.base import Transitions
+from vlrl.offpolicy.iql import Arsq, ArsqSettings, chosen, imitation
 from vlrl.policies.arsq import Advantages, ArsqPolicy, Grid
 from vlrl.policies.loading import load
 from vlrl.policies.robot_common import ActorShape

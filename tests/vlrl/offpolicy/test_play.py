@@ -69,7 +69,7 @@ def test_scenes_hang_on_the_seed_and_come_round():
     task = LineTask(scenes=5)
 
     def met(first, count, seed):
-        return [episode.sample.id for episode in play(driven(0.0), task, first, count, seed)]
+        return [episode.sample.id for episode in play(Acting(driven(0.0)), task, first, count, seed)]
 
     once = met(0, 5, 1)
     assert sorted(once) == sorted(task.samples("train")[i].id for i in range(5))

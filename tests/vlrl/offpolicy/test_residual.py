@@ -124,7 +124,7 @@ def test_the_actors_gradient_goes_through_the_chunk(start):
     wanted = [p - g for p, g in zip(actor.parameters(), torch.autograd.grad(loss, actor.parameters()), strict=True)]
     others = [*sac.critics.parameters(), *agent.policy.base.model.parameters()]
     before = [p.detach().clone() for p in others]
-    sac._improve(made, state, slice(16, None), torch.zeros(0, 4), torch.zeros(0))
+    sac._improve(made, [state], slice(16, None), torch.zeros(0, 4), torch.zeros(0))
     torch.testing.assert_close(list(actor.parameters()), wanted)
     assert all(map(torch.equal, before, others))
 
@@ -158,7 +158,7 @@ def test_what_is_out_of_reach_is_imitated_as_far_as_corrections_reach(middle):
     state, demonstrated = agent.sac.scale.state(made.state), torch.full((16, 4), 0.9)
     agent.sac.critics = Looking()
     for _ in range(150):
-        agent.sac._improve(made, state, slice(16, None), demonstrated, torch.full((16,), 9.0))
+        agent.sac._improve(made, [state], slice(16, None), demonstrated, torch.full((16,), 9.0))
     unit = agent.sac.scale.unit(agent.act(made.state, False))
     assert (unit[:, 1:] > 0.25).all() and (unit[:, 1:] <= 0.3 + 1e-5).all()
 

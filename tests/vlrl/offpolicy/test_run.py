@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from vlrl.cli import main
 from vlrl.offpolicy import config as configs
 from vlrl.offpolicy.base import Transitions
-from vlrl.offpolicy.learner import OffPolicyLearner
+from vlrl.offpolicy.learner import Acting, OffPolicyLearner
 from vlrl.runner import Runner
 from vlrl.types import UserError
 
@@ -174,7 +174,8 @@ def test_won_episodes_are_given_where_asked(place, give):
     made = learner(f"give_won={str(give).lower()}")
     made.make_agent()
     given = len(made.offline)
-    episodes, _ = made._play(lambda state, explore: np.full((len(state), 3, 1), 0.8, np.float32), 10)
+    right = Acting(lambda state, explore: np.full((len(state), 3, 1), 0.8, np.float32))
+    episodes, _ = made._play(right, 10)
     won = sum(len(e.turns) for e in episodes if e.score.correct)
     assert 0 < won < len(made.online) and len(made.offline) - given == give * won
 

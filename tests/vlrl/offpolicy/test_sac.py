@@ -179,7 +179,7 @@ def test_the_actor_climbs_the_value_it_is_told(climbs, up):
     state, none = sac.scale.state(made.state), torch.zeros(0, 4)
     before = sac.policy.model(torch.from_numpy(made.state))[0][:, 0].mean()
     for _ in range(20):
-        sac._improve(made, state, slice(64, None), none, torch.zeros(0))
+        sac._improve(made, [state], slice(64, None), none, torch.zeros(0))
     after = sac.policy.model(torch.from_numpy(made.state))[0][:, 0].mean()
     assert (after > before + 0.05) == up and (after < before - 0.05) == (not up)
 
@@ -192,7 +192,7 @@ def test_what_is_worth_more_is_imitated_and_nothing_else():
         sac.critics, made = Slope(0.0, 0.0), batch(64)
         state, shown = sac.scale.state(made.state), slice(48, 64)
         for _ in range(60):
-            sac._improve(made, state, shown, torch.full((16, 4), 0.5), torch.full((16,), their_worth))
+            sac._improve(made, [state], shown, torch.full((16, 4), 0.5), torch.full((16,), their_worth))
         return sac.policy.model(torch.from_numpy(made.state))[0].tanh().mean().item()
 
     assert moved(1.0, 1.0) > 0.25 and abs(moved(1.0, -1.0)) < 0.1 and abs(moved(0.0, 1.0)) < 0.1

@@ -22,7 +22,7 @@ def task(hz: float = 10.0, names: tuple[str, ...] = ()) -> SimpleNamespace:
     """A robot of two controls with a state of three numbers."""
     controls = SimpleNamespace(names=("x", "grip"), low=LOW, high=HIGH)
     about = SimpleNamespace(hz=hz, names=names, script=False)
-    return SimpleNamespace(chunk=CHUNK, controls=controls, pool=SimpleNamespace(info=about), bad_rows=())
+    return SimpleNamespace(chunk=CHUNK, controls=controls, pool=SimpleNamespace(info=about), bad_rows=(), view=None)
 
 
 def take(length: int, seed: int, won: int | None = None) -> dict[str, np.ndarray]:

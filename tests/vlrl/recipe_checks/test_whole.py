@@ -388,14 +388,14 @@ def test_potentials_are_discounted_as_they_are_summed():
 
 def test_a_policy_without_log_probabilities_is_not_trained(tmp_path):
     """Weights of gigabytes would be loaded before the user learns that no loss can use them."""
-    (tmp_path / "config.json").write_text(json.dumps({"type": "act"}))
+    (tmp_path / "config.json").write_text(json.dumps({"type": "diffusion", "n_obs_steps": 2}))
     (tmp_path / "model.safetensors").write_text("never read")
     config = config_of(policy={"model": str(tmp_path)})
-    with pytest.raises(UserError, match=r"'act' gives no log-probabilities.*lerobot-train"):
+    with pytest.raises(UserError, match=r"'diffusion' with n_obs_steps 2 gives no log-probabilities.*lerobot-train"):
         registry.check_policy(config, json.loads((tmp_path / "config.json").read_text()))
     from vlrl.trainer import RLTrainer
 
-    with pytest.raises(UserError, match="'act' gives no log-probabilities"):
+    with pytest.raises(UserError, match="'diffusion' with n_obs_steps 2 gives no log-probabilities"):
         RLTrainer(replace_out(config, tmp_path)).setup()
     assert not (tmp_path / "run").exists()
 
