@@ -174,6 +174,7 @@ def collect(
             _each(lane, _Shared(policy), _split_range(own, lanes), max_parallel_envs)
     with timed(policy, "reward"):
         scored(task, episodes[own.start : own.stop])
+    policy.join()
     return gather_episodes(policy, episodes, own)
 
 

@@ -576,9 +576,8 @@ def _shared(train: TrainSection, policy: Any, saved: Path | None) -> tuple[Any, 
         from vlrl.distributed.sharding import Sharded
 
         parted = Sharded(world, policy, saved)
-        optimizer = build()
-        parted.gather()
-        return parted, optimizer
+        with parted.saving():  # the optimizer asks for the parts
+            return parted, build()
     if optimizer_in_parts():
         from vlrl.distributed.sharding import Zero
 
