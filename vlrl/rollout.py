@@ -174,7 +174,6 @@ def collect(
             _each(lane, _Shared(policy), _split_range(own, lanes), max_parallel_envs)
     with timed(policy, "reward"):
         scored(task, episodes[own.start : own.stop])
-    policy.join()
     return gather_episodes(policy, episodes, own)
 
 
@@ -329,6 +328,9 @@ class PolicyWrapper(Policy):
 
     def forget(self) -> None:
         self.policy.forget()
+
+    def join(self) -> None:
+        self.policy.join()
 
 
 def open_environment(task: BaseTask, sample: Sample) -> Environment:

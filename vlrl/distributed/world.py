@@ -467,6 +467,7 @@ def gather_episodes(policy: Any, episodes: Sequence[Episode], own: range) -> lis
     world = get_world()
     if world.size == 1:
         return list(episodes)
+    policy.join()
     rows = world.gather([pack_episode(episodes[i], policy) for i in own])
     episodes_of_all, place = [], 0
     for rank, of_rank in enumerate(rows):

@@ -20,7 +20,6 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from vlrl.performance.profiling import StepProfiler
 from vlrl.policies.generation import bare, has_adapter
 from vlrl.policies.prefix_sharing import Packed
 from vlrl.policies.processor import CODECS
@@ -168,7 +167,7 @@ class JointPasses(Passes):
         policy = self._policy
         allocate(policy.scorer, self._device)
         policy.scorer.banned.copy_(torch.tensor(policy.codec.banned_ids))
-        policy.work = StepProfiler(policy.device)
+        policy.work.device = str(policy.device)
         read_parts(bare(policy.model), folder)
         self.settle()
 
