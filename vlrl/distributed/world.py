@@ -174,7 +174,7 @@ class World:
         if self.size > 1:
             from accelerate import PartialState
 
-            PartialState(cpu=on_cpu(), timeout=patience())
+            PartialState(cpu=on_cpu(), timeout=patience(), **_fresh_store(self))
 
     def on_own_link(self) -> World:
         """The same processes over a link of their own, between CPUs: for bytes, while the run's own is in use."""
@@ -195,6 +195,20 @@ class World:
         """Ends a link that `on_own_link` made: whoever waits in any thread, here or elsewhere, fails."""
         if self.link is not None:
             cut(self.link)
+
+
+def _fresh_store(world: World) -> dict[str, Any]:
+    """Where processes that torchrun has started find each other: it keeps one store, with what ended ones left there.
+
+    Without it a process that comes early waits for a neighbour that is gone (torch 2.11).
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return {}
+    from torch.distributed import PrefixStore, TCPStore
+
+    place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = TCPStore(*place, is_master=False, timeout=patience())
+    return {"store": PrefixStore(f"start_{count_restarts()}", store), "rank": world.rank, "world_size": world.size}
 
 
 _TALKING: ContextVar[World | None] = ContextVar("talking", default=None)
