@@ -21,6 +21,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from vlrl import io
 from vlrl.config import find_data
@@ -83,7 +84,7 @@ def restore_random_state(state: dict[str, Any]) -> None:
 
 def is_part(value: Tensor) -> bool:
     """Whether other processes hold the rest of a tensor."""
-    return hasattr(value, "placements")
+    return isinstance(value, DTensor)
 
 
 def save(

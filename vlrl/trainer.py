@@ -19,7 +19,7 @@ from torch import Tensor
 from vlrl import metrics, registry
 from vlrl.batch import columns, decisions_of, estimate, last_features, lessons_of, padded, shaped
 from vlrl.config import OWN_TEACHERS, Config, PolicySection
-from vlrl.distributed.world import columns_of, mine, passes_in_parts
+from vlrl.distributed.world import columns_of, mine
 from vlrl.engines import load_policy
 from vlrl.engines.client import PREFIX_CACHE
 from vlrl.logging import StoppedError
@@ -30,7 +30,7 @@ from vlrl.policies.loading import bundled, described, newest_checkpoint
 from vlrl.rollout import RolloutScheduler, RolloutWorker, SamplePool, collect
 from vlrl.runner import Learner, Result, Runner, StepMetrics, stop_not_finite
 from vlrl.types import Decision, Episode, Rollouts, Turn, UserError
-from vlrl.update import UpdateStats, rate, updater
+from vlrl.update import UpdateStats, passes_in_parts, rate, updater
 
 # Whose log-probabilities methods of distillation read: a second model, or the policy itself, with or without a hint.
 

@@ -267,15 +267,6 @@ def stays_in_parts(policy: Any) -> bool:
     return engine["name"] == "server" and bool(engine.get("folder")) and not policy.lora
 
 
-def passes_in_parts(policy: Any) -> Callable[..., Any] | None:
-    """What makes the passes of a policy whose weights lie in parts between updates too; None: of any other."""
-    if not in_parts() or not stays_in_parts(policy):
-        return None
-    from vlrl.distributed.sharding import make_passes
-
-    return make_passes
-
-
 def optimizer_in_parts() -> bool:
     """Whether the launcher asks for the optimizer in parts (DeepSpeed's ZeRO 1), for more than one process."""
     return get_world().size > 1 and is_engine_requested("DEEPSPEED")

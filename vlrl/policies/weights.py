@@ -207,19 +207,19 @@ class JointPasses(Passes):
     def settle(self) -> None:
         """After a change of the weights: gives them a name that all processes know, and the engine takes them."""
         policy = self._policy
-        learned = [p.detach() for p in policy.model.parameters() if p.requires_grad]
+        weights = [p.detach() for p in policy.model.parameters() if p.requires_grad]
         # two moments of each tensor, as `vlrl.engines.client.version_of`
-        moments = [torch.stack([part.double().sum(), part.double().square().sum()]) for part in map(local, learned)]
-        parted, sums = torch.tensor([isinstance(p, DTensor) for p in learned]), torch.stack(moments).cpu()
-        sums[parted] = self._total(sums[parted])
+        moments = [torch.stack([part.double().sum(), part.double().square().sum()]) for part in map(local, weights)]
+        rows, sums = torch.tensor([isinstance(p, DTensor) for p in weights]), torch.stack(moments).cpu()
+        sums[rows] = self._total(sums[rows])
         policy.version = hashlib.sha256(sums.numpy().tobytes()).hexdigest()[:12]
         if policy.engine is not None:
             policy.engine.publish()
 
     def _find_due(self, own: PassKind | None) -> list[PassKind]:
         """The kinds of pass that any process is to make next, in an order that is the same in all."""
-        wanted = self._total(torch.tensor([float(kind == own) for kind in self.kinds]))
-        return [kind for kind, count in zip(self.kinds, wanted.tolist(), strict=True) if count]
+        counts = self._total(torch.tensor([float(kind == own) for kind in self.kinds]))
+        return [kind for kind, count in zip(self.kinds, counts.tolist(), strict=True) if count]
 
     def _accompany(self, kind: PassKind) -> None:
         nothing(self._policy, self._policy.scorer if kind == "policy" else self._reference)
@@ -248,7 +248,7 @@ def read_parts(base: Any, folder: Path) -> None:
     named = dict(base.named_parameters(remove_duplicate=False))
     transforms = get_model_conversion_mapping(base)
     renamings = [each for each in transforms if isinstance(each, WeightRenaming)]
-    found: set[Tensor] = set()
+    complete: set[Tensor] = set()
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, framework="pt") as values:
             for key in values.keys():  # noqa: SIM118, it is no dict
@@ -257,8 +257,8 @@ def read_parts(base: Any, folder: Path) -> None:
                 if name not in named or list(named[name].shape) != value.get_shape():
                     raise UserError(f"the weights in {folder} do not fit their configuration: {key}")
                 _copy_rows(named[name], value)
-                found.add(named[name])
-    missing = [name for name, value in named.items() if value not in found]
+                complete.add(named[name])
+    missing = [name for name, value in named.items() if value not in complete]
     if missing:
         raise UserError(f"the weights in {folder} do not fit their configuration: {missing[0]} is missing")
 
