@@ -21,6 +21,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from vlrl import io
 from vlrl.config import find_data
@@ -30,14 +31,15 @@ from vlrl.io import checksums_of
 from vlrl.metrics import write_text
 from vlrl.types import UserError
 
-STATE, TENSORS = "trainer.json", "trainer.safetensors"
+# PARTS: the tensors that lay in parts in several processes, where any did
+STATE, TENSORS, PARTS = "trainer.json", "trainer.safetensors", "trainer_parts.safetensors"
 
 
 def flatten(value: Any, tensors: dict[str, Tensor], path: str = "state") -> Any:
     """A nested state as JSON, its tensors moved into `tensors` and replaced by their name."""
     if isinstance(value, Tensor):
         name = f"{path}#{len(tensors)}"  # the number tells the keys 1 and "1", or "a.b" and a: b, apart
-        tensors[name] = value.detach().cpu().contiguous()
+        tensors[name] = value.detach() if is_part(value) else value.detach().cpu().contiguous()
         return {"tensor": name}
     if isinstance(value, dict):
         # Pairs, because JSON turns integer keys (an optimizer's parameters) into text.
@@ -80,25 +82,45 @@ def restore_random_state(state: dict[str, Any]) -> None:
         torch.cuda.set_rng_state_all(state["cuda"])
 
 
-@by_main
-def save(folder: Path, state: dict[str, Any], save_model: Callable[[Path], None]) -> None:
-    """Writes a checkpoint: the model by `save_model(folder)`, everything else from `state`.
+def is_part(value: Tensor) -> bool:
+    """Whether other processes hold the rest of a tensor."""
+    return isinstance(value, DTensor)
+
+
+def save(
+    folder: Path, state: dict[str, Any], save_model: Callable[[Path], None], in_parts: bool = False
+) -> None:  # fmt: skip
+    """Writes a checkpoint: the model by `save_model(folder)`, everything else from `state`. Called by all processes.
+
+    in_parts: model and state lie in parts in the processes: each writes its own.
 
     Raises:
         UserError: the disk is full or not writable; earlier checkpoints stay valid.
     """
-    temporary = folder.with_name(f".{folder.name}.part")
+    main, temporary = get_world().is_rank_zero, folder.with_name(f".{folder.name}.part")
+    if not main and not in_parts:
+        return
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
+        if main:
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+        if in_parts:
+            get_world().wait()
         save_model(temporary)
         tensors: dict[str, Tensor] = {}
         plain = flatten(state, tensors)
-        save_file(tensors, temporary / TENSORS)
-        (temporary / STATE).write_text(json.dumps(plain))
-        io.note(temporary)
-        _sync(temporary)
-        _put(temporary, folder)
+        if in_parts:
+            from vlrl.policies.weights import write_parts  # transformers
+
+            write_parts({n: tensors.pop(n) for n in list(tensors) if is_part(tensors[n])}, temporary / PARTS)
+        if main:
+            save_file(tensors, temporary / TENSORS)
+            (temporary / STATE).write_text(json.dumps(plain))
+            io.note(temporary)
+            _sync(temporary)
+            _put(temporary, folder)
+        if in_parts:
+            get_world().wait()
     except (OSError, SafetensorError, RuntimeError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
@@ -125,7 +147,8 @@ def load_state(folder: Path) -> dict[str, Any]:
         UserError: the checkpoint is damaged.
     """
     try:
-        return unflatten(load_json(folder / STATE, finite=False), load_file(folder / TENSORS))
+        parts = load_file(folder / PARTS) if (folder / PARTS).exists() else {}  # read where they are looked at
+        return unflatten(load_json(folder / STATE, finite=False), load_file(folder / TENSORS) | parts)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise UserError(
             f"the checkpoint {folder} is damaged ({error}): remove it to go on from an earlier one"

@@ -329,6 +329,9 @@ class PolicyWrapper(Policy):
     def forget(self) -> None:
         self.policy.forget()
 
+    def join(self) -> None:
+        self.policy.join()
+
 
 def open_environment(task: BaseTask, sample: Sample) -> Environment:
     """An environment for one episode of a sample. UserError where a task's own is none."""

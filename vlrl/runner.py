@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from vlrl.config import (
     dump,
     find_changes,
 )
-from vlrl.distributed.world import by_main, get_world, hold_run, launched, to_show
+from vlrl.distributed.world import by_main, count_restarts, get_world, hold_run, launched, to_show
 from vlrl.engines import load_policy
 from vlrl.logging import Notices, Progress, StoppedError, Stopper, find_start_risks
 from vlrl.metrics import part_means
@@ -128,11 +129,15 @@ class Learner:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """What `state_dict` returned, and what the runner keeps."""
 
+    in_parts = False  # whether each process has a part of the weights and writes it by itself
+
     def saver(self) -> Callable[[Path], None]:
-        """What writes the model into a folder. Asked for in every process, where weights may lie in parts; called in
-        the first alone.
-        """
+        """What writes the model into a folder. Called in the first process, or in all of them (`in_parts`)."""
         return self.policy.save
+
+    def saving(self) -> AbstractContextManager[None]:
+        """Held in every process while a checkpoint is written."""
+        return nullcontext()
 
     def load(self, folder: Path) -> None:
         """Reads what `saver` wrote, before `load_state_dict`."""
@@ -182,6 +187,9 @@ class Clock:
     def cpu_s(self) -> float:
         """Processor seconds of this process, and of simulators."""
         return time.process_time() + self._children()
+
+
+OPENED = ".opened"  # in the folder of a run that has begun: torchrun, starting its processes anew, resumes it
 
 
 class Runner:
@@ -299,6 +307,10 @@ class Runner:
         """Makes the learner, as it was at the newest checkpoint -> whether there is one."""
         self.accelerator = launched(self.out, self.log.trackers)
         torch.manual_seed(self.config.seed)
+        if restarts := count_restarts():
+            self.resume = self.resume or get_world().gather((self.out / OPENED).exists())[0]
+        elif restarts == 0 and get_world().is_rank_zero:
+            (self.out / OPENED).unlink(missing_ok=True)  # an older run's, until this one opens the folder
         if self.resume:
             checkpoint.datafiles_check(self.out, self.config)
         saved = checkpoint.newest_whole(self.out / "checkpoints") if self.resume else None
@@ -329,6 +341,8 @@ class Runner:
     def _open_folder(self, resumed: bool) -> None:
         head = "\n".join(metrics.provenance(self.config.seed))
         metrics.open_folder(self.out, None if resumed and not self.changes else f"{head}\n{dump(self.config)}")
+        if count_restarts() is not None:
+            by_main((self.out / OPENED).touch)()
         metrics.note_changes(self.out, self.step, self.changes)
         checkpoint.note(self.out, self.config)
         if self.log.trackers:
@@ -347,12 +361,14 @@ class Runner:
 
     def save(self) -> None:
         """A checkpoint of the present step."""
-        state = {
-            "results": self.results, "clock": self.clock.now(), "config": self.config.model_dump(mode="json"),
-            "rows": self.rows.snapshot() if get_world().is_rank_zero else {}, "random": checkpoint.random_state(),
-            **self.learner.state_dict(),
-        }  # fmt: skip
-        checkpoint.save(self.out / "checkpoints" / self._name(self.step), state, self.learner.saver())
+        with self.learner.saving():
+            state = {
+                "results": self.results, "clock": self.clock.now(), "config": self.config.model_dump(mode="json"),
+                "rows": self.rows.snapshot() if get_world().is_rank_zero else {}, "random": checkpoint.random_state(),
+                **self.learner.state_dict(),
+            }  # fmt: skip
+            folder = self.out / "checkpoints" / self._name(self.step)
+            checkpoint.save(folder, state, self.learner.saver(), in_parts=self.learner.in_parts)
         self._prune()
 
     def _prune(self) -> None:

@@ -7,6 +7,7 @@ import itertools
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from vlrl.policies.loading import bundled, described, newest_checkpoint
 from vlrl.rollout import RolloutScheduler, RolloutWorker, SamplePool, collect
 from vlrl.runner import Learner, Result, Runner, StepMetrics, stop_not_finite
 from vlrl.types import Decision, Episode, Rollouts, Turn, UserError
-from vlrl.update import UpdateStats, rate, updater
+from vlrl.update import UpdateStats, passes_in_parts, rate, updater
 
 # Whose log-probabilities methods of distillation read: a second model, or the policy itself, with or without a hint.
 
@@ -126,7 +127,9 @@ class RLTrainer(Learner):
         registry.check_policy(config, described(newest_checkpoint(bundled(config.policy.model))))
         self.task = registry.make_task(config)
         self.samples = self.task.samples("train")
-        self.policy = load_policy(config.policy, shared_prefix=train.shared_prefix, seed=config.seed)
+        self.policy = load_policy(
+            config.policy, shared_prefix=train.shared_prefix, seed=config.seed, passes_of=passes_in_parts(config.policy)
+        )
         self.task.fits(self.policy)
         self.policy.check(self.samples[0])  # limits that no prompt meets show before anything is written
         self._make_methods()
@@ -241,7 +244,7 @@ class RLTrainer(Learner):
 
     def _columns(self, episodes: list[Episode], i: int) -> Rollouts:
         """The episodes' columns, with all that estimators and losses read of this run."""
-        columns_by_name = columns_of(self._evaluated, episodes, once=("final",))
+        columns_by_name = columns_of(self._evaluated, episodes, once=("final",), join=self.policy.join)
         return columns(episodes, step=i, anchors=self.anchors, **columns_by_name)
 
     def _evaluated(self, episodes: list[Episode]) -> dict[str, torch.Tensor | None]:
@@ -395,9 +398,15 @@ class RLTrainer(Learner):
         self.counts = state["counts"]
         self.collector.load_state_dict(state.get("collector", {"pending": []}))  # older ones have none
 
+    @property
+    def in_parts(self) -> bool:
+        return self.updater.shared.in_parts
+
     def saver(self) -> Callable[[Path], None]:
-        shared = self.updater.shared
-        return functools.partial(self.policy.save, **({"weights": shared.weights()} if shared.in_parts else {}))
+        return functools.partial(self.policy.save, in_parts=True) if self.in_parts else self.policy.save
+
+    def saving(self) -> AbstractContextManager[None]:
+        return self.updater.shared.saving()
 
     def load(self, folder: Path) -> None:
         self.updater.shared.load(self.policy, folder)

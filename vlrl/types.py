@@ -565,6 +565,9 @@ class Policy:
     def prepare(self, samples: Sequence[Sample], positions: Sequence[int]) -> None:
         """Is told which samples it is likely to be shown next, while it has time to look at them."""
 
+    def join(self) -> None:
+        """Called by all processes of a run, where each has asked the policy for all of its own episodes."""
+
     def freeze_reference(self) -> None:
         """The policy as it is now becomes the reference."""
 

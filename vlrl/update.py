@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from vlrl import methods
-from vlrl.distributed.world import ALONE, Replicated, get_world, in_parts, optimizer_in_parts
+from vlrl.distributed.world import ALONE, Replicated, get_world, in_parts, optimizer_in_parts, stays_in_parts
 from vlrl.methods import BoundFunction, clip_fraction, log_ratio
 from vlrl.performance.memory import UPDATE_REMEDIES, is_out_of_memory, make_room
 from vlrl.performance.profiling import timed
@@ -563,6 +563,15 @@ def updater(config: Config, policy: Any, saved: Path | None = None) -> Updater:
     )  # fmt: skip
 
 
+def passes_in_parts(policy: Any) -> Callable[..., Any] | None:
+    """What makes the passes of a policy whose weights lie in parts between updates too; None: of any other."""
+    if not in_parts() or not stays_in_parts(policy):
+        return None
+    from vlrl.distributed.sharding import make_passes
+
+    return make_passes
+
+
 def _shared(train: TrainSection, policy: Any, saved: Path | None) -> tuple[Any, torch.optim.Optimizer]:
     """What adds up gradients over all processes, and the optimizer that takes them."""
     world = get_world()
@@ -575,10 +584,9 @@ def _shared(train: TrainSection, policy: Any, saved: Path | None) -> tuple[Any, 
     if in_parts():
         from vlrl.distributed.sharding import Sharded
 
-        parted = Sharded(world, policy, saved)
-        optimizer = build()
-        parted.gather()
-        return parted, optimizer
+        shards = Sharded(world, policy, saved)
+        with shards.saving():  # the optimizer asks for the parts
+            return shards, build()
     if optimizer_in_parts():
         from vlrl.distributed.sharding import Zero
 

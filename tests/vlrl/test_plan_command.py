@@ -195,6 +195,37 @@ def test_every_knob_is_one_that_the_configuration_takes():
             assert again.model_dump() == knob.config.model_dump()
 
 
+LARGE = ("policy.model=Qwen/Qwen2.5-VL-72B-Instruct", "policy.gradient_checkpointing=true", "policy.freeze=[vision]",
+         "train.prompts_per_step=64")  # fmt: skip
+ELSEWHERE = "policy.engine={name: server, urls: [http://h:1], api: vllm, folder: /w}"
+
+
+def test_72_billion_parameters_train_on_64_gpus_where_an_engine_writes():
+    """Else a cluster is rented for a model that does not fit, or is not for one that does."""
+    itself, served = (planned(*LARGE, *more, gpus=64, tokens=512) for more in ((), (ELSEWHERE,)))
+    assert not itself.fits and itself.memory["gathered weights"] > 140e9
+    assert served.fits and served.cost.phase == "update" and "gathered weights" not in served.memory
+    trained, frozen = served.cost.trained, served.cost.parameters - served.cost.trained
+    tower = profiling.parameters(served.model.geometry)
+    whole = 2 * tower.vision + 4 * tower.projector  # on every GPU; the projector trains
+    assert served.memory["weights"] == pytest.approx(whole + 4 * (trained - tower.projector) / 64)
+    assert frozen == tower.vision
+    asked = [*LARGE, ELSEWHERE, "losses=[ppo_clip, {name: kl, coef: 0.1}]"]
+    reference = planned(*asked, gpus=64, tokens=512).memory["reference"]
+    assert reference == pytest.approx(served.memory["weights"])
+
+
+def test_every_number_of_many_gpus_has_a_source(capsys):
+    """Else nobody can check a plan before a cluster is rented."""
+    flags = ["--gpu", "h100", "--gpus", "64", *FLAGS]
+    for more in ((), (ELSEWHERE,)):
+        assert main(["plan", str(GROUNDING), *LARGE, *more, *flags]) == 0
+        shown = capsys.readouterr().out
+        rows = shown.split("MEMORY")[1].split("sources")[0].splitlines()[1:-1]
+        for name in (row.strip().split("  ")[0] for row in rows):
+            assert name == "together" or f"    {name}: " in shown, name
+
+
 def test_every_knob_gives_memory():
     """A recommendation that costs time for nothing."""
     whole = planned()

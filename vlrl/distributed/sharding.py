@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from vlrl.distributed.world import Replicated, World, chunks, on_cpu
-from vlrl.policies.generation import has_adapter
-from vlrl.policies.weights import nothing, split
+from vlrl.distributed.world import Replicated, World, chunks, get_world, on_cpu
+from vlrl.policies.generation import bare
+from vlrl.policies.weights import JointPasses, layers_of, local, nothing, read_parts, split, split_scorer
 
 # Whole weights and gradients in every process, the optimizer in parts: DeepSpeed's ZeRO of stage 1 (arXiv 1910.02054).
 #
@@ -144,11 +144,26 @@ def _engine(parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer, cl
     return engine
 
 
-# Weights, gradients and optimizer in parts, one a process, while a policy learns (torch's FSDP2).
+# Weights, gradients and optimizer in parts, one a process (torch's FSDP2).
 #
-# Between updates the weights are whole in every process, so that all that acts and scores does so by itself, for as
-# many episodes and passes as it has. In an update a layer's weights are gathered when it is passed through and its
-# gradients summed when they are there: there, all processes make equally many passes.
+# In an update a layer's weights are gathered when it is passed through, and its gradients summed by torch as soon as
+# they are there: there, all processes make equally many passes. Between updates it depends on who writes. An engine
+# elsewhere: the weights stay in parts, from the file on, and all processes pass together (`JointPasses`). The policy
+# itself: they are whole in every process meanwhile, because a token at a time would gather all of them for each.
+
+
+def make_passes(policy: Any, build: Callable[[], Any]) -> JointPasses:
+    """Passes through weights that stay in parts. build: a scorer as the policy's, without values."""
+    world, device = get_world(), "cpu" if on_cpu() else "cuda"
+
+    def make() -> Any:
+        scorer = build()
+        split_scorer(scorer, policy.autocast, device, world.size)
+        return scorer
+
+    policy.one_pass = True
+    split_scorer(policy.scorer, policy.autocast, device, world.size)
+    return JointPasses(policy, world.sum, make, device)
 
 
 class Sharded:
@@ -157,27 +172,44 @@ class Sharded:
     in_parts = True
 
     def __init__(self, world: World, policy: Any, saved: Path | None):
-        if saved:
+        self.world, self.policy, self.stays = world, policy, policy.passes.in_parts
+        if saved and not self.stays:
             policy.load_weights(saved)  # which it can while they are whole
-        self.world, self.policy = world, policy
-        self._modules = split(policy, world.size)
+        self._modules = layers_of(policy.scorer) if self.stays else split(policy, world.size)
         self.part()  # from here on an optimizer may ask for the parameters
+        if saved and self.stays:
+            read_parts(bare(policy.model), saved)
         self._learns = [p for p in policy.model.parameters() if p.requires_grad]
         self._whole = Replicated(world, [p for p in self._learns if not isinstance(p, DTensor)])
+        self._settle()
 
     @contextmanager
     def learning(self) -> Iterator[None]:
         """In parts while inside. Not gathered after an error, which the others, who would take part, have not met."""
         self.part()
         yield
-        self.gather()
+        self._settle()
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """In parts while inside."""
+        self.part()
+        yield
+        if not self.stays:
+            self._gather()
+
+    def _settle(self) -> None:
+        """After a change: whole, or known to the engine."""
+        if not self.stays:
+            return self._gather()
+        self.policy.passes.settle()
 
     def part(self) -> None:
         for module in self._modules:
             module.set_reshard_after_forward(module is not self.policy.scorer, recurse=False)
             module.reshard()
 
-    def gather(self) -> None:
+    def _gather(self) -> None:
         for module in self._modules:
             module.set_reshard_after_forward(False, recurse=False)
             module.unshard()
@@ -190,7 +222,7 @@ class Sharded:
 
     def idle(self) -> None:
         """A forward and backward pass that learns nothing, for those of the others to end."""
-        nothing(self.policy).backward()
+        nothing(self.policy, self.policy.scorer).backward()
 
     def sum_numbers(self, numbers: Sequence[float]) -> list[float]:
         """As `Replicated.sum_numbers`."""
@@ -214,45 +246,23 @@ class Sharded:
     def load(self, policy: Any, folder: Path) -> None:
         """Nothing: a checkpoint's weights were read before they were parted."""
 
-    def weights(self) -> dict[str, Tensor] | None:
-        """The model's weights as one process has them, on the CPU; None where this process does not write them."""
-        self.part()
-        held = self.policy.model.state_dict(keep_vars=True)
-        if has_adapter(self.policy.model):
-            held = {name: value for name, value in held.items() if "lora_" in name}
-        whole = {value: gathered(value.detach(), self.world.is_rank_zero) for value in held.values()}  # tied ones once
-        values = {name: whole[value] for name, value in held.items()}
-        self.gather()
-        return values if self.world.is_rank_zero else None
-
     def state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """The optimizer's state as one process has it; not whole where this process does not write it."""
-        return gathered(optimizer.state_dict(), self.world.is_rank_zero)
+        """The optimizer's state, of which each process has its part."""
+        return optimizer.state_dict()
 
     def restore(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-        """Takes this process's part of what `state` gave, of any number of processes."""
-        self._whole.restore(optimizer, state)
-        for parameter, values in optimizer.state.items():
-            if isinstance(parameter, DTensor):
-                for name, value in values.items():
-                    if value.shape == parameter.shape:
-                        values[name] = distribute_tensor(
-                            value, parameter.device_mesh, parameter.placements, src_data_rank=None
-                        )
+        """Takes this process's part of what any number of processes saved: rows of files are read that it keeps."""
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        own = {i: _rows_of(parameters[i], values) for i, values in state["state"].items()}
+        self._whole.restore(optimizer, state | {"state": own})
 
 
-def local(value: Tensor) -> Tensor:
-    """This process's part."""
-    return value.to_local() if isinstance(value, DTensor) else value
-
-
-def gathered(value: Any, keep: bool) -> Any:
-    """A nested state with every part made whole, one after the other, on the CPU. keep: else it is let go of."""
-    if isinstance(value, DTensor):
-        whole = value.full_tensor()
-        return whole.cpu() if keep else None
-    if isinstance(value, dict):
-        return {name: gathered(each, keep) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [gathered(each, keep) for each in value]
-    return value
+def _rows_of(parameter: Tensor, values: dict[str, Any]) -> dict[str, Any]:
+    """Of a parameter's whole moments this process's part."""
+    if not isinstance(parameter, DTensor):
+        return values
+    place = parameter.device_mesh, parameter.placements
+    return {
+        name: distribute_tensor(value, *place, src_data_rank=None) if value.shape == parameter.shape else value
+        for name, value in values.items()
+    }

@@ -174,7 +174,7 @@ class World:
         if self.size > 1:
             from accelerate import PartialState
 
-            PartialState(cpu=on_cpu(), timeout=patience())
+            PartialState(cpu=on_cpu(), timeout=patience(), **_fresh_store(self))
 
     def on_own_link(self) -> World:
         """The same processes over a link of their own, between CPUs: for bytes, while the run's own is in use."""
@@ -195,6 +195,20 @@ class World:
         """Ends a link that `on_own_link` made: whoever waits in any thread, here or elsewhere, fails."""
         if self.link is not None:
             cut(self.link)
+
+
+def _fresh_store(world: World) -> dict[str, Any]:
+    """Where processes that torchrun has started find each other: it keeps one store, with what ended ones left there.
+
+    Without it a process that comes early waits for a neighbour that is gone (torch 2.11).
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return {}
+    from torch.distributed import PrefixStore, TCPStore
+
+    place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = TCPStore(*place, is_master=False, timeout=patience())
+    return {"store": PrefixStore(f"start_{count_restarts()}", store), "rank": world.rank, "world_size": world.size}
 
 
 _TALKING: ContextVar[World | None] = ContextVar("talking", default=None)
@@ -238,6 +252,19 @@ def is_engine_requested(engine: str) -> bool:
 def in_parts() -> bool:
     """Whether the launcher asks for weights in parts (FSDP2), for more than one process."""
     return get_world().size > 1 and is_engine_requested("FSDP")
+
+
+def stays_in_parts(policy: Any) -> bool:
+    """Whether FSDP2 keeps a policy's weights in parts between updates too: an engine elsewhere writes for it.
+
+    Not those of adapters, which are merged for an engine, and of servers that see no folder, to each of which every
+    process may have to send them.
+
+    Args:
+        policy: the section of the configuration.
+    """
+    engine = policy.engine.model_dump()
+    return engine["name"] == "server" and bool(engine.get("folder")) and not policy.lora
 
 
 def optimizer_in_parts() -> bool:
@@ -296,6 +323,14 @@ def _without_deepspeed() -> Iterator[None]:
 # What the command line makes of a run's many processes. Imports no torch.
 
 SEVERAL = ("train", "eval", "show")  # commands that know of other processes
+
+
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"  # set by torchrun
+
+
+def count_restarts() -> int | None:
+    """How often torchrun (`--max-restarts`) has started the processes anew, as one died or hung; None: it did not."""
+    return int(os.environ[RESTARTS]) if RESTARTS in os.environ else None
 
 
 def check_command(command: str) -> None:
@@ -437,6 +472,7 @@ def gather_episodes(policy: Any, episodes: Sequence[Episode], own: range) -> lis
     world = get_world()
     if world.size == 1:
         return list(episodes)
+    policy.join()
     rows = world.gather([pack_episode(episodes[i], policy) for i in own])
     episodes_of_all, place = [], 0
     for rank, of_rank in enumerate(rows):
@@ -476,19 +512,22 @@ def mine(decisions: Sequence[Decision]) -> list[Decision]:
 
 
 def columns_of(
-    find: Callable[[Sequence[Episode]], Columns], episodes: Sequence[Episode], once: Sequence[str] = ()
-) -> Columns:
+    find: Callable[[Sequence[Episode]], Columns], episodes: Sequence[Episode], once: Sequence[str] = (),
+    join: Callable[[], None] = lambda: None,
+) -> Columns:  # fmt: skip
     """What `find` says of episodes, each asked where it was played.
 
     Args:
         find: episodes -> columns by name, [B, width] with a row for each decision; None: nothing to say.
         once: columns with a row for each episode.
+        join: called behind it in every process.
     """
     world = get_world()
     if world.size == 1:
         return find(episodes)
     own = [i for i, episode in enumerate(episodes) if world.keeps(episode.turns[0].decision, i)]
     rows_of = find([episodes[i] for i in own]) if own else {}
+    join()
     rows: dict[str, dict[int, Tensor]] = {}
     for places, part in world.gather([own, {name: value for name, value in rows_of.items() if value is not None}]):
         for name, value in part.items():
@@ -527,6 +566,10 @@ class Replicated:
 
     def learning(self) -> AbstractContextManager[None]:
         """Held through an update."""
+        return nullcontext()
+
+    def saving(self) -> AbstractContextManager[None]:
+        """Held while a checkpoint is written."""
         return nullcontext()
 
     def share(self, owned: Sequence[list], most: int | None) -> list[list]:
@@ -569,9 +612,6 @@ class Replicated:
     def load(self, policy: Any, folder: Path) -> None:
         """Puts a checkpoint's weights into the policy."""
         policy.load_weights(folder)
-
-    def weights(self) -> None:
-        """As `Sharded.weights`: the model has them itself."""
 
     def state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """The optimizer's state."""

@@ -43,9 +43,12 @@ def check(policy: PolicySection, source: str) -> None:
 
 
 def load_policy(
-    section: PolicySection, *, shared_prefix: bool | Literal["auto"] = "auto", seed: int = 0, device: str | None = None
-) -> Policy:
+    section: PolicySection, *, shared_prefix: bool | Literal["auto"] = "auto", seed: int = 0,
+    device: str | None = None, passes_of: Any = None,
+) -> Policy:  # fmt: skip
     """The policy of a configuration, ready to act and to be trained, with the engine that writes for it.
+
+    passes_of: as `vlrl.policies.loading.load` takes it.
 
     Raises:
         UserError: as `vlrl.policies.loading.load`, as `check`, or the engine's own.
@@ -53,7 +56,7 @@ def load_policy(
     from vlrl.policies.loading import bundled, load, newest_checkpoint
     from vlrl.policies.vlm import VLM
 
-    policy = load(section, shared_prefix=shared_prefix, seed=seed, device=device)
+    policy = load(section, shared_prefix=shared_prefix, seed=seed, device=device, passes_of=passes_of)
     if isinstance(policy, VLM):
         policy.engine = make(section.engine, policy, newest_checkpoint(bundled(section.model)))
     return policy

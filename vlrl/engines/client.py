@@ -21,6 +21,7 @@ from pydantic import Field
 
 from vlrl import config
 from vlrl.config import Count, Rate
+from vlrl.distributed.world import get_world
 from vlrl.engines.protocols import DIALECTS, Caller, FailedError, Published, RefusedError, Written
 from vlrl.policies.engine import Completion, Engine, EngineError, GenerationRequest, Options
 from vlrl.types import UserError
@@ -300,11 +301,14 @@ class Store:
 
     def take(self) -> Published:
         """The policy's present weights, written anew where they are others than the newest."""
-        version = version_of(self._policy.model)
+        version = self._policy.version or version_of(self._policy.model)
         if self.newest is None or self.newest.version != version:
             old, path = self.newest, self._folder / (version if self._whole else f"{version}.safetensors")
             save = functools.partial(_save_whole if self._whole else _save_learned, self._policy, path)
-            _once(path, save) if self._shared else save()
+            if self._policy.passes.in_parts:
+                _save_parts(self._policy, path, self._whole)
+            else:
+                _once(path, save) if self._shared else save()
             self.newest = Published(version, path, self._shared)
             if self._shared:
                 self._written[:] = [path]
@@ -370,6 +374,20 @@ def _save_learned(policy: Any, path: Path) -> None:
     part = _part(path)
     save_file(weights, str(part))
     part.replace(path)
+
+
+def _save_parts(policy: Any, path: Path, whole: bool) -> None:
+    """As `_save_learned` or `_save_whole`, of weights of which each process has a part; called by all of them."""
+    from vlrl.policies.weights import write_parts
+
+    part = path.with_name(f"{path.name}.part")
+    if whole:
+        policy.save(part, in_parts=True)
+    else:
+        write_parts(dict(learned_weights(policy.model)), part)
+    if get_world().is_rank_zero:
+        part.replace(path)
+    get_world().wait()
 
 
 def _save_whole(policy: Any, path: Path) -> None:

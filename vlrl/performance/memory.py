@@ -56,6 +56,7 @@ class MemoryInputs:
     shards: int = 1  # GPUs over which weights, gradients and optimizer are spread
     whole: int = 0
     whole_trained: int = 0
+    stays: bool = False  # in parts between updates too, where another engine writes
 
 
 @dataclass(frozen=True)
@@ -273,6 +274,21 @@ MODELS = {
 CHUNK = 2**25  # logits held at once while scoring (vlrl/policies/generation.py)
 # tensors of the logits' size that are there at once: while a token is drawn, while scores are made and differentiated
 DRAWN, SCORED = 4, 6
+SCORED_ROWS = 64  # completions that are scored at once without gradient (vlrl/policies/vlm.py)
+
+# Where each number of a plan comes from.
+SOURCES = {
+    "weights": "parameters by the model's sizes: 4 bytes of what trains, the products' type of the rest (or 4 bits)",
+    "gradients": "as the weights that train",
+    "optimizer": "AdamW's two moments in float32 (adamw_8bit, muon: what they keep instead)",
+    "reference": "the weights once more; an adapter is switched off instead",
+    "gathered weights": "all of them in the products' type, in each process that writes by itself",
+    "activations": "tensor by tensor, beside a measured step within 11 % (tests/vlrl/test_footprint.py)",
+    "pixels": "of the images as the processor cuts them, in float32",
+    "weights for products": "autocast's copies; of weights in parts two gathered layers, the embeddings and the head",
+    "cache": "keys and values of prompts and completions in the products' type",
+    "logits": "of a chunk of tokens, as often as kernels hold it",
+}
 
 
 def held(run: MemoryInputs) -> dict[str, float]:
@@ -282,7 +298,8 @@ def held(run: MemoryInputs) -> dict[str, float]:
     frozen = every - run.trained - run.whole + run.whole_trained
     parted = _held(run, run.trained - run.whole_trained, frozen, run.quantised)
     held = {name: whole[name] + parted[name] / run.shards for name in whole}
-    return held | {"reference": whole["weights"] + parted["weights"] if run.copied else 0}
+    copied = whole["weights"] + parted["weights"] / (run.shards if run.stays else 1)
+    return held | {"reference": copied if run.copied else 0}
 
 
 FOUR_BIT = 0.5 + (1 + 4 / 256) / 64  # bytes of a weight in NF4: a scale of 8 bits for 64, one of 32 bits for 256 scales
@@ -329,6 +346,19 @@ def _writing(run: MemoryInputs, prompted: int, members: int, kept: bool) -> dict
     }
 
 
+def scoring(run: MemoryInputs) -> dict[str, float]:
+    """What log-probabilities without gradient need beside it, where another engine writes and weights stay in parts."""
+    members = run.group.members
+    rows = run.prompts if run.copied else min(run.prompts, -(-SCORED_ROWS // members))  # a reference scores all at once
+    tokens = rows * members * run.group.completion
+    return {
+        "gradients": 0,
+        "activations": passing(run, rows) + tokens * _layer(run),
+        "weights for products": _products(run, graphs=1),
+        "logits": SCORED * FULL * min(tokens * run.geometry.language.vocabulary, CHUNK),
+    }
+
+
 def update(run: MemoryInputs) -> dict[str, float]:
     """What a forward pass with gradient and its backward pass need beside it."""
     group, kept = run.group, run.update.mode == "kept"
@@ -346,8 +376,9 @@ def update(run: MemoryInputs) -> dict[str, float]:
 
 def peak(run: MemoryInputs) -> tuple[str, dict[str, float]]:
     """The phase that needs most, and its parts with what is held all the time."""
-    phases = {"rollout": rollout(run), "update": update(run)}
-    if run.held_out:
+    phases = {"scoring": scoring(run)} if run.stays else {"rollout": rollout(run)}
+    phases["update"] = update(run)
+    if run.held_out and not run.stays:
         phases["evaluation"] = evaluation(run)
     needs = {name: held(run) | parts for name, parts in phases.items()}
     phase = max(needs, key=lambda name: sum(needs[name].values()))

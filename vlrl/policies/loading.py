@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +24,7 @@ from vlrl.policies.lerobot import LerobotPolicy, checkpoint, read_lerobot
 from vlrl.policies.plain import PlainVLM, missing
 from vlrl.policies.processor import CODECS
 from vlrl.policies.vlm import VLM
+from vlrl.policies.weights import JointPasses
 from vlrl.system.hub import reach_model
 from vlrl.types import Policy, UserError, first_line, suggest
 
@@ -47,11 +49,13 @@ FROZEN = {
 
 
 def load(
-    section: PolicySection, *, shared_prefix: bool | Literal["auto"] = "auto", seed: int = 0, device: str | None = None
-) -> Policy:
+    section: PolicySection, *, shared_prefix: bool | Literal["auto"] = "auto", seed: int = 0,
+    device: str | None = None, passes_of: PassesOf | None = None,
+) -> Policy:  # fmt: skip
     """The policy of a configuration, ready to act and to be trained (lerobot's: to act), without an engine.
 
     Args:
+        passes_of: makes the passes of a policy whose weights are to lie in parts from the first on.
         shared_prefix: whether a prompt is forwarded once per group, where the model's cache lets it
             (`vlrl.policies.cache_forking`).
 
@@ -85,6 +89,8 @@ def load(
         return _load_lerobot(source, section, seed, device)
     mixed = is_mixed(section, on_gpu=device == "cuda")
     _check_memory_options(section, device, mixed)
+    if passes_of is not None:
+        return _load_parts(section, Path(source), passes_of, shared_prefix=shared_prefix, mixed=mixed, seed=seed)
     model, processor = _pretrained(source, section, device)
     fast = _is_fast(model, processor, source)
     _limit_pixels(processor, section)
@@ -92,6 +98,32 @@ def load(
         _use_liger(model, fast)
     model = _prepare(model if section.load_in_4bit else model.to(device), section, mixed)
     return _make_policy(model, processor, section, fast=fast, mixed=mixed, shared_prefix=shared_prefix, seed=seed)
+
+
+PassesOf = Callable[[VLM, Callable[[], nn.Module]], JointPasses]
+
+
+def _load_parts(
+    section: PolicySection, source: Path, passes_of: PassesOf, *, shared_prefix: bool | Literal["auto"], mixed: bool,
+    seed: int,
+) -> VLM:  # fmt: skip
+    """A policy of whose weights each process reads its part alone, and holds no more at any time.
+
+    Raises:
+        UserError: as `load_sizes`; the files are not this model's; its layers are not known here; it is in no folder.
+    """
+    from accelerate import init_empty_weights
+
+    if not source.is_dir():
+        raise UserError(f"policy.model: each process reads its part of the files: download {source}, name its folder")
+
+    def build() -> VLM:
+        return load_sizes(section, init_empty_weights, shared_prefix=shared_prefix, mixed=mixed, seed=seed)
+
+    policy = build()
+    policy.passes = passes_of(policy, lambda: build().scorer)
+    policy.passes.fill(source)
+    return policy
 
 
 def _load_lerobot(source: str, section: PolicySection, seed: int, device: str) -> LerobotPolicy:
@@ -107,12 +139,13 @@ def _load_lerobot(source: str, section: PolicySection, seed: int, device: str) -
 
 
 def load_sizes(
-    section: PolicySection, weightless: AbstractContextManager[Any], *, shared_prefix: bool, mixed: bool
-) -> PlainVLM:
+    section: PolicySection, weightless: Callable[[], AbstractContextManager[Any]], *,
+    shared_prefix: bool | Literal["auto"], mixed: bool, seed: int = 0,
+) -> Any:  # fmt: skip
     """The policy that a folder's configuration and processor make, on the path of any model.
 
     Args:
-        weightless: inside it weights take no memory and have no values (`vlrl.tools.dry_run`).
+        weightless: makes a context inside which weights take no memory and have no values.
         mixed: whether products are made in bfloat16.
 
     Raises:
@@ -126,15 +159,15 @@ def load_sizes(
     attend = {"attn_implementation": section.attn_implementation} if section.attn_implementation else {}
     try:
         config, processor = (kind.from_pretrained(source, **trust) for kind in (AutoConfig, AutoProcessor))
-        with weightless:
+        with weightless():
             model = AutoModelForImageTextToText.from_config(config, dtype=torch.float32, **trust, **attend).eval()
     except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
         raise UserError(f"policy.model: cannot read {source}: {first_line(error)}") from None
     fast = _is_fast(model, processor, source)
     _limit_pixels(processor, section)
-    with weightless:
+    with weightless():
         model = _prepare(model, section, mixed)
-    return _make_policy(model, processor, section, fast=fast, mixed=mixed, shared_prefix=shared_prefix, seed=0)
+    return _make_policy(model, processor, section, fast=fast, mixed=mixed, shared_prefix=shared_prefix, seed=seed)
 
 
 def _prepare(model: nn.Module, section: PolicySection, mixed: bool) -> nn.Module:

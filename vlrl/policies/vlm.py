@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import sys
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import get_rank
 
 from vlrl.performance.profiling import Group, StepProfiler, Update, factors, from_config, step
 from vlrl.policies import fused_modules, generation
@@ -64,7 +64,7 @@ from vlrl.policies.prefix_sharing import (
     spread,
 )
 from vlrl.policies.processor import Prompt, codec_for, going_on
-from vlrl.policies.weights import acts, learned, swapped
+from vlrl.policies.weights import Passes, acts, learned, save_parts, swapped
 from vlrl.types import Decision, Episode, Evaluation, Observation, OverlongError, Policy, Sample, Turn, UserError
 
 # What a language model would rather have written at each place of what it wrote.
@@ -172,6 +172,8 @@ class VLM(Policy):
         self._frozen_seen: TowerFeatures | None = None
         self._kept: Prefill | None = None
         self.one_pass = False  # through each layer in an evaluation: its weights are in parts (`vlrl.policies.weights`)
+        self.passes = Passes()  # those without gradient
+        self.version: str | None = None  # of the weights, where processes that have parts of them have agreed on one
         self._verified: set[str] = set()
         self.engine: Engine | None = None  # who writes completions; None: the policy itself
 
@@ -216,6 +218,9 @@ class VLM(Policy):
         reason = reason or "its chat template drops the thoughts of earlier turns"
         self._tell_once("segments", f"{reason}: each turn is a training sequence of its own")
         return self._prompts.of(join_prompt(before, observation), key)
+
+    def join(self) -> None:
+        self.passes.join()
 
     def prepare(self, samples: Sequence[Sample], positions: Sequence[int]) -> None:
         if self.device.type != "cpu":  # which the update needs for itself: each would slow down the other
@@ -475,7 +480,8 @@ class VLM(Policy):
         values = []
         with self.work.timed("logprob"):
             for start in range(0, len(decisions), ROWS):
-                evaluation = self._evaluate(self._scorer, decisions[start : start + ROWS], self._seen)
+                some = decisions[start : start + ROWS]
+                evaluation = self.passes.run("policy", lambda rows=some: self._evaluate(self._scorer, rows, self._seen))
                 rows = zip(evaluation.logprobs.cpu(), evaluation.entropy.cpu(), evaluation.mask.cpu(), strict=True)
                 values += [(logprobs[mask], entropy[mask]) for logprobs, entropy, mask in rows]
         return values
@@ -512,6 +518,7 @@ class VLM(Policy):
     @torch.no_grad()
     def features(self, decisions: Sequence[Decision]) -> Tensor:
         """The last hidden state at the end of each decision's prompt, float32 [B, H]: what a critic can read."""
+        self.passes.check_whole("a critic")
         prompts = list({id(d.inputs.prompt): d.inputs.prompt for d in decisions}.values())
         size = max(1, TOKENS // max(len(prompt.ids) for prompt in prompts))
         with self.precision():
@@ -526,6 +533,7 @@ class VLM(Policy):
     @torch.no_grad()
     def token_states(self, decisions: Sequence[Decision]) -> list[Tensor]:
         """What each token of a decision was predicted from: last hidden states [T, H], in the model's own type."""
+        self.passes.check_whole("what looks at hidden states")
         texts, order = grouped([(d.inputs.prompt, d.inputs.tokens) for d in decisions], self.shared_prefix)
         rows = alone(texts)[0] if long(texts) else texts
         self.model.eval()
@@ -551,7 +559,9 @@ class VLM(Policy):
                     return self._evaluate(self.scorer, decisions, self._seen).logprobs
             if self._frozen is None:
                 raise RuntimeError("call freeze_reference() before the first update")
-            return self._evaluate(self._frozen, decisions, self._frozen_seen).logprobs
+            return self.passes.run(
+                "reference", lambda: self._evaluate(self._frozen, decisions, self._frozen_seen).logprobs
+            )
 
     def freeze_reference(self) -> None:
         """Remembers the present weights as the reference, whenever it is called.
@@ -561,7 +571,7 @@ class VLM(Policy):
         if has_adapter(self.model):
             self._adapter = learned(self.model) if acts(self.model) else None
             return
-        self._frozen = copy.deepcopy(self._scorer).requires_grad_(False).eval()
+        self._frozen = self.passes.freeze(self._scorer)
         self._frozen_seen = TowerFeatures(bare(self._frozen.model), self.work)
 
     def _evaluate(
@@ -625,13 +635,17 @@ class VLM(Policy):
         if patches and seen is None:
             self.work.add(tower_calls=1, patches=patches)
 
-    def save(self, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
+    def save(self, folder: Path, in_parts: bool = False) -> None:
         """Weights (safetensors) and processor in Hugging Face layout; under LoRA the adapter alone.
 
-        weights: the model's, where it does not hold them all itself (`vlrl.distributed.sharding`).
+        in_parts: the model's weights are, at this time, and all processes call this.
         """
-        self.model.save_pretrained(folder, safe_serialization=True, state_dict=weights)
-        self.processor.save_pretrained(folder)
+        if in_parts:
+            save_parts(self.model, folder)
+        else:
+            self.model.save_pretrained(folder, safe_serialization=True)
+        if not in_parts or get_rank() == 0:
+            self.processor.save_pretrained(folder)
 
     def load_weights(self, folder: Path) -> None:
         """Weights that `save` wrote, bit for bit, into the present model.

@@ -183,7 +183,7 @@ class DryPolicy:
         self.live, self.quantised, self.width = DryRun(), 0, 2 if mixed else 4
         four_bit = section.load_in_4bit
         section = section.model_copy(update={"load_in_4bit": False})  # bitsandbytes has no layers without numbers
-        self.policy = load_sizes(section, self.live, shared_prefix=shared_prefix, mixed=mixed)
+        self.policy = load_sizes(section, lambda: self.live, shared_prefix=shared_prefix, mixed=mixed)
         self.policy._verified |= {"prompt", "sampling"}  # there is nothing to compare
         self.model: Any = bare(self.policy.model)
         if four_bit:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vlrl import registry
 from vlrl.decoders import load_json
+from vlrl.distributed.world import stays_in_parts
 from vlrl.performance.memory import (
     CHUNK,
     FULL,
     MODELS,
+    SOURCES,
     MemoryInputs,
     StepCost,
     adapters,
@@ -362,8 +364,8 @@ def run_of(
     Args:
         tokens: of a completion.
         gpus: each takes its share of the prompts; the language model's weights, gradients and optimizer are in parts on
-            them (FSDP2, `vlrl.distributed.sharding`), its weights whole in a rollout; the tower and a reference are
-            whole.
+            them (FSDP2, `vlrl.distributed.sharding`); its weights are whole in a rollout, and a reference always, but
+            where another engine writes; the tower is whole.
 
     Raises:
         UserError: nothing would be trained.
@@ -392,7 +394,8 @@ def run_of(
         width=HALF if mixed else FULL, states=_states(config, geometry, whole, learning),
         copied=asks_reference and not added, slots=policy.max_num_seqs,
         held_out=_held_out(config, gpus), shards=gpus, whole=tower, whole_trained=whole_trained,
-        weight=HALF if narrow else FULL, masters=narrow and train.master_weights,
+        stays=gpus > 1 and stays_in_parts(policy), weight=HALF if narrow else FULL,
+        masters=narrow and train.master_weights,
         quantised=sum(each.inputs * each.outputs * each.count for each in spoken) if policy.load_in_4bit else 0,
     )  # fmt: skip
 
@@ -620,12 +623,17 @@ def _head(plan: MemoryPlan) -> Iterator[str]:
     if options.gpus > 1:
         held = "in parts (FSDP2)" if isinstance(plan.model, Model) else "whole on each"
         yield f"        prompts shared out; weights, gradients, optimizer {held}; traffic not counted"
+        if stays_in_parts(policy):
+            yield "        an engine elsewhere writes: weights stay in parts, its own memory is not counted"
 
 
 def _memory(plan: MemoryPlan) -> Iterator[str]:
     unit, size = _unit(sum(plan.memory.values()), {"TB": 1e12, "GB": 1e9, "MB": 1e6})
     yield f"MEMORY, {unit}, at the peak: {plan.cost.phase}"
     yield from _rows({name: part / size for name, part in plan.memory.items()})
+    if plan.asked.gpus > 1:
+        yield "  sources, parts divided by the GPUs:"
+        yield from (f"    {name}: {SOURCES[name]}" for name, part in plan.memory.items() if part)
     if plan.fits is not None and plan.asked.device:
         yield f"  it {'fits' if plan.fits else 'does not fit'} into {ROOM:.0%} of {plan.asked.device.memory:g} GB"
 

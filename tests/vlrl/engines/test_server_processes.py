@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -44,6 +45,49 @@ def test_two_processes_and_a_server_train_what_one_process_does(kind, server, la
     assert {row["grad_norm"] > 0 for row in processes.rows(two) if "grad_norm" in row} == {True}
     left = set(server.folder.iterdir()) - before  # the newest, as forked processes end without their last words
     assert len(left) <= 1 and all(file.suffix == ".safetensors" for file in left)
+
+
+HOLDS = """
+from pathlib import Path
+from vlrl.methods import Callback, method
+
+@method
+class Holds(Callback):
+    \"\"\"Writes how many of the language model's numbers this process has before each update.\"\"\"
+
+    def __init__(self, policy, task, updater, seed):
+        self.policy = policy
+
+    def on_step_begin(self, step):
+        from vlrl.distributed.world import get_world
+        from vlrl.policies.weights import local
+        layers = self.policy.model.model.language_model.layers
+        held = sum(local(p).numel() for p in layers.parameters())
+        Path(f"held_{get_world().rank}").write_text(f"{held} {sum(p.numel() for p in layers.parameters())}")
+"""
+
+
+def test_weights_stay_in_parts_and_go_on_in_any_number_of_processes(server, launch, tmp_path, monkeypatch):
+    """Else a model that fits no GPU whole is whole on all of them, or its checkpoints are for as many GPUs alone."""
+    engine = {"name": "server", "urls": [server.url], "folder": str(server.folder)}
+    made = {
+        "policy": processes.CONFIG["policy"] | {"engine": engine}, "callbacks": [{"name": "mine:Holds"}],
+        "losses": [{"name": "ppo_clip"}],
+    }  # fmt: skip
+    folder = workplace(tmp_path / "parts", **made)
+    (folder / "mine.py").write_text((folder / "mine.py").read_text() + HOLDS)
+    with monkeypatch.context() as patch:
+        for name, value in processes.LAUNCHED["fsdp"].items():
+            patch.setenv(name, value)
+        assert ended(launch(2, folder, "train", "config.yaml"), folder) == [0, 0]
+    (first, whole), (second, _) = (map(int, (folder / f"held_{rank}").read_text().split()) for rank in (0, 1))
+    assert first + second == whole and abs(first - second) < whole / 10
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    shutil.rmtree(copy / "run" / "checkpoints" / "step_000004")
+    assert ended(launch(1, copy, "train", "--resume", "run"), copy) == [0]
+    for own, resumed in zip(processes.rows(folder), processes.rows(copy), strict=True):
+        for key in ("reward", "length", "eval/accuracy", "loss", "grad_norm"):
+            assert resumed.get(key) == pytest.approx(own.get(key), abs=1e-4), key
 
 
 def test_weights_that_several_processes_share_are_written_once(policy, tmp_path, monkeypatch):
