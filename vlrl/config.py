@@ -246,9 +246,8 @@ def config_file(name: str | Path) -> Path:
     if path.is_absolute() or ".." in path.parts or (path.exists() and not path.is_dir()):
         return path
     inner = CONFIGS.joinpath(*_path_parts(path))
-    return next(
-        (file for file in (inner, inner.with_name(f"{inner.name}.yaml")) if file.is_file()), _moved(path) or path
-    )
+    files = (inner, inner.with_name(f"{inner.name}.yaml"))
+    return next((file for file in files if file.is_file()), None) or _moved(path) or path
 
 
 def find_beside(folder: Path, name: str) -> Path | None:

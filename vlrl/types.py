@@ -717,8 +717,8 @@ def meant(word: str, known: Sequence[str]) -> str:
 # Command -> the top-level keys of the YAML that it reads, as tests/vlrl/test_config.py compares with the sections: who
 # gives a file to another command is told at once which one, without loading what that one needs.
 READERS = {
-    "vlrl train": "task out seed data policy train eval log sampler rollout_strategy process_rewards reward_shaping "
-                  "advantages replay_mixing losses loss_aggregation callbacks published",
+    "vlrl train": "task out seed data placement policy train eval log sampler rollout_strategy process_rewards "
+                  "reward_shaping advantages replay_mixing losses loss_aggregation callbacks published",
     "vlrl compare": "task out recipes budget evaluations seeds pairs pass_at reach jobs",
     "vlrl stages": "out start seed measured_on stages",
     "vlrl warmstart": "out seed threads eval log steps images lr warmup_steps max_pixels start model lessons",

@@ -158,8 +158,8 @@ def find_file(folder: Path, name: str) -> str:
 
 # pass@k: does a policy answer a held-out sample at least once in k tries? Sampled at temperature 1.
 #
-# A process of its own: python -m vlrl.evaluation.compare CONFIG MODEL SAMPLES SEED OUT [train ARGUMENTS], which trains
-# before, as `vlrl train ARGUMENTS`: importing twice takes longer than a short run's pass@k.
+# A process of its own: python -m vlrl.evaluation.compare CONFIG MODEL SAMPLES SEED OUT [train | resume], which trains or
+# resumes MODEL before: importing twice takes longer than a short run's pass@k.
 
 
 def pass_at(correct: Sequence[int], n: int, k: int) -> float:
@@ -176,16 +176,15 @@ def pass_at(correct: Sequence[int], n: int, k: int) -> float:
 
 def main(arguments: Sequence[str]) -> int:
     config_file, model, samples, seed, out, *training = arguments
-    if training:
-        from vlrl import cli
+    from vlrl import api, registry
 
-        if code := cli.main(training):
-            return code
-    from vlrl import registry
-    from vlrl.api import quiet
+    if training == ["train"]:
+        api.train(load_config(config_file))
+    elif training == ["resume"]:
+        api.resume(model)
     from vlrl.metrics import write_text
 
-    quiet()
+    api.quiet()
     config = load_config(config_file, [f"policy.model={model}", "policy.temperature=1.0", f"seed={seed}"])
     from vlrl.engines import load_policy
 
@@ -651,4 +650,8 @@ def plan_plan(path: str, changes: Sequence[str] = ()) -> ComparisonPlan:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UserError as problem:
+        print(f"vlrl: {problem}", file=sys.stderr)
+        sys.exit(problem.exit_code or 2)

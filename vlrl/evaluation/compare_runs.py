@@ -130,7 +130,11 @@ class Crew:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def sample(self, config: Path, model: str, seed: int, out: Path, log: Path, training: Sequence[str] = ()) -> None:
-        """Answers of a model to the held-out samples, several each, into the file `out`; `training` comes before."""
+        """Answers of a model to the held-out samples, several each, into the file `out`.
+
+        Args:
+            training: what comes before: nothing, `train` or `resume`.
+        """
         arguments = [str(config), model, str(self.samples), str(seed), str(out), *training]
         self._processes.run(["-m", "vlrl.evaluation.compare", *arguments], log)
 
@@ -142,7 +146,7 @@ class Crew:
         training: list[str] = []
         if not (run.folder / "summary.json").is_file():
             begun = (run.folder / "config.yaml").is_file()
-            training = ["train", *(["--resume", str(run.folder)] if begun else [str(config)])]
+            training = ["resume" if begun else "train"]
         self.sample(config, str(run.folder), run.seed, run.folder / PASS_AT, log, training)
 
 
