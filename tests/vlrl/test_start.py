@@ -134,17 +134,15 @@ def test_a_data_file_trains_in_a_configs_place(train, screens):
 
 
 def draw_controls(folder: Path, count: int) -> None:
-    """Screens of a user's, 240 x 160, with a red and a blue button and a wide green field, each somewhere."""
+    """Screens of a user's, 240 x 160: a red, a blue and a wide green control below each other, not always in line."""
     rows, rng = [], random.Random(0)
+    controls = (("Stop", "red", 48, 20), ("Save", "blue", 48, 150), ("Search", "green", 120, 60))
     for i in range(count):
         image = Image.new("RGB", (240, 160), "white")
-        pen, rows_of = ImageDraw.Draw(image), rng.sample(range(3), 3)
-        for name, color, width, row in zip(
-            ("Stop", "Save", "Search"), ("red", "blue", "green"), (48, 48, 120), rows_of, strict=True
-        ):
-            x, y = rng.randrange(4, 236 - width), 8 + 50 * row
+        for row, (name, color, width, left) in enumerate(controls):
+            x, y = left + rng.randrange(-16, 16), 8 + 50 * row
             box = [x, y, x + width, y + 36]
-            pen.rectangle(box, fill=color)
+            ImageDraw.Draw(image).rectangle(box, fill=color)
             rows.append({"image": f"{i}.png", "instruction": f'Click the button "{name}".', "box": box})
         image.save(folder / f"{i}.png")
     (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
