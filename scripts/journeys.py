@@ -85,7 +85,8 @@ class Journey:
         page: where the commands stand.
         commands: of the shell.
         servers: commands that run until the journey has ended.
-        files: written first; `page:NAME` is the page's block that is to be written into NAME, `clicks` six screens.
+        files: written first; `page:NAME` is the page's block that is to be written into NAME, `clicks` six screens,
+            `copy` a folder of the checkout.
         shows: what the output has to hold, a regular expression.
         leaves: files that have to be there.
         refused_s: seconds on an idle machine within which the command refuses, in one line and with exit code 2; none:
@@ -136,6 +137,12 @@ JOURNEYS = {
         (f"vlrl train clicks.jsonl + policy.model=embedded {SMALL} out=runs/clicks",
          f"vlrl train clicks.yaml configs/recipes/mssr.yaml + {SMALL} sampler.limit=8 out=runs/single"),
         files={"clicks.jsonl": "clicks"}, leaves=("clicks.yaml", "runs/single/report.html"),
+    ),
+    "own data on a CPU": Journey(
+        "docs/guides/own_data.md",
+        (f"vlrl train examples/pages/clicks.jsonl --imitate 200 train.steps=20 train.lr=1e-4 + --imitate 2 {SMALL}",),
+        files={"examples/pages": "copy"}, shows=r"(?s)imitation: 0\.\d+ .*held-out samples",
+        leaves=("clicks.yaml", "runs/clicks/report.html", "runs/clicks_start/report.html"),
     ),
     "check data": Journey(
         "docs/guides/own_data.md",
@@ -220,6 +227,9 @@ def find_broken_promise(journey: Journey) -> str:
 def write_files(journey: Journey, folder: Path) -> None:
     page = (ROOT / journey.page).read_text(encoding="utf-8")
     for name, text in journey.files.items():
+        if text == "copy":
+            shutil.copytree(ROOT / name, folder / name)
+            continue
         if text == "clicks":
             text = write_screens(folder)
         elif text.startswith("page:"):

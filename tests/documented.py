@@ -76,7 +76,7 @@ def check_command(arguments: list[str]) -> None:
     config, changes = getattr(options, "config", None), list(getattr(options, "changes", []))
     changes += [f"policy.model={options.model}"] if options.command in ("eval", "best-of") and options.model else []
     if options.command == "train" and config and is_data(config):
-        config = str(Path(config).with_suffix(".yaml"))  # as the command writes it: tests/vlrl/test_start.py
+        config = f"{Path(config).stem}.yaml"  # as the command writes it: tests/vlrl/test_start.py
         Path(config).write_text("base: configs/gui_grounding.yaml\n", encoding="utf-8")
     if options.command == "eval" and options.benchmark:
         read_settings(options.model or config, changes)

@@ -433,22 +433,27 @@ def _override(text: str) -> dict[str, Any]:
     return _nested(key, parsed)
 
 
+# how pydantic calls an alternative of a key's type
+UNION_TAG = re.compile(r"(constrained-|literal\[|function-|(list|dict|tuple|nullable)\[).*|int|float|str|bool|none")
+
+
 def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") -> str:
     """A validation error as one line: each key's path, what is wrong with it, and the nearest right spelling."""
-    lines = []
+    texts: dict[str, list[str]] = {}  # path -> what is wrong with it, by each alternative of its type
     for problem in error.errors():
-        path = ".".join(str(part) for part in problem["loc"] if part != "function-before[_named(), Component]")
+        path = prefix + ".".join(str(part) for part in problem["loc"] if not UNION_TAG.fullmatch(str(part)))
+        known = texts.setdefault(path, [])
         unknown = problem["type"] in ("extra_forbidden", "unexpected_keyword_argument")
-        if unknown and (name := renamed(f"{prefix}{path}", problem["input"])):
-            text = f"unknown key, is called {name}"
+        if unknown and (name := renamed(path, problem["input"])):
+            known.append(f"unknown key, is called {name}")
         elif unknown:
-            text = f"unknown key{suggest(str(problem['loc'][-1]), _fields(model, problem['loc'][:-1]))}"
+            known.append(f"unknown key{suggest(str(problem['loc'][-1]), _fields(model, problem['loc'][:-1]))}")
         elif problem["type"] == "missing":
-            text = "is required"
+            known.append("is required")
         else:
-            text = f"{problem['msg'].removeprefix('Input ')} (got {problem['input']!r})"
-        lines.append(f"{prefix}{path}: {text}")
-    return "; ".join(lines)
+            text, got = problem["msg"].removeprefix("Input "), f" (got {problem['input']!r})"
+            known[:] = [*(each.removesuffix(got) for each in known), f"{text}{got}"]
+    return "; ".join(f"{path}: {' or '.join(each).replace(' or should be ', ' or ')}" for path, each in texts.items())
 
 
 def _fields(model: type[BaseModel], location: Sequence[Any]) -> list[str]:

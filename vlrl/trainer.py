@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from torch import Tensor
 
 from vlrl import metrics, registry
@@ -164,16 +162,10 @@ class RLTrainer(Learner):
         return self.config.train.steps
 
     def format_imitation(self) -> str:
-        config, data = self.config, self.config.data.model_dump(exclude_defaults=True)
-        if not config.data.train or not self.policy.writes_text:
+        out = self.config.out
+        if not self.config.data.train or not self.policy.writes_text:
             return super().format_imitation()
-        lesson = [{"task": config.task.model_dump(), "data": data}]
-        text = yaml.safe_dump(lesson, default_flow_style=True, width=10**6, sort_keys=False).strip()
-        return (
-            f"imitate gold answers: vlrl warmstart models/embedded start={config.policy.model} steps=100 images=16 "
-            f"out={config.out}_start {shlex.quote(f'lessons={text}')}, then train with "
-            f"policy.model={config.out}_start out={config.out}_2"
-        )
+        return f"imitate right answers first: vlrl train {out}/config.yaml --imitate 200 out={out}_2"
 
     def find_risks(self) -> Iterator[str]:
         config, train = self.config, self.config.train

@@ -721,7 +721,8 @@ READERS = {
                   "reward_shaping advantages replay_mixing losses loss_aggregation callbacks published",
     "vlrl compare": "task out recipes budget evaluations seeds pairs pass_at reach jobs",
     "vlrl stages": "out start seed measured_on stages",
-    "vlrl warmstart": "out seed threads eval log steps images lr warmup_steps max_pixels start model lessons",
+    "vlrl warmstart": "out seed threads eval log steps images lr lr_end warmup_steps max_pixels start resize model "
+                      "lessons",
     "vlrl clone": "out seed threads eval log task data datasets episodes noise policy start steps batch_size lr",
     "vlrl offpolicy": "task out seed data agent encoder start offline updates ticks warmup_steps episodes utd "
                       "batch_size give_won capacity gamma reward threads eval log",

@@ -317,6 +317,34 @@ class Together(torch.optim.Optimizer):
         self.param_groups = [group for part in self.parts for group in part.param_groups]
 
 
+class Float32Muon(torch.optim.Muon):
+    """torch's Muon, on CPUs: few of them multiply in bfloat16, and the others take ten times as long to emulate it."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable | None = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._move(parameter, group)
+
+    def _move(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
+        gradient, state = parameter.grad, self.state[parameter]
+        if not state:
+            state["momentum_buffer"] = torch.zeros_like(gradient)
+        momentum = state["momentum_buffer"].lerp_(gradient, 1 - group["momentum"])
+        if group["nesterov"]:
+            momentum = gradient.lerp(momentum, group["momentum"])
+        wide = momentum if momentum.shape[0] <= momentum.shape[1] else momentum.T
+        matrix = wide / wide.norm().clamp(min=group["eps"])
+        a, b, c = group["ns_coefficients"]
+        for _ in range(group["ns_steps"]):
+            gram = matrix @ matrix.T
+            matrix = torch.addmm(matrix, torch.addmm(gram, gram, gram, beta=b, alpha=c), matrix, beta=a)
+        parameter.mul_(1 - group["lr"] * group["weight_decay"])
+        rate = 0.2 * group["lr"] * max(matrix.shape) ** 0.5  # `match_rms_adamw`
+        parameter.add_(matrix if wide is momentum else matrix.T, alpha=-rate)
+
+
 class Restorable(torch.optim.Optimizer):
     """An optimizer of bitsandbytes that goes on from a checkpoint as it was."""
 
@@ -474,7 +502,8 @@ def _build(
     rest = [p for name, p in named if p.ndim != 2 or "embed" in name]
     parts: list[torch.optim.Optimizer] = []
     if matrices:
-        parts.append(torch.optim.Muon(matrices, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"))
+        muon = Float32Muon if all(p.device.type == "cpu" for p in matrices) else torch.optim.Muon
+        parts.append(muon(matrices, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"))
     if rest:  # with LoRA all that is trained are matrices
         parts.append(_adamw(rest, lr=lr, betas=betas, weight_decay=0.0))
     return Together(parts)

@@ -42,6 +42,7 @@ FILES = [  # what the file holds beside PLAIN, what the message must say
     ("policy: {lora: {rnk: 4}}", ["policy.lora.rnk: unknown key", "did you mean 'rank'?"]),
     ("train: {steps: five}", ["train.steps: should be a valid integer", "'five'"]),
     ("train: {steps: 1.5}", ["train.steps: should be a valid integer"]),
+    ("train: {micro_batch_size: atuo}", ["train.micro_batch_size: should be a valid integer or 'auto' (got 'atuo')"]),
     ("train: {steps: 0}", ["train.steps: should be greater than or equal to 1"]),
     ("train: 5", ["train: should be a valid dictionary"]),
     ("train: {betas: [0.9]}", ["train.betas: "]),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vlrl import checkpoint
 from vlrl.types import UserError
-from vlrl.update import Together, optimizers_build
+from vlrl.update import Float32Muon, Together, optimizers_build
 
 EIGHT = ("adamw_8bit", "paged_adamw_8bit")
 needs_bitsandbytes = pytest.mark.skipif(not importlib.util.find_spec("bitsandbytes"), reason="the extra lowbit")
@@ -68,6 +68,22 @@ def test_a_restored_state_goes_on_exactly():
         group["lr"] = 5e-3
     update(net, straight, 2), update(other, resumed, 2)
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), other.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("shape", [(8, 24), (24, 8), (16, 16)])
+def test_muon_in_float32_is_torchs_muon(shape):
+    """On CPUs Muon multiplies in float32, as bfloat16 is emulated there: torch's own is the same up to its rounding."""
+    torch.manual_seed(0)
+    ours, theirs = (nn.Parameter(torch.ones(shape)) for _ in range(2))
+    settings = {"lr": 1e-2, "weight_decay": 0.1, "adjust_lr_fn": "match_rms_adamw"}
+    pair = (ours, Float32Muon([ours], **settings)), (theirs, torch.optim.Muon([theirs], **settings))
+    for _ in range(3):
+        gradient = torch.randn(shape)
+        for parameter, optimizer in pair:
+            parameter.grad = gradient.clone()
+            optimizer.step()
+    moved, wanted = ours.detach() - 1, theirs.detach() - 1
+    assert (moved - wanted).norm() < 0.02 * wanted.norm()
 
 
 # -- states of 8 bits ------------------------------------------------------------------------------------------------

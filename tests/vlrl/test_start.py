@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pty
+import random
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -124,9 +124,54 @@ def test_a_data_file_trains_in_a_configs_place(train, screens):
     assert (
         summary["before"]["n"] == 4 and yaml.safe_load((screens / "clicks.yaml").read_text())["train"]["steps"] == 200
     )
-    command = re.search(r"imitate gold answers: vlrl (warmstart .*), then train with (\S+) (\S+)", said)
-    words = [*shlex.split(command[1]), "steps=2", "images=4", "eval.num_samples=2"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-m", "vlrl.cli", *words], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert train(screens, "clicks.yaml", *SMALL, command[2], command[3]) == 0, (screens / "err").read_text()
+    command = re.search(r"imitate right answers first: vlrl train (\S+) --imitate 200 (out=\S+)", said)
+    assert command and command[1] == "runs/clicks/config.yaml"
+    assert train(screens, command[1], "--imitate", "2", command[2], "policy.max_tokens=12") == 0, (
+        screens / "err"
+    ).read_text()
+    config = load_config("runs/clicks_2/config.yaml")
+    assert config.policy.model == "runs/clicks_2_start" and (screens / "runs/clicks_2_start/summary.json").exists()
+
+
+def draw_controls(folder: Path, count: int) -> None:
+    """Screens of a user's, 240 x 160: a red, a blue and a wide green control below each other, not always in line."""
+    rows, rng = [], random.Random(0)
+    controls = (("Stop", "red", 48, 20), ("Save", "blue", 48, 150), ("Search", "green", 120, 60))
+    for i in range(count):
+        image = Image.new("RGB", (240, 160), "white")
+        for row, (name, color, width, left) in enumerate(controls):
+            x, y = left + rng.randrange(-16, 16), 8 + 50 * row
+            box = [x, y, x + width, y + 36]
+            ImageDraw.Draw(image).rectangle(box, fill=color)
+            rows.append({"image": f"{i}.png", "instruction": f'Click the button "{name}".', "box": box})
+        image.save(folder / f"{i}.png")
+    (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.slow
+def test_own_screens_are_learned_from(train, screens):
+    """Own data that ends where it began has taught its owner nothing."""
+    draw_controls(screens, 50)
+    changes = ("train.steps=2", "train.prompts_per_step=4", "train.group_size=4", "log.trackers=[]")
+    assert train(screens, "mine.jsonl", "--imitate", "40", *changes) == 0, (screens / "err").read_text()
+    said = (screens / "out").read_text()
+    before, after = map(float, re.search(r"imitation: (\d\.\d+) \[.*\] -> (\d\.\d+) \[", said).groups())
+    assert after >= before + 0.2, said
+    start = json.loads((screens / "runs/mine_start/config.json").read_text())
+    assert start["coordinate_space"] == "grid100" and start["vision_config"]["patch_size"] == 28
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--imitate", "0"], "--imitate: at least 1 step"),
+        (
+            ["--imitate", "5", "policy.model=Qwen/Qwen2.5-VL-3B-Instruct"],
+            "--imitate: of a tiny model, in one",
+        ),
+    ],
+)
+def test_imitation_is_refused_in_one_line(words, named, screens, capsys):
+    assert main(["train", "gui_grounding", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert named in line

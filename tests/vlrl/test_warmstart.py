@@ -54,6 +54,7 @@ def test_a_start_that_is_not_there_is_named(config: str, tmp_path: Path, capsys)
     [
         (["model.family=gemma33"], "'gemma33' is no type that transformers maps to image-text-to-text; did you mean"),
         (["model.family=t5gemma2"], "t5gemma2 cannot be trained: it is an encoder-decoder"),
+        (["resize={patch: 16, space: grid100}"], "resize: of a start: name one, or set model.patch and model.space"),
         (["model.family=gemma3", "model.hidden=64"], "hidden: of qwen3_vl and qwen2_5_vl alone"),
     ],
 )

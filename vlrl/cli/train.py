@@ -217,10 +217,10 @@ def training_add(commands: Commands) -> None:
     train.add_argument(
         "config",
         nargs="?",
-        help="a YAML file, a name of `vlrl list configs`, for example gui_grounding, or a data "
-        "file: its task is guessed, and a YAML written",
+        help="a YAML file, a name of `vlrl list configs`, or a data file: its task is guessed, and a YAML written",
     )
     train.add_argument("--gpu-memory", type=float, metavar="GB", help="take the settings that fit, by `vlrl plan`")
+    train.add_argument("--imitate", type=int, metavar="STEPS", help="imitate right answers first (tiny models)")
     takes_changes(train)
     takes_resume(train)
     train.set_defaults(run=_train)
@@ -275,6 +275,8 @@ def training_add(commands: Commands) -> None:
 
 
 def _train(options: argparse.Namespace) -> int:
+    if options.imitate is not None and (options.resume or options.imitate < 1):
+        raise UserError("--imitate: at least 1 step, and not with --resume, which goes on behind it")
     if options.resume:
         changes = [*find_first_change(options), *options.changes]
         return _train_and_report(lambda: api.resume(options.resume, *changes, allow_changes=options.allow_changes))
@@ -290,7 +292,28 @@ def _train(options: argparse.Namespace) -> int:
     if options.gpu_memory:
         config, line = fit_memory(config, options.gpu_memory)
         print(line, file=sys.stderr)
-    return _run(config)
+    return _run(_imitate(config, options.imitate) if options.imitate else config)
+
+
+def _imitate(config: Config, steps: int) -> Config:
+    """Imitates right answers first, and says what that gave -> the run that goes on from there."""
+    from vlrl.tools.start import is_small
+
+    if not is_small(config.policy.model) or get_world().size > 1:
+        raise UserError(f"--imitate: of a tiny model, in one process; for {config.policy.model} see docs/stages.md")
+    quiet()
+    from vlrl.imitation.sft import enlarge, imitate_gold
+
+    config, resize = enlarge(config)
+    before = api.evaluate_policy(config).accuracy
+    config, after = imitate_gold(config, steps, resize)
+    print(
+        f"imitation: {before.value:.3f} [{before.low:.3f}, {before.high:.3f}] -> {after['value']:.3f} "
+        f"[{after['low']:.3f}, {after['high']:.3f}] on {after['n']} held-out samples, {after['cpu_s']:.0f} CPU-s; "
+        f"{config.policy.model}",
+        flush=True,
+    )
+    return config
 
 
 def _start_from_data(options: argparse.Namespace) -> str:

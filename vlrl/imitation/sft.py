@@ -13,16 +13,17 @@ import torch
 from torch import Tensor
 
 from vlrl import registry
-from vlrl.config import PolicySection
+from vlrl.config import Config, PolicySection
 from vlrl.engines import load_policy
 from vlrl.episode_store import recorded_read
 from vlrl.imitation.sft_config import Lesson, WarmstartConfig
 from vlrl.policies import tiny
 from vlrl.policies.conversation import continues
+from vlrl.policies.loading import bundled, newest_checkpoint
 from vlrl.policies.plain import PlainVLM, missing
 from vlrl.policies.processor import CODECS, Prompt
 from vlrl.policies.vlm import VLM, Reply
-from vlrl.runner import EvalResult, SupervisedLearner, evaluate_export, summarise
+from vlrl.runner import EvalResult, Runner, SupervisedLearner, evaluate_export, summarise
 from vlrl.types import Decision, Frame, Sample, Turn, UserError
 from vlrl.update import optimizers_build
 
@@ -98,7 +99,8 @@ def questions(policy: VLM, task: Any, samples: Sequence[Sample]) -> list[GoldDec
     head = _until_image_ends(prompts[0])
     made = []
     for sample, prompt in zip(samples, prompts, strict=True):
-        text = task.gold(sample, prompt.frames)
+        if (text := task.gold(sample, prompt.frames)) is None:
+            raise UserError(f"{sample.id}: no right answer is known that could be imitated")
         answer, given = policy.codec.tokens(text), prompt.ids[len(head.ids) :].tolist()
         if not _begins_with(prompt, head):
             raise UserError("lessons: a block of samples must show one image: leave `block` out")
@@ -168,7 +170,13 @@ class SFTLearner(SupervisedLearner):
         return -now.logprobs[learned].mean()
 
     def rate(self) -> Callable[[int], float]:
-        return lambda step: self.config.lr * min(1.0, (step + 1) / self.config.warmup_steps)
+        config, last = self.config, max(1, self.config.steps - 1)
+        end = config.lr if config.lr_end is None else config.lr_end
+
+        def rate(step: int) -> float:
+            return (config.lr + (end - config.lr) * step / last) * min(1.0, (step + 1) / config.warmup_steps)
+
+        return rate
 
     def clip(self) -> object:
         return torch.nn.utils.clip_grad_norm_(self.policy.model.parameters(), 1.0)
@@ -211,11 +219,45 @@ def summary_text(summary: Mapping[str, Any]) -> str:
     )
 
 
+def enlarge(config: Config) -> tuple[Config, dict[str, Any] | None]:
+    """A run of own screens that would train the embedded model, which knows 64 pixels, as it should look at them.
+
+    Returns:
+        (the run with a limit of 224 x 224 pixels or as many, what the model's patches and coordinates become for it);
+        another run as it is, and None
+    """
+    if config.policy.model != "embedded" or config.task.name != "gui_grounding" or not config.data.train:
+        return config, None
+    policy = config.policy.model_copy(update={"max_pixels": config.policy.max_pixels or 224 * 224})
+    return config.model_copy(update={"policy": policy}), {"patch": 28, "space": "grid100"}
+
+
+def imitate_gold(config: Config, steps: int, resize: dict[str, Any] | None = None) -> tuple[Config, dict[str, Any]]:
+    """The start of `vlrl train --imitate`: a run's model learns the gold answers of its task's training samples.
+
+    Returns:
+        (the run that goes on from that model, held-out accuracy with its interval and `cpu_s`)
+    """
+    lesson = {"task": config.task.model_dump(), "data": config.data.model_dump(exclude_defaults=True)}
+    start = WarmstartConfig.model_validate({
+        **{"out": f"{config.out}_start", "start": config.policy.model, "seed": config.seed, "lessons": [lesson]},
+        **{"steps": steps, "images": 32, "lr": 2e-3, "lr_end": 0.0, "max_pixels": config.policy.max_pixels},
+        **{"resize": resize, "eval": config.eval.model_dump(include={"num_samples", "batch_size"})},
+    })  # fmt: skip
+    summary = Runner(start, SFTLearner(start)).run()
+    policy = config.policy.model_copy(update={"model": start.out})
+    return config.model_copy(update={"policy": policy}), summary["after"] | {"cpu_s": summary["cpu_s"]}
+
+
 def _lesson(lesson: Lesson, path: str) -> Any:
     return Demonstrations(lesson.episodes) if lesson.episodes else registry.make_task(lesson, path)
 
 
 def _start(config: WarmstartConfig, tasks: Sequence[Any]) -> VLM:
+    if config.start and config.resize:
+        source = newest_checkpoint(bundled(config.start))
+        model, processor = tiny.load_resized(source, **config.resize.model_dump(), max_pixels=config.max_pixels)
+        return VLM(model, processor, max_tokens=16, seed=config.seed)
     if config.start:
         section = PolicySection(model=config.start, max_tokens=16, max_pixels=config.max_pixels)
         return load_policy(section, seed=config.seed, device="cpu")

@@ -29,6 +29,13 @@ class ModelSection(Section):
         return self
 
 
+class ResizeSection(Section):
+    """What a tiny start becomes (`tiny.load_resized`)."""
+
+    patch: Count  # side in pixels; an image that is enlarged as the patches are looks the same to it
+    space: str  # its coordinates from now on
+
+
 class Lesson(Section):
     task: Plugin | None = None
     # or a folder that `vlrl record` wrote: actions are gold answers, a conversation's turns are one sequence
@@ -48,9 +55,17 @@ class WarmstartConfig(FitConfig):
     steps: Count = 1000
     images: Count = 64  # a step, each with its lesson's block of questions
     lr: Rate = 3e-3
+    lr_end: Annotated[float, Field(ge=0)] | None = None  # at the last step, linearly from `lr`; default: `lr`
     warmup_steps: Count = 20
     eval: EvalSection = EvalSection()
     max_pixels: Count | None = None  # of an image as shown
     start: str | None = None  # go on from this model folder, or from `embedded`; otherwise `model` is built
+    resize: ResizeSection | None = None  # of a start: for larger images
     model: ModelSection = ModelSection()
     lessons: Annotated[list[Lesson], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _resizes_a_start(self) -> WarmstartConfig:
+        if self.resize and not self.start:
+            raise ValueError("resize: of a start: name one, or set model.patch and model.space")
+        return self

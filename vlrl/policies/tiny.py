@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 import transformers
@@ -151,6 +151,44 @@ def build(
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     processor = processor_class(image_processor, tokenizer, video_processor, chat_template=CHAT)
+    return model, processor
+
+
+def load_resized(folder: str | Path, patch: int, space: str, max_pixels: int | None = None):
+    """A model that `build` made, for larger images: its patches and coordinates are finer or coarser from now on.
+
+    The kernel that embeds a patch is resized with antialiasing and keeps its sum, so an image that is enlarged as the
+    patches are looks the same to it (FlexiViT, arXiv 2212.08013): what was learned on 64 pixels holds on 224.
+
+    Args:
+        patch: new side of a patch, pixels.
+        space: coordinate space written into the configuration.
+        max_pixels: largest image, shrunk to it otherwise; default: as it was.
+
+    Returns:
+        (model in float32, processor)
+
+    Raises:
+        UserError: it is none of Qwen's vision models.
+    """
+    model = transformers.AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
+    processor = transformers.AutoProcessor.from_pretrained(folder)
+    vision = model.config.vision_config
+    if model.config.model_type not in get_args(Family):
+        raise UserError(f"start: {folder} is a {model.config.model_type}: patches are resized of {get_args(Family)}")
+    old = model.model.visual.patch_embed.proj
+    time, side = vision.temporal_patch_size, vision.patch_size
+    kernel = old.weight.detach().reshape(-1, vision.in_channels * time, side, side)
+    kernel = nn.functional.interpolate(kernel, size=(patch, patch), mode="bilinear", antialias=True)
+    sizes = (time, patch, patch)
+    new = nn.Conv3d(vision.in_channels, vision.hidden_size, sizes, stride=sizes, bias=old.bias is not None)
+    new.load_state_dict(old.state_dict() | {"weight": kernel.reshape_as(new.weight) * (side / patch) ** 2})
+    embed = model.model.visual.patch_embed
+    embed.proj, embed.patch_size, vision.patch_size, model.config.coordinate_space = new, patch, patch, space
+    for each in (processor.image_processor, processor.video_processor):
+        each.patch_size = patch
+    if max_pixels:
+        processor.image_processor.size = {"shortest_edge": 32 * 32, "longest_edge": max_pixels}
     return model, processor
 
 

@@ -78,7 +78,7 @@ def write_start(options: StartOptions, reader: ModuleType) -> list[str]:
 
 def _make_values(options: StartOptions, task: str, data: dict[str, Any]) -> dict[str, Any]:
     """The keys that a first run needs, as a config has them."""
-    small = _is_small(options.model)
+    small = is_small(options.model)
     known = registry.options_of(registry.find("task", task))
     extra: dict[str, Any] = dict(OPTIONS.get(task, {}))
     if not small and "template" in known and "guided" in get_args(known["template"][0]):
@@ -101,7 +101,8 @@ def _make_values(options: StartOptions, task: str, data: dict[str, Any]) -> dict
     }
 
 
-def _is_small(model: str) -> bool:
+def is_small(model: str) -> bool:
+    """Whether all of a model is trained, on a CPU if need be."""
     files = list(Path(model).rglob("*.safetensors")) if Path(model).is_dir() else []
     return model.startswith("embedded") or (bool(files) and sum(file.stat().st_size for file in files) < SMALL)
 

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import torch
 
+from tasks.gui_grounding import GuiGrounding
 from vlrl.config import PolicySection
 from vlrl.policies import tiny
 from vlrl.policies.loading import load
+from vlrl.policies.vlm import VLM
+from vlrl.runner import evaluate
 from vlrl.types import Episode, Observation, Sample
 
 
@@ -38,3 +41,14 @@ def test_answer_tags_and_digits_are_single_tokens(tokenizer):
     for text in (*tiny.TAGS, *"0123456789"):
         assert len(tokenizer.encode(text)) == 1
     assert len(tokenizer.encode("42")) == 2
+
+
+def test_larger_patches_of_larger_images_look_the_same():
+    """A model for larger images would have to learn again what the small one knows."""
+    settings = {"text_share": 0.0, "objects": 3, "seed": 5}
+    small, large = GuiGrounding(size=(64, 64), **settings), GuiGrounding(size=(224, 224), **settings)
+    old = load(PolicySection(max_tokens=12), device="cpu")
+    new = VLM(*tiny.load_resized(tiny.FOLDER, 28, "grid10", 224 * 224), max_tokens=12)
+    assert new.prompt(large.samples("test")[0].prompt).pixels.shape[0] == 64  # patches, as before
+    known, seen = (evaluate(*each, samples=48).accuracy.value for each in ((old, small), (new, large)))
+    assert known > 0.7 and seen > known - 0.15
