@@ -9,7 +9,7 @@ import shutil
 import weakref
 from collections.abc import Callable, Collection
 from threading import Condition
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vlrl.system.children import end_with_owner, kill_session
 from vlrl.types import UserError, first_line
@@ -159,6 +159,7 @@ class BrowserPool[B: Browser]:
     """At most `size` browsers that `start` makes. Safe to use from several threads."""
 
     def __init__(self, start: Callable[[], B], size: int):
+        self.kind: Any = start  # the class of what it keeps
         self._start, self._room = start, size
         self._idle: list[B] = []
         self._changed = Condition()

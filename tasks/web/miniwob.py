@@ -148,8 +148,12 @@ def address(page: str) -> str:
 class MiniWob:
     """One browser with a tab for each of the pages it played last: loading a page costs more than playing it.
 
-    Raises selenium's WebDriverException or an OSError when it has died.
+    Raises one of `faults` when it has died.
     """
+
+    KIND, PAGE, SOLVED = "browser", "a page of MiniWoB++", tuple(GOLD)
+    list_pages = staticmethod(pages)
+    faults = staticmethod(browser.died)
 
     def __init__(self):
         self.chrome = browser.launch(WINDOW)
