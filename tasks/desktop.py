@@ -182,6 +182,7 @@ class Desktop:
                     raise DesktopFaultError(f"{program} shows no window")
                 time.sleep(QUIET)
         self._input("mousemove", str(SIZE[0] - 1), str(SIZE[1] - 1))  # where nothing lies below it
+        self.look()
 
     def _write_home(self, notes: str) -> None:
         shutil.rmtree(self.home, ignore_errors=True)
@@ -260,6 +261,7 @@ class Desktop:
 
     def gold(self) -> ScreenAction | None:
         """The next right action, by what the applications show now; None where one was closed."""
+        self._check_alive()
         with contextlib.suppress(LookupError):
             return self.task.solve(self)
         return None
@@ -284,7 +286,8 @@ class Desktop:
 
     def quit(self) -> None:
         if self._bus is not None:
-            self._bus.close()
+            with contextlib.suppress(OSError):
+                self._bus.close()
         for process in reversed(self._processes.values()):
             end_child(process)
         shutil.rmtree(self.folder, ignore_errors=True)
