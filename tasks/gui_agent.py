@@ -17,8 +17,8 @@ from pydantic import Field
 from tasks.agent_actions import ACTION_FORMS, ActionForm, ActionReading, ScreenAction, write_agent_action
 from tasks.base import FORM, Rendered, Task, check, check_weights
 from tasks.context import ContextEnvironment, Full, LastImages, SummaryContext, with_context
-from tasks.desktop import Desktop
 from tasks.web.browser import BrowserPool, driver_message
+from tasks.web.desktop import Desktop
 from tasks.web.miniwob import MiniWob, Status
 from vlrl.types import (
     Annotation,
@@ -75,7 +75,7 @@ class GuiAgent(Task):
     Reward parts: `success` (0 or 1, the page's verdict) and `format` (the share of turns whose answer held an action).
 
     Args:
-        environment: `browser`, or `desktop`, applications under a screen of their own (tasks/desktop.py)
+        environment: `browser`, or `desktop`, applications under a screen of their own (tasks/web/desktop.py)
         pages: of MiniWoB++, or tasks of the desktop; none: all with scripted solutions
         turns: of an episode at most
         browsers: or desktops that run at a time

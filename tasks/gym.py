@@ -239,11 +239,11 @@ class GymEpisode(Environment):
         if self._env is not None:
             raise RuntimeError("an environment is made for one episode: make a new one")
         self._generators.seed(self._seed)
-        shown = self._task.run(self._begin)
-        *earlier, last = shown.messages
+        first = self._task.run(self._begin)
+        *earlier, last = first.messages
         asks = (self._task.opening,) if self._task.opening else ()
         opening = Message(last.role, (*last.content, *asks))
-        self._shown = Observation.from_messages([*earlier, opening], shown.tools)
+        self._shown = Observation.from_messages([*earlier, opening], first.tools)
         return self._shown
 
     def _begin(self) -> Observation:

@@ -9,6 +9,7 @@ import json
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -121,12 +122,12 @@ class OpenEnv(SeededTask):
         except UserError:
             raise
         except Exception as error:  # of the server, the line to it, or the client
-            raise UserError(f"task.{self._place}: no episode begins: {first_line(error)}") from error
+            raise UserError(f"task.{self._address}: no episode begins: {first_line(error)}") from error
         finally:
             env.close()
 
     @property
-    def _place(self) -> str:
+    def _address(self) -> str:
         return f"app: {self.id}" if self._server else f"url: {self.id}"
 
     def make_env(self, seed: int) -> RemoteEnv:
@@ -143,7 +144,7 @@ class OpenEnv(SeededTask):
             messages = [read_message(each) for each in fields[CONVERSATION]]
             tools, restart = observation.get("tools") or (), observation.get("restart") is True
             return Observation.from_messages(messages, tools, restart)
-        images = {name: image for name, value in fields.items() if (image := read_image(value)) is not None}
+        images = {name: image for name, value in fields.items() if (image := find_picture(value)) is not None}
         texts = {
             name: value for name, value in fields.items() if name not in images and value not in (None, "", [], {})
         }
@@ -162,7 +163,7 @@ class OpenEnv(SeededTask):
     def close(self) -> None:
         """Ends the server that was started here."""
         if self._server:
-            self._server.close()
+            self._server.quit()
 
 
 def check_package() -> None:
@@ -206,6 +207,7 @@ class LocalServer:
         self._app, self._lock = app, Lock()
         self._process: subprocess.Popen[Any] | None = None
         self._url = ""
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # a pipe that nobody reads would stop the server
 
     def find_url(self) -> str:
         with self._lock:
@@ -219,12 +221,12 @@ class LocalServer:
             port = free.getsockname()[1]
         self._url = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "uvicorn", self._app, "--port", str(port), "--log-level", "error"]
-        self._process = start_child(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                    stderr=subprocess.PIPE, text=True)  # fmt: skip
+        self._process = start_child(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._log)
         deadline = time.monotonic() + PATIENCE
         while not is_healthy(self._url):
             if self._process.poll() is not None:
-                lines = self._process.communicate()[1].strip().splitlines()
+                self._log.seek(0)
+                lines = self._log.read().decode(errors="replace").strip().splitlines()
                 raise UserError(f"task.app: {self._app}: does not start: {lines[-1] if lines else 'it ended'}")
             if time.monotonic() > deadline:
                 self.close()
@@ -234,9 +236,12 @@ class LocalServer:
     def close(self) -> None:
         if self._process is not None:
             end_child(self._process)
-            if self._process.stderr:
-                self._process.stderr.close()
             self._process = None
+
+    def quit(self) -> None:
+        """For good."""
+        self.close()
+        self._log.close()
 
 
 def is_healthy(url: str) -> bool:
@@ -317,7 +322,7 @@ def read_part(part: Mapping[str, Any]) -> str | Image:
     return load_rgb(read_data_url(part["image_url"]["url"]), name="an image of the environment")
 
 
-def read_image(value: Any) -> Image | None:
+def find_picture(value: Any) -> Image | None:
     """The picture of a data URL, or of nested lists of pixels [H, W, 3]; None: it is something else."""
     if isinstance(value, str) and value.startswith("data:image/"):
         return load_rgb(read_data_url(value), name="an image of the environment")

@@ -10,8 +10,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from tasks import desktop
 from tasks.gui_agent import GuiAgent
+from tasks.web import desktop
 from vlrl.types import Decision, Episode, Frame, Turn, UserError
 
 SIZE = desktop.SIZE

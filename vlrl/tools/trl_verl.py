@@ -376,20 +376,20 @@ class TaskSession:
         step = self._environment.step(completion, frames)
         if step.fault:
             raise RuntimeError(f"the episode is void: {step.fault}")
-        self._episode.turns.append(Turn(self._shown, decide(completion, frames), step))
+        self._episode.turns.append(Turn(self._observation, decide(completion, frames), step))
         if not (step.terminated or step.truncated):
             return self._see(step.observation), 0.0, None
         score = self._task.score(self._episode)
         self.close()
         return Observation.from_messages([Message("user", ())]), self._task.reward(score), score
 
-    def _see(self, shown: Observation) -> Observation:
+    def _see(self, observation: Observation) -> Observation:
         """Notes the coordinates of new images: pixels of theirs."""
-        if shown.restart or not shown.messages:
+        if observation.restart or not observation.messages:
             self._frames = []
-        self._frames += [Frame("original_px", image.size, image.size) for image in shown.images]
-        self._shown = shown
-        return shown
+        self._frames += [Frame("original_px", image.size, image.size) for image in observation.images]
+        self._observation = observation
+        return observation
 
     def close(self) -> None:
         if self._environment is not None:
@@ -397,15 +397,19 @@ class TaskSession:
             self._environment = None
 
 
-def write_conversation(shown: Observation) -> dict[str, Any]:
+def write_conversation(observation: Observation) -> dict[str, Any]:
     """An observation as chat messages, its images as data URLs; `restart`: they replace those before."""
-    messages = shown.messages or (Message("user", shown.content),)
+    messages = observation.messages or (Message("user", observation.content),)
     rows = [{"role": each.role, "content": [write_part(part) for part in each.content]} for each in messages]
     for row, each in zip(rows, messages, strict=True):
         calls = [{"name": call.name, "arguments": json.dumps(call.arguments)} for call in each.tool_calls]
         if calls:
             row["tool_calls"] = [{"type": "function", "function": call} for call in calls]
-    return {"messages": rows, "tools": list(shown.tools), "restart": shown.restart or not shown.messages}
+    return {
+        "messages": rows,
+        "tools": list(observation.tools),
+        "restart": observation.restart or not observation.messages,
+    }
 
 
 def write_part(part: Any) -> dict[str, Any]:
