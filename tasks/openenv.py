@@ -130,9 +130,9 @@ class OpenEnv(SeededTask):
     def _address(self) -> str:
         return f"app: {self.id}" if self._server else f"url: {self.id}"
 
-    def make_env(self, seed: int) -> RemoteEnv:
+    def make_env(self, seed: int) -> OpenEnvSession:
         options = self._options["test" if seed >= TEST_SEEDS else "train"]
-        return RemoteEnv(self._find_url(), options, self._seconds)
+        return OpenEnvSession(self._find_url(), options, self._seconds)
 
     def read(self, completion: str) -> Parsed:
         return Parsed({self.form.only: completion}) if self.form.is_whole else super().read(completion)
@@ -173,7 +173,7 @@ def check_package() -> None:
         raise UserError(f"task.name: openenv: pip install 'vlrl[openenv]' ({first_line(error)})") from None
 
 
-class RemoteEnv:
+class OpenEnvSession:
     """One session with a server, as a Gymnasium environment."""
 
     def __init__(self, url: str, options: Mapping[str, Any], seconds: float):

@@ -279,7 +279,7 @@ class Desktop:
         except (OSError, UnicodeDecodeError):
             return None
 
-    def widgets(self, application: str) -> list[Widget]:
+    def widgets(self, application: str) -> list[DesktopWidget]:
         """What an application shows; [] where it has no window."""
         process = self._processes.get(application)
         return self.accessibility.list_widgets(process.pid) if process and process.poll() is None else []
@@ -336,7 +336,7 @@ LONG_ROLES = ("table", "tree table", "list")  # file dialogs have long ones
 
 
 @dataclass(frozen=True)
-class Widget:
+class DesktopWidget:
     """A widget that is shown. `window`: the role of the window that it is in; `center`: pixels of the screen."""
 
     role: str
@@ -393,10 +393,10 @@ class Accessibility:
         if name:
             call(self._bus, (name, ROOT, NODE, "GetRoleName"))
 
-    def list_widgets(self, process: int) -> list[Widget]:
+    def list_widgets(self, process: int) -> list[DesktopWidget]:
         """All widgets that an application shows, from its windows down, level by level."""
         name = self._find(process)
-        widgets: list[Widget] = []
+        widgets: list[DesktopWidget] = []
         level = [(child, "") for child in self._list_children(name, [ROOT])[0]] if name else []
         while level:
             nodes = [(path, each) for (path, _), each in zip(level, self._read(name, level), strict=True) if each]
@@ -410,7 +410,7 @@ class Accessibility:
         replies = call_many(self._bus, [(name, path, NODE, "GetChildren") for path in paths])
         return [[path for _, path in reply[0]] if reply else [] for reply in replies]
 
-    def _read(self, name: str, level: Sequence[tuple[str, str]]) -> list[Widget | None]:
+    def _read(self, name: str, level: Sequence[tuple[str, str]]) -> list[DesktopWidget | None]:
         """The widgets at these paths, in windows of these roles ('': they are windows); None: not shown, or gone."""
         properties = ("org.freedesktop.DBus.Properties", "Get", "ss", NODE, "Name")
         asks = [
@@ -419,18 +419,18 @@ class Accessibility:
             for path, _ in level
         ]  # fmt: skip
         replies = call_many(self._bus, [ask for each in asks for ask in each])
-        widgets: list[Widget | None] = []
+        widgets: list[DesktopWidget | None] = []
         for number, (path, window) in enumerate(level):
             role, label, states, extents = replies[4 * number : 4 * number + 4]
             widget = None
             if role and label and states and extents:
                 (low, high), (x, y, width, height) = states[0], extents[0]
                 center = x + width / 2, y + height / 2
-                widget = Widget(role[0], label[0][1], low | high << 32, window or role[0], center)
+                widget = DesktopWidget(role[0], label[0][1], low | high << 32, window or role[0], center)
             widgets.append(self._read_text(name, path, widget) if widget and widget.has(SHOWING) else None)
         return widgets
 
-    def _read_text(self, name: str, path: str, widget: Widget) -> Widget:
+    def _read_text(self, name: str, path: str, widget: DesktopWidget) -> DesktopWidget:
         if widget.role not in TEXT_ROLES:
             return widget
         asks = [(name, path, TEXT, "GetText", "ii", 0, -1), (name, path, TEXT, "GetSelection", "i", 0)]
@@ -551,16 +551,16 @@ def draw_sum(random: Random) -> tuple[str, str]:
     return f"{first}{sign}{second}", str({"+": first + second, "-": first - second, "*": first * second}[sign])
 
 
-def click_on(widget: Widget) -> ScreenAction:
+def click_on(widget: DesktopWidget) -> ScreenAction:
     return ScreenAction("click", (widget.center,))
 
 
-def search(widgets: Sequence[Widget], role: str, name: str | None = None) -> Widget | None:
+def search(widgets: Sequence[DesktopWidget], role: str, name: str | None = None) -> DesktopWidget | None:
     """The first widget of a role, and of a name where one is asked for; None: there is none."""
     return next((each for each in widgets if each.role == role and name in (None, each.name)), None)
 
 
-def find(widgets: Sequence[Widget], role: str, name: str | None = None) -> Widget:
+def find(widgets: Sequence[DesktopWidget], role: str, name: str | None = None) -> DesktopWidget:
     """As `search`; LookupError: there is none, as in an application that was closed."""
     widget = search(widgets, role, name)
     if widget is None:

@@ -305,10 +305,10 @@ def make_openenv_app(task: BaseTask, split: Split, sessions: int) -> Any:
 
     turn = Lock()  # tasks are no more made for threads than the trainer is
 
-    class Completion(wire.Action):
+    class ServedAction(wire.Action):
         text: str
 
-    class Conversation(wire.Observation):
+    class ServedObservation(wire.Observation):
         messages: list[dict[str, Any]]
         tools: list[dict[str, Any]] = []  # noqa: RUF012
         restart: bool = False
@@ -324,13 +324,15 @@ def make_openenv_app(task: BaseTask, split: Split, sessions: int) -> Any:
 
         def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> Any:
             with turn:
-                return Conversation(**write_conversation(self._session.begin(options.get("split", split), seed or 0)))
+                return ServedObservation(
+                    **write_conversation(self._session.begin(options.get("split", split), seed or 0))
+                )
 
         def step(self, action: Any, timeout_s: float | None = None, **options: Any) -> Any:
             with turn:
                 observation, reward, score = self._session.go_on(action.text)
             result = {"correct": score.correct, "parts": dict(score.parts)} if score else {}
-            return Conversation(**write_conversation(observation), done=score is not None, reward=reward, **result)
+            return ServedObservation(**write_conversation(observation), done=score is not None, reward=reward, **result)
 
         @property
         def state(self) -> Any:
@@ -340,7 +342,9 @@ def make_openenv_app(task: BaseTask, split: Split, sessions: int) -> Any:
             with turn:
                 self._session.close()
 
-    return http_server.create_fastapi_app(TaskEnvironment, Completion, Conversation, max_concurrent_envs=sessions)
+    return http_server.create_fastapi_app(
+        TaskEnvironment, ServedAction, ServedObservation, max_concurrent_envs=sessions
+    )
 
 
 class TaskSession:
