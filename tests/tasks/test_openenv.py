@@ -13,6 +13,8 @@ from tasks.openenv import OpenEnv
 from tests.tasks.episodes import play
 from vlrl.types import UserError
 
+pytestmark = pytest.mark.slow
+
 APP = "toy_openenv:app"
 
 

@@ -20,6 +20,8 @@ from tasks.openenv import OpenEnv, is_healthy
 from tests.tasks.episodes import play
 from vlrl.types import Frame
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -31,7 +33,7 @@ def url():
     command = [sys.executable, "-m", "vlrl.cli", "serve-task", "configs/counting.yaml", "task.size=[64, 64]"]
     there = os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([*command, "--port", str(port)], cwd=ROOT, env=there, stderr=subprocess.DEVNULL)
-    address, deadline = f"http://127.0.0.1:{port}", time.monotonic() + 120
+    address, deadline = f"http://127.0.0.1:{port}", time.monotonic() + 300
     while not is_healthy(address):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.2)
