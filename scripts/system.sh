@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that optional parts use: a browser, ffmpeg, Mesa's software renderers, fonts.
+# Installs the Debian packages that optional parts use: a browser, a desktop, ffmpeg, Mesa's software renderers, fonts.
 # Never stops a build for want of them, unless CI=true.
 set -euo pipefail
 export PATH="$PATH:/sbin:/usr/sbin" DEBIAN_FRONTEND=noninteractive
@@ -11,6 +11,11 @@ font() { [ -n "$(find /usr/share/fonts /usr/local/share/fonts "$HOME/.fonts" "$H
 missing() { # the packages that are not there, by what they bring: a package's own name differs between distributions
     program chromium || program chromium-browser || program google-chrome || echo chromium
     program chromedriver || echo chromium-driver
+    local name
+    for name in openbox xdotool xclip mate-calc l3afpad; do program "$name" || echo "$name"; done
+    program Xvfb || echo xvfb
+    program dbus-daemon || echo dbus
+    [ -x /usr/libexec/at-spi-bus-launcher ] || echo at-spi2-core
     program ffmpeg || echo ffmpeg
     library libGL.so.1 || echo libgl1
     library libEGL.so.1 || echo libegl1

@@ -1,7 +1,8 @@
-"""GUI agents over several turns: MiniWoB++ pages in a real browser, seen as screenshots only (1802.08802).
+"""GUI agents over several turns, seen as screenshots only: MiniWoB++ pages in a browser (1802.08802), or a desktop.
 
 Each turn the policy is shown a screen and answers with one action (tasks/agent_actions.py) in the coordinates of its
-frame. What it is shown of earlier turns is an option. The page says whether the episode succeeded.
+frame. What it is shown of earlier turns is an option. The page, or what applications leave behind, says whether the
+episode succeeded.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from pydantic import Field
 from tasks.agent_actions import ACTION_FORMS, ActionForm, ActionReading, ScreenAction, write_agent_action
 from tasks.base import FORM, Rendered, Task, check, check_weights
 from tasks.context import ContextEnvironment, Full, LastImages, SummaryContext, with_context
-from tasks.web import miniwob
-from tasks.web.miniwob import GOLD
+from tasks.web.desktop import Desktop
+from tasks.web.miniwob import MiniWob
+from tasks.web.screens import AgentScreen, ScreenWorker, Status, screen_pool
 from vlrl.placement.workers import WorkerError, WorkerPool
 from vlrl.types import (
     Annotation,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 WEIGHTS = {"success": 1.0, **FORM}
 TRIES = 3  # browsers that may die over one action
+SCREENS: Mapping[str, type[AgentScreen]] = {"browser": MiniWob, "desktop": Desktop}
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,10 @@ class GuiAgent(Task):
     Reward parts: `success` (0 or 1, the page's verdict) and `format` (the share of turns whose answer held an action).
 
     Args:
+        environment: `browser`, or `desktop`, applications under a screen of their own (tasks/web/desktop.py)
+        pages: of MiniWoB++, or tasks of the desktop; none: all with scripted solutions
         turns: of an episode at most
-        browsers: that run at a time, one process each
+        browsers: or desktops that run at a time
         context: what of the earlier turns is shown: one_screen, or a conversation of all screens and answers, by the
             strategies full, last_images and summary (tasks/context.py)
         actions: how actions are written: `text` in answer tags, or `tools`, calls of typed tools whose schemas are
@@ -87,7 +92,8 @@ class GuiAgent(Task):
     def __init__(
         self,
         *,
-        pages: tuple[str, ...] = tuple(GOLD),
+        environment: Literal["browser", "desktop"] = "browser",
+        pages: tuple[str, ...] | None = None,
         pool: int = 100_000,
         held_out: int = 500,
         turns: int = 10,
@@ -99,10 +105,13 @@ class GuiAgent(Task):
         weights: Mapping[str, float] = WEIGHTS,
         seed: int = 0,
     ):
+        check(environment in SCREENS, "environment", environment, f"one of {', '.join(SCREENS)}")
+        screen = SCREENS[environment]
+        pages = screen.SOLVED if pages is None else pages
         check(len(pages) > 0, "pages", pages, "at least one page")
-        known = miniwob.pages()
+        known = screen.list_pages()
         for page in pages:
-            check(page in known, "pages", page, f"a page of MiniWoB++, such as {', '.join(tuple(GOLD)[:4])}")
+            check(page in known, "pages", page, f"{screen.PAGE}, such as {', '.join(screen.SOLVED[:4])}")
         check(min(pool, held_out, turns, browsers) > 0, "pool, held_out, turns, browsers",
               (pool, held_out, turns, browsers), "at least 1")  # fmt: skip
         check(actions in ACTION_FORMS, "actions", actions, f"one of {', '.join(ACTION_FORMS)}")
@@ -112,7 +121,7 @@ class GuiAgent(Task):
         asks = [self.form.prompt] if template == "guided" else []
         self._asks = " ".join([*asks, *([self.form.thoughts] if thinking else [])])
         self.max_parallel_envs = browsers
-        self._browsers = miniwob.browser_pool(browsers)
+        self._browsers = screen_pool(screen, browsers)
         self._sizes: dict[Split, int] = {"train": pool, "test": held_out}
 
     def samples(self, split: Split) -> Sequence[Sample]:
@@ -191,7 +200,7 @@ class BrowserEpisode(Environment):
     ):  # fmt: skip
         self._goal, self._browsers, self._turns = goal, browsers, turns
         self._form, self._asks, self._thinking, self._history = form, asks, thinking, history
-        self._screen: miniwob.BrowserWorker | None = None
+        self._screen: ScreenWorker | None = None
         self._acted: list[ScreenAction] = []  # what reached the page
         self._written: list[str] = []  # every turn
         self._shown: Observation | None = None
@@ -231,7 +240,7 @@ class BrowserEpisode(Environment):
     def _act(self, action: ScreenAction) -> None:
         self._screen.act(action)
 
-    def _reply(self, reading: ActionReading) -> tuple[miniwob.Status, Observation]:
+    def _reply(self, reading: ActionReading) -> tuple[Status, Observation]:
         """The state, and what a policy sees of it: after the episode's end the screen before."""
         status = self._screen.status()
         if status.done:
@@ -263,7 +272,7 @@ class BrowserEpisode(Environment):
         for attempt in range(1, TRIES + 1):
             try:
                 if self._screen is None:
-                    self._screen = miniwob.BrowserWorker(self._browsers.take(self._goal.page))
+                    self._screen = ScreenWorker(self._browsers.take(self._goal.page))
                     self._screen.begin(self._goal.page, self._goal.seed, self._goal.split)
                     for action in self._acted:
                         self._screen.act(action)
@@ -273,7 +282,7 @@ class BrowserEpisode(Environment):
                     self._browsers.bury(self._screen.worker, str(error))
                     self._screen = None
                 if attempt == TRIES:
-                    why = f"{TRIES} browsers died ({error}); see `vlrl doctor`"
+                    why = f"{TRIES} {self._browsers.name} died ({error}); see `vlrl doctor`"
                     raise BrowserFaultError(f"page {self._goal.page}, seed {self._goal.seed}: {why}") from error
 
 

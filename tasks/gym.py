@@ -61,7 +61,87 @@ MAX_TEXT = 20_000  # characters of a part of an observation that is no text
 ASKS = "Answer each turn with one action inside <answer> </answer>: {}."
 
 
-class Gym(Task):
+class SeededTask(Task):
+    """Samples: seeds of an environment that answers in turns, `pool` for training and `held_out` others for testing.
+
+    Reward parts: `return`, the sum of the environment's rewards; `success`, 0 or 1; and `format`, the share of turns
+    whose answer held an action. A subclass has `form`, `make_env` and `show`.
+    """
+
+    form: Any  # reads and writes actions, and says how they are written
+    kind = "gym"  # what a sample's id begins with
+    asks = ASKS
+
+    def __init__(
+        self, *, id: str, instruction: str, success: str | float, turns: int, context: ContextStrategy,
+        template: Literal["short", "guided"], pool: int, held_out: int, thinking: bool, weights: Mapping[str, float],
+        seed: int,
+    ):  # fmt: skip
+        check(min(pool, held_out, turns) > 0, "pool, held_out, turns", (pool, held_out, turns), "at least 1")
+        check(max(pool, held_out) + seed <= TEST_SEEDS and seed >= 0, "seed", seed, "at least 0, and below 2**30")
+        self.weights = check_weights(weights, tuple(WEIGHTS))
+        self.id, self.turns, self.success, self.context, self.thinking = id, turns, success, context, thinking
+        self._first_seeds: dict[Split, int] = {"train": seed, "test": TEST_SEEDS + seed}
+        self._sizes: dict[Split, int] = {"train": pool, "test": held_out}
+        self._instruction, self._is_guided = instruction, template == "guided"
+
+    @property
+    def opening(self) -> str:
+        """What the policy is told behind the first observation."""
+        asks = self.asks.format(self.form.description) if self._is_guided else ""
+        return " ".join(filter(None, (self._instruction, asks, THINK if self.thinking else "")))
+
+    def make_env(self, seed: int) -> Any:
+        """A new environment, with `reset(seed=)`, `step` and `close` as Gymnasium has them."""
+        raise NotImplementedError
+
+    def show(self, env: Any, observation: Any) -> Observation:
+        """Messages of the user's, or of others."""
+        raise NotImplementedError
+
+    def run(self, function: Callable, *arguments: Any) -> Any:
+        """What a function of an environment returns, called in the thread that the environment lives in."""
+        return function(*arguments)
+
+    def samples(self, split: Split) -> Sequence[Sample]:
+        return Rendered(self._sizes[split], partial(self._sample, split))
+
+    def _sample(self, split: Split, index: int) -> Sample:
+        name = f"{self.kind}/{self.id}/{split}/{index:06d}"
+        return Sample(name, Observation((f"The environment {self.id}.",)), self._first_seeds[split] + index)
+
+    def environment(self, sample: Sample) -> Environment:
+        return with_context(GymEpisode(self, sample.answer), self.context)
+
+    def read(self, completion: str) -> Parsed:
+        """The action that a completion writes."""
+        return parse.answer(completion, self.thinking, self.form.read)
+
+    def score(self, episode: Episode) -> Score:
+        """Parts `return`, `success` and `format`; `reason` is that of the last turn that held no action."""
+        turns = [turn for turn in episode.turns if not turn.step.info.get("summary")]
+        readings = [self.read(str(turn.decision.action)) for turn in turns]
+        reasons = [reading.reason for reading in readings if reading.reason]
+        total = sum(turn.step.reward for turn in turns)
+        if isinstance(self.success, str):
+            won = float(any(turn.step.info.get(self.success, 0.0) > 0 for turn in turns))
+        else:
+            won = float(total >= self.success)
+        parts = {"return": total, "success": won, "format": 1 - len(reasons) / max(1, len(turns))}
+        answer = [None if reading.reason else self.form.write(reading.value) for reading in readings]
+        return Score(parts, won, answer=answer, reason=reasons[-1] if reasons else None)
+
+    def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """Mean return and turns, and the share of episodes that were cut off."""
+        count = max(1, len(episodes))
+        return {
+            "return": sum(episode.score.parts["return"] for episode in episodes) / count,
+            "turns": sum(len(episode.turns) for episode in episodes) / count,
+            "truncated": sum(episode.turns[-1].step.truncated for episode in episodes) / count,
+        }
+
+
+class Gym(SeededTask):
     """Samples: seeds of an environment, `pool` for training and `held_out` others for testing.
 
     Each turn the policy is shown what the environment shows, and writes one action. One that cannot be read does
@@ -103,20 +183,18 @@ class Gym(Task):
         weights: Mapping[str, float] = WEIGHTS,
         seed: int = 0,
     ):
-        check(min(pool, held_out, turns) > 0, "pool, held_out, turns", (pool, held_out, turns), "at least 1")
-        check(max(pool, held_out) + seed <= TEST_SEEDS and seed >= 0, "seed", seed, "at least 0, and below 2**30")
-        self.weights = check_weights(weights, tuple(WEIGHTS))
-        self.id, self.turns, self.success, self.context, self.thinking = id, turns, success, context, thinking
-        self._first_seeds: dict[Split, int] = {"train": seed, "test": TEST_SEEDS + seed}
-        self._sizes: dict[Split, int] = {"train": pool, "test": held_out}
+        super().__init__(
+            id=id, instruction=instruction, success=success, turns=turns, context=context, template=template,
+            pool=pool, held_out=held_out, thinking=thinking, weights=weights, seed=seed,
+        )  # fmt: skip
         drawn = {"render_mode": "rgb_array"} if render else {}
-        self.make_env = partial(make_gym_env, id, {**drawn, **(options or {})}, "task")
+        self._options = {**drawn, **(options or {})}
         self._draws, self._in_browser = render, id.startswith(BROWSERGYM)
         if self._in_browser:
             prepare_browsergym(id)
             self.max_parallel_envs, shows = BROWSERS, BROWSER_SHOWS if shows is None else shows
         try:
-            env = self.run(self.make_env)
+            env = self.run(self.make_env, seed)
             calls = list_calls(env) if self._in_browser else ""
             self.form = ActionWriting(env.action_space, tuple(actions), calls)
             self._parts = choose_parts("task.shows", shows, list(list_observation_parts(env.observation_space)))
@@ -124,18 +202,9 @@ class Gym(Task):
         except UserError:
             self.close()
             raise
-        asks = ASKS.format(self.form.description) if template == "guided" else ""
-        self.opening = " ".join(filter(None, (instruction, asks, THINK if thinking else "")))
 
-    def samples(self, split: Split) -> Sequence[Sample]:
-        return Rendered(self._sizes[split], partial(self._sample, split))
-
-    def _sample(self, split: Split, index: int) -> Sample:
-        name = f"gym/{self.id}/{split}/{index:06d}"
-        return Sample(name, Observation((f"The environment {self.id}.",)), self._first_seeds[split] + index)
-
-    def environment(self, sample: Sample) -> Environment:
-        return with_context(GymEpisode(self, sample.answer), self.context)
+    def make_env(self, seed: int) -> Any:
+        return make_gym_env(self.id, self._options, "task")
 
     def show(self, env: Any, observation: Any) -> Observation:
         """A user's message: the images, then the parts that are none, a line each."""
@@ -147,35 +216,7 @@ class Gym(Task):
         text = "\n".join(filter(None, lines))
         return Observation.from_messages([Message("user", (*images, *([text] if text else [])))])
 
-    def read(self, completion: str) -> Parsed:
-        """The action that a completion writes."""
-        return parse.answer(completion, self.thinking, self.form.read)
-
-    def score(self, episode: Episode) -> Score:
-        """Parts `return`, `success` and `format`; `reason` is that of the last turn that held no action."""
-        turns = [turn for turn in episode.turns if not turn.step.info.get("summary")]
-        readings = [self.read(str(turn.decision.action)) for turn in turns]
-        reasons = [reading.reason for reading in readings if reading.reason]
-        total = sum(turn.step.reward for turn in turns)
-        if isinstance(self.success, str):
-            won = float(any(turn.step.info.get(self.success, 0.0) > 0 for turn in turns))
-        else:
-            won = float(total >= self.success)
-        parts = {"return": total, "success": won, "format": 1 - len(reasons) / max(1, len(turns))}
-        answer = [None if reading.reason else self.form.write(reading.value) for reading in readings]
-        return Score(parts, won, answer=answer, reason=reasons[-1] if reasons else None)
-
-    def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
-        """Mean return and turns, and the share of episodes that were cut off."""
-        count = max(1, len(episodes))
-        return {
-            "return": sum(episode.score.parts["return"] for episode in episodes) / count,
-            "turns": sum(len(episode.turns) for episode in episodes) / count,
-            "truncated": sum(episode.turns[-1].step.truncated for episode in episodes) / count,
-        }
-
     def run(self, function: Callable, *arguments: Any) -> Any:
-        """What a function of an environment returns, called in the thread that the environment lives in."""
         return _browsers_thread().submit(function, *arguments).result() if self._in_browser else function(*arguments)
 
     def close(self) -> None:
@@ -189,7 +230,7 @@ class Gym(Task):
 class GymEpisode(Environment):
     """One episode of an environment of its own, from one seed, whatever generators it draws from."""
 
-    def __init__(self, task: Gym, seed: int):
+    def __init__(self, task: SeededTask, seed: int):
         self._task, self._seed, self._generators = task, seed, Generators()
         self._env: Any = None
         self._count, self._died = 0, False  # turns; whether it raised
@@ -198,14 +239,16 @@ class GymEpisode(Environment):
         if self._env is not None:
             raise RuntimeError("an environment is made for one episode: make a new one")
         self._generators.seed(self._seed)
-        (message,) = self._task.run(self._begin).messages
+        first = self._task.run(self._begin)
+        *earlier, last = first.messages
         asks = (self._task.opening,) if self._task.opening else ()
-        self._shown = Observation.from_messages([Message("user", (*message.content, *asks))])
+        opening = Message(last.role, (*last.content, *asks))
+        self._shown = Observation.from_messages([*earlier, opening], first.tools)
         return self._shown
 
     def _begin(self) -> Observation:
         with self._generators.lent():
-            self._env = self._task.make_env()
+            self._env = self._task.make_env(self._seed)
             try:
                 self._seen, _ = self._env.reset(seed=self._seed)
                 return self._task.show(self._env, self._seen)

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,6 +23,7 @@ from tasks.tools import MALFORMED
 from vlrl.decoders import parse_json
 from vlrl.io import OverdueError, deadline
 from vlrl.media import MediaError, load_rgb, read_data_url
+from vlrl.plugins import make_verifiers_agent, make_verifiers_reply
 from vlrl.types import Environment, Frame, Message, Observation, Sample, Step, ToolCall, UserError, first_line
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ class PolicyConversation:
                 self.trace.stop("max_input_tokens")
                 break
             reply, calls = read_reply(text, bool(self._tools.tools), self.trace.num_turns)
-            prepare_turn(self.trace, self._messages, self._tools.tools).commit(make_response(reply))
+            prepare_turn(self.trace, self._messages, self._tools.tools).commit(make_verifiers_reply(reply))
             self._messages = [*self._messages, reply]
             self._episode.note_reply(reply)
             answers = [await self._answer(*pair) for pair in zip(calls, reply.tool_calls or (), strict=True)]
@@ -392,21 +392,7 @@ def make_trace(task: Any) -> Any:
     from verifiers.v1.state import state_cls
 
     about = vf.TraceTask(type=type(task).__name__, data=task.data)
-    return vf.Trace(task=about, state=state_cls(type(task))(), agent=vf.AgentInfo(config=agent_config()))
-
-
-@cache
-def agent_config() -> Any:
-    from verifiers import v1 as vf
-
-    return vf.AgentConfig(model="policy", runtime=vf.SubprocessConfig())
-
-
-def make_response(message: Any) -> Any:
-    from verifiers import v1 as vf
-
-    reason = "tool_calls" if message.tool_calls else "stop"
-    return vf.Response(id="policy", created=0, model="policy", message=message, finish_reason=reason)
+    return vf.Trace(task=about, state=state_cls(type(task))(), agent=make_verifiers_agent())
 
 
 def read_reply(text: str, has_tools: bool, number: int) -> tuple[Any, tuple[parse.Parsed, ...]]:

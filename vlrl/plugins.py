@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import sys
@@ -148,3 +149,22 @@ def _fits(shape: PluginShape, target: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+# Objects of verifiers' that its tasks and rewards are handed, whoever calls them.
+
+
+@functools.cache
+def make_verifiers_agent() -> Any:
+    """What a trace says of who wrote it: the policy (`verifiers.v1.AgentInfo`)."""
+    from verifiers import v1 as vf
+
+    return vf.AgentInfo(config=vf.AgentConfig(model="policy", runtime=vf.SubprocessConfig()))
+
+
+def make_verifiers_reply(message: Any) -> Any:
+    """A message of the policy's as a server's response."""
+    from verifiers import v1 as vf
+
+    reason = "tool_calls" if message.tool_calls else "stop"
+    return vf.Response(id="policy", created=0, model="policy", message=message, finish_reason=reason)

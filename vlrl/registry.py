@@ -64,6 +64,7 @@ OPTION_KINDS = {
 NEED_OPTIONS = {
     MIXTURE: "vlrl.algorithms.mixture:Mixture",
     "gym": "tasks.gym:Gym",
+    "openenv": "tasks.openenv:OpenEnv",
     "verifiers": "tasks.verifiers:Verifiers",
 }
 

@@ -1,1 +1,1 @@
-"""Real browsers: MiniWoB++ and screenshots of web pages."""
+"""Screens to act on: MiniWoB++ and web pages in real browsers, a desktop."""

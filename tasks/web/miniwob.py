@@ -8,19 +8,17 @@ from __future__ import annotations
 import base64
 import math
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
 from tasks.agent_actions import ScreenAction
 from tasks.web import browser
+from tasks.web.screens import AgentScreen, ScreenService, Status
 from vlrl.media import load_rgb
-from vlrl.placement.workers import Arrays, Packed, Worker, WorkerPool, WorkerService, pack_images, unpack_images
 from vlrl.types import Split, UserError
 
 # Solutions of MiniWoB++ pages: a script each that reads the page's elements and returns the next right action.
@@ -117,15 +115,6 @@ document.activeElement.blur();"""
 STATUS = "return [WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL, WOB_TASK_READY, core.getUtterance()];"
 
 
-@dataclass(frozen=True)
-class Status:
-    """Where an episode is: `reward` is the page's own, without its bonus for speed, and counts when `done`."""
-
-    done: bool
-    reward: float
-    goal: str
-
-
 @cache
 def folder() -> Path:
     """Where the installed package keeps its pages; UserError when it is not installed."""
@@ -147,11 +136,12 @@ def address(page: str) -> str:
     return f"{own.as_uri()}?{core}" if own.exists() else (folder() / f"{page}.html").as_uri()
 
 
-class MiniWob:
-    """One browser with a tab for each of the pages it played last: loading a page costs more than playing it.
+class MiniWob(AgentScreen):
+    """One browser with a tab for each of the pages it played last: loading a page costs more than playing it."""
 
-    Raises selenium's WebDriverException or an OSError when it has died.
-    """
+    NAME, PAGE, SOLVED = "browser", "a page of MiniWoB++", tuple(GOLD)
+    SERVICE = f"{__name__}:MiniWobService"
+    list_pages = staticmethod(pages)
 
     def __init__(self):
         self.chrome = browser.launch(WINDOW)
@@ -231,80 +221,10 @@ class MiniWob:
         browser.end(self.chrome)
 
 
-# A browser in a worker (`vlrl.placement`), on whatever node that is.
-
-
-class MiniWobService(WorkerService):
+class MiniWobService(ScreenService):
     """A worker's browser."""
 
-    def __init__(self) -> None:
-        self._browser: MiniWob | None = None
-
-    def answers(self) -> Mapping[str, Callable[[Mapping[str, Any], Arrays], Packed]]:
-        methods = (self.make, self.begin, self.status, self.look, self.act, self.gold)
-        return {method.__name__: method for method in methods}
-
-    def describe_error(self, error: Exception) -> str:
-        return browser.driver_message(error)
-
-    def make(self, fields: Mapping[str, Any], arrays: Arrays) -> Packed:
-        self._browser = MiniWob()
-        return {}, {}
-
-    def begin(self, fields: Mapping[str, Any], arrays: Arrays) -> Packed:
-        self._browser.begin(fields["page"], fields["seed"], fields["split"])
-        return {"pages": list(self._browser.pages)}, {}
-
-    def status(self, fields: Mapping[str, Any], arrays: Arrays) -> Packed:
-        return asdict(self._browser.status()), {}
-
-    def look(self, fields: Mapping[str, Any], arrays: Arrays) -> Packed:
-        return {}, pack_images([self._browser.look()])
-
-    def act(self, fields: Mapping[str, Any], arrays: Arrays) -> Packed:
-        self._browser.act(_action(fields["action"]))
-        return {}, {}
-
-    def gold(self, fields: Mapping[str, Any], arrays: Arrays) -> Packed:
-        action = self._browser.gold()
-        return {"action": action and asdict(action)}, {}
-
-    def close(self) -> None:
-        if self._browser is not None:
-            self._browser.quit()
-
-
-def _action(fields: Mapping[str, Any]) -> ScreenAction:
-    return ScreenAction(fields["kind"], tuple((x, y) for x, y in fields["points"]), fields["word"])
-
-
-class BrowserWorker:
-    """What `MiniWob` does, in a worker. Raises WorkerError when that, or its browser, has died."""
-
-    def __init__(self, worker: Worker):
-        self.worker = worker
-
-    def begin(self, page: str, seed: str, split: Split) -> None:
-        fields, _ = self.worker.ask("begin", {"page": page, "seed": seed, "split": split})
-        self.worker.keeps = fields["pages"]
-
-    def status(self) -> Status:
-        return Status(**self.worker.ask("status", {})[0])
-
-    def look(self) -> Image.Image:
-        return unpack_images(self.worker.ask("look", {})[1])[0]
-
-    def act(self, action: ScreenAction) -> None:
-        self.worker.ask("act", {"action": asdict(action)})
-
-    def gold(self) -> ScreenAction | None:
-        action = self.worker.ask("gold", {})[0]["action"]
-        return action and _action(action)
-
-
-def browser_pool(size: int) -> WorkerPool:
-    """At most so many browsers, each in a worker; a worker keeps the pages that its browser has loaded."""
-    return WorkerPool(f"{__name__}:MiniWobService", {}, kind="browser", size=size, name="task.browsers")
+    make_screen = MiniWob
 
 
 def _pointer(chain, point):

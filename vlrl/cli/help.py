@@ -49,6 +49,7 @@ GROUPS = {
         "card": "vlrl card runs/demo --license apache-2.0",
         "push": "vlrl push runs/demo --to OWNER/NAME --private",
         "serve-model": "vlrl serve-model runs/demo --port 8000",
+        "serve-task": "vlrl serve-task configs/counting.yaml --port 8000",
     },
     "Robots in simulation": {
         "simulate": "vlrl simulate configs/manipulation.yaml --policy embedded_push --against expert random",

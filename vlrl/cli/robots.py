@@ -237,6 +237,29 @@ def engines_add(commands: Commands) -> None:
     serve.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto", help="default %(default)s")
     serve.set_defaults(run=_engines_serve)
 
+    environment = commands.add_parser("serve-task", help="put a task's episodes behind a port, as an OpenEnv server")
+    environment.add_argument("config", help="a YAML of ours, whose task it is")
+    takes_changes(environment)
+    environment.add_argument("--split", choices=("train", "test"), default="train", help="unless a reset names one, "
+                             "default %(default)s")  # fmt: skip
+    environment.add_argument("--host", default="127.0.0.1", help="default %(default)s")
+    environment.add_argument("--port", type=int, default=8000, help="default %(default)s")
+    environment.add_argument("--sessions", type=int, default=64, metavar="N", help="at a time, default %(default)s")
+    environment.set_defaults(run=_serve_task)
+
+
+def _serve_task(options: argparse.Namespace) -> int:
+    from vlrl import registry
+    from vlrl.recipe_checks import load_config
+    from vlrl.tools.trl_verl import serve_task
+
+    task = registry.make_task(load_config(options.config, options.changes))
+    try:
+        serve_task(task, options.split, options.host, options.port, options.sessions)
+    finally:
+        task.close()
+    return 0
+
 
 def _engines_serve(options: argparse.Namespace) -> int:
     quiet()

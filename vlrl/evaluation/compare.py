@@ -158,7 +158,7 @@ def find_file(folder: Path, name: str) -> str:
 
 # pass@k: does a policy answer a held-out sample at least once in k tries? Sampled at temperature 1.
 #
-# A process of its own: python -m vlrl.evaluation.compare CONFIG MODEL SAMPLES SEED OUT [train | resume], which trains or
+# A process of its own: python -m vlrl.evaluation.compare CONFIG MODEL SAMPLES SEED OUT [train | resume]. It trains or
 # resumes MODEL before: importing twice takes longer than a short run's pass@k.
 
 

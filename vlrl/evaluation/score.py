@@ -263,7 +263,7 @@ def read_turns(listed: Sequence[Mapping[str, Any]], folder: Path, coordinates: s
         calls = [json.dumps(call.get("function", call)) for call in row.tool_calls]
         text = "".join([*(str(part) for part in parts), *(f"{CALL}{call}{CALL_END}" for call in calls)])
         counts = {"tool_calls": float(text.count(CALL)), "malformed_calls": float(text.count(CALL) - len(calls))}
-        decision = Decision(text, logprobs=None, entropy=None, truncated=False, frames=tuple(frames))
+        decision = decide(text, tuple(frames))
         observation = Observation.from_messages(messages)
         turns.append(Turn(observation, decision, Step(observation, terminated=i == len(listed) - 1, info=counts)))
         messages = []
@@ -326,7 +326,12 @@ def _check_truth(task: Any, sample: Sample, row: TaskRow) -> None:
         raise UserError(f"answer: {row.answer!r} is no truth of this task{hint}")
 
 
+def decide(completion: str, frames: tuple[Frame, ...]) -> Decision:
+    """The decision of a completion that no policy took: there are no log-probabilities."""
+    return Decision(completion, logprobs=None, entropy=None, truncated=False, frames=frames)
+
+
 def of_text(task: Any, sample: Sample, completion: str, frames: tuple[Frame, ...]) -> Score:
-    """The score of one turn that no policy took: there are no log-probabilities."""
-    decision = Decision(completion, logprobs=None, entropy=None, truncated=False, frames=frames)
-    return task.score(Episode(sample, 0, [Turn(sample.prompt, decision, Step(sample.prompt, terminated=True))]))
+    """The score of one turn that no policy took."""
+    turn = Turn(sample.prompt, decide(completion, frames), Step(sample.prompt, terminated=True))
+    return task.score(Episode(sample, 0, [turn]))

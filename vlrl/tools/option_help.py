@@ -373,9 +373,10 @@ OPTIONS: dict[str, dict[str, str]] = {
         "level": "`high` names two steps at once.",
     },
     "task.gui_agent": {
-        "pages": "MiniWoB++ pages that are played.",
+        "environment": "Pages in a browser, or applications on a desktop.",
+        "pages": "Pages of MiniWoB++, or tasks of the desktop; default: all with scripted solutions.",
         "turns": "Turns after which an episode is truncated.",
-        "browsers": "Browsers that run in parallel.",
+        "browsers": "Browsers or desktops that run in parallel.",
         "context": "Earlier turns that are shown: one_screen (none), or a conversation: full, last_images, summary.",
         "actions": "Actions as `text` in answer tags, or as calls of `tools`.",
     },

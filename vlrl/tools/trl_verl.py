@@ -1,15 +1,34 @@
-"""Rewards and data in the forms of TRL and verl."""
+"""Rewards, data and tasks in the forms of TRL, verl and OpenEnv."""
 
 from __future__ import annotations
 
 import inspect
 import io
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from vlrl.engines.protocols import data_url
+from vlrl.evaluation.score import decide
+from vlrl.plugins import make_verifiers_agent, make_verifiers_reply
 from vlrl.tools import hub_export
-from vlrl.types import Episode, Observation, Split, Turn, UserError, Video, first_line, plain
+from vlrl.types import (
+    BaseTask,
+    Environment,
+    Episode,
+    Frame,
+    Message,
+    Observation,
+    Score,
+    Split,
+    Turn,
+    UserError,
+    Video,
+    first_line,
+    plain,
+)
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -259,6 +278,152 @@ def compute_scores(reward_inputs: Sequence[Mapping[str, Any]], **given: Any) -> 
     return [{"overall": total, "accuracy": score.correct, **score.parts} for total, score in scores]
 
 
+# Our tasks as OpenEnv's servers: `vlrl serve-task`.
+
+
+def serve_task(task: BaseTask, split: Split, host: str, port: int, sessions: int) -> None:
+    """Serves a task's episodes until it is interrupted; UserError where OpenEnv is not installed."""
+    try:
+        import uvicorn
+
+        app = make_openenv_app(task, split, sessions)
+    except ImportError as error:
+        raise UserError(f"serve-task: pip install 'vlrl[openenv]' ({first_line(error)})") from None
+    uvicorn.run(app, host=host, port=port, log_level="warning")
+
+
+def make_openenv_app(task: BaseTask, split: Split, sessions: int) -> Any:
+    """The FastAPI app of a task, whose sessions are its episodes.
+
+    A seed names a sample, whose observations are chat messages with images as data URLs. The action's `text` is a whole
+    completion; coordinates are pixels of the images. The reward comes with the last observation, and `correct`,
+    `parts` beside it.
+    """
+    from openenv.core.env_server import http_server
+    from openenv.core.env_server import interfaces as oe
+    from openenv.core.env_server import types as wire
+
+    turn = Lock()  # tasks are no more made for threads than the trainer is
+
+    class ServedAction(wire.Action):
+        text: str
+
+    class ServedObservation(wire.Observation):
+        messages: list[dict[str, Any]]
+        tools: list[dict[str, Any]] = []  # noqa: RUF012
+        restart: bool = False
+        correct: float = 0.0
+        parts: dict[str, float] = {}  # noqa: RUF012
+
+    class TaskEnvironment(oe.Environment):
+        SUPPORTS_CONCURRENT_SESSIONS = True
+
+        def __init__(self):
+            super().__init__()
+            self._session = TaskSession(task)
+
+        def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> Any:
+            with turn:
+                return ServedObservation(
+                    **write_conversation(self._session.begin(options.get("split", split), seed or 0))
+                )
+
+        def step(self, action: Any, timeout_s: float | None = None, **options: Any) -> Any:
+            with turn:
+                observation, reward, score = self._session.go_on(action.text)
+            result = {"correct": score.correct, "parts": dict(score.parts)} if score else {}
+            return ServedObservation(**write_conversation(observation), done=score is not None, reward=reward, **result)
+
+        @property
+        def state(self) -> Any:
+            return wire.State(episode_id=self._session.name, step_count=self._session.num_turns)
+
+        def close(self) -> None:
+            with turn:
+                self._session.close()
+
+    return http_server.create_fastapi_app(
+        TaskEnvironment, ServedAction, ServedObservation, max_concurrent_envs=sessions
+    )
+
+
+class TaskSession:
+    """Episodes of a task one after the other, each from a seed."""
+
+    def __init__(self, task: BaseTask):
+        self._task = task
+        self._environment: Environment | None = None
+        self._episode: Episode | None = None
+        self._frames: list[Frame] = []  # of all images that are in view
+
+    @property
+    def name(self) -> str | None:
+        return self._episode.sample.id if self._episode else None
+
+    @property
+    def num_turns(self) -> int:
+        return len(self._episode.turns) if self._episode else 0
+
+    def begin(self, split: Split, seed: int) -> Observation:
+        """The first observation of the sample that a seed names."""
+        self.close()
+        samples = self._task.samples(split)
+        sample = samples[seed % len(samples)]
+        self._environment, self._episode, self._frames = self._task.environment(sample), Episode(sample, 0), []
+        return self._see(self._environment.reset())
+
+    def go_on(self, completion: str) -> tuple[Observation, float, Score | None]:
+        """What is shown next, the reward, and at the episode's end the score. RuntimeError: the episode is void."""
+        if self._environment is None or self._episode is None:
+            raise RuntimeError("a step comes after a reset and before the episode's end")
+        frames = tuple(self._frames)
+        step = self._environment.step(completion, frames)
+        if step.fault:
+            raise RuntimeError(f"the episode is void: {step.fault}")
+        self._episode.turns.append(Turn(self._observation, decide(completion, frames), step))
+        if not (step.terminated or step.truncated):
+            return self._see(step.observation), 0.0, None
+        score = self._task.score(self._episode)
+        self.close()
+        return Observation.from_messages([Message("user", ())]), self._task.reward(score), score
+
+    def _see(self, observation: Observation) -> Observation:
+        """Notes the coordinates of new images: pixels of theirs."""
+        if observation.restart or not observation.messages:
+            self._frames = []
+        self._frames += [Frame("original_px", image.size, image.size) for image in observation.images]
+        self._observation = observation
+        return observation
+
+    def close(self) -> None:
+        if self._environment is not None:
+            self._environment.close()
+            self._environment = None
+
+
+def write_conversation(observation: Observation) -> dict[str, Any]:
+    """An observation as chat messages, its images as data URLs; `restart`: they replace those before."""
+    messages = observation.messages or (Message("user", observation.content),)
+    rows = [{"role": each.role, "content": [write_part(part) for part in each.content]} for each in messages]
+    for row, each in zip(rows, messages, strict=True):
+        calls = [{"name": call.name, "arguments": json.dumps(call.arguments)} for call in each.tool_calls]
+        if calls:
+            row["tool_calls"] = [{"type": "function", "function": call} for call in calls]
+    return {
+        "messages": rows,
+        "tools": list(observation.tools),
+        "restart": observation.restart or not observation.messages,
+    }
+
+
+def write_part(part: Any) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    if isinstance(part, Video):
+        raise UserError("chat messages take no videos")
+    return {"type": "image_url", "image_url": {"url": data_url(part)}}
+
+
 # Reward functions that were written for verl, EasyR1 and verifiers, as TRL's.
 
 
@@ -307,15 +472,14 @@ def from_verifiers(function: Callable[..., Any]) -> Callable[..., Any]:
         raise UserError(
             f"process_rewards: trl: api: verifiers: pip install 'vlrl[verifiers]' ({first_line(error)})"
         ) from None
-    agent = vf.AgentInfo(config=vf.AgentConfig(model="policy", runtime=vf.SubprocessConfig()))
 
     async def score(prompt: str, completion: str, row: Mapping[str, Any]) -> Any:
         fields: dict[str, Any] = {**row, "prompt": prompt}
         task = vf.WireTaskData.model_construct(None, **fields)  # columns hold what pydantic knows not
-        trace = vf.Trace.model_construct(task=vf.TraceTask.model_construct(type="Task", data=task), agent=agent)
+        about = vf.TraceTask.model_construct(type="Task", data=task)
+        trace = vf.Trace.model_construct(task=about, agent=make_verifiers_agent())
         message = vf.AssistantMessage(content=completion)
-        reply = vf.Response(id="policy", created=0, model="policy", message=message, finish_reason="stop")
-        prepare_turn(trace, [vf.UserMessage(content=prompt)]).commit(reply)
+        prepare_turn(trace, [vf.UserMessage(content=prompt)]).commit(make_verifiers_reply(message))
         value = invoke(function, {"task": task, "trace": trace})
         return await value if inspect.isawaitable(value) else value
 

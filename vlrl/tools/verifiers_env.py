@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from PIL.Image import Image
 from verifiers import v1 as vf
 
-from vlrl.engines.protocols import data_url
 from vlrl.tools import hub_export
-from vlrl.types import Message, Observation, UserError, Video
+from vlrl.tools.trl_verl import write_conversation
+from vlrl.types import Observation, UserError
 
 __all__ = ["VlrlTaskset"]
 
@@ -68,16 +67,9 @@ class VlrlTaskset(vf.Taskset[VlrlTask, VlrlConfig]):
 
 def write_messages(observation: Observation) -> list[Any]:
     """A prompt as verifiers' messages."""
-    kinds: dict[str, Any] = {"system": vf.SystemMessage, "user": vf.UserMessage}
-    messages = observation.messages or (Message("user", observation.content),)
-    if any(each.role not in kinds for each in messages):
+    from verifiers.v1.dialects import parse_message
+
+    messages = write_conversation(observation)["messages"]
+    if any(each["role"] not in ("system", "user") for each in messages):
         raise UserError("verifiers is handed system and user messages only, and this task's prompts have others")
-    return [kinds[each.role](content=[write_part(part) for part in each.content]) for each in messages]
-
-
-def write_part(part: str | Image | Video) -> Any:
-    if isinstance(part, str):
-        return vf.TextContentPart(text=part)
-    if isinstance(part, Video):
-        raise UserError("verifiers takes no videos")
-    return vf.ImageUrlContentPart(image_url=vf.ImageUrlSource(url=data_url(part)))
+    return [parse_message(each) for each in messages]

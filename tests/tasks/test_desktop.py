@@ -1,0 +1,135 @@
+"""The desktop with its real applications: solved by script, repeated by seed, killed in the middle."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import numpy as np
+import psutil
+import pytest
+
+from tasks.gui_agent import GuiAgent
+from tasks.web import desktop
+from vlrl.types import Decision, Episode, Frame, Turn, UserError
+
+SIZE = desktop.SIZE
+NAMES = tuple(desktop.TASKS)
+
+
+@pytest.fixture(scope="module")
+def task():
+    agent = GuiAgent(environment="desktop", held_out=2 * len(NAMES), browsers=1)
+    yield agent
+    agent.close()
+
+
+def play(task, sample, between=lambda environment, turns: None):
+    """One episode of gold actions; `between` is called before each."""
+    episode, environment = Episode(sample, 0), task.environment(sample)
+    shown = environment.reset()
+    try:
+        while not episode.turns or not (episode.turns[-1].step.terminated or episode.turns[-1].step.truncated):
+            frames = tuple(Frame("rel1000", image.size, image.size) for image in shown.images)
+            between(environment, episode.turns)
+            text = environment.gold(frames)
+            step = environment.step(text, frames)
+            episode.turns.append(Turn(shown, Decision(text, None, None, False, frames), step))
+            shown = step.observation
+    finally:
+        environment.close()
+    episode.score = task.score(episode)
+    return episode
+
+
+def kill_program(environment, name):
+    """Kills a program of the episode's worker."""
+    programs = psutil.Process(environment._screen.worker.pid).children(recursive=True)
+    process = next(each for each in programs if each.name() == name)
+    process.kill()
+    process.wait()
+    return process
+
+
+@pytest.mark.slow
+def test_every_task_is_solved_and_repeats(task):
+    """Demonstrations come from these solutions; a resumed run must be shown the same screens."""
+    samples = list(task.samples("test"))
+    first = [play(task, sample) for sample in samples]
+    assert {e.sample.id: e.score.correct for e in first} == {sample.id: 1.0 for sample in samples}
+    assert {kind for e in first for kind in e.score.answer} == {"click", "type", "key"}
+    assert len({e.turns[0].observation.text for e in first}) == len(samples)  # the seed makes the variant
+    for episode in first[: len(NAMES)]:
+        again = play(task, episode.sample)
+        assert [t.decision.action for t in again.turns] == [t.decision.action for t in episode.turns]
+        screens = [[np.asarray(t.observation.images[0]) for t in e.turns] for e in (episode, again)]
+        assert all(map(np.array_equal, *screens)) and screens[0][0].shape == (SIZE[1], SIZE[0], 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["Xvfb", desktop.EDITOR, "dbus-daemon"])
+def test_what_dies_is_replaced_and_the_episode_goes_on(task, victim):
+    """A program that is killed says nothing about the policy."""
+    sample = next(s for s in task.samples("test") if s.answer.page == "replace-word")
+    killed = []
+
+    def kill(environment, turns):
+        if len(turns) == 2 and not killed:
+            killed.append(kill_program(environment, victim))
+
+    episode = play(task, sample, kill)
+    assert killed and (episode.score.correct, len(episode.turns)) == (1.0, 4)
+
+
+@pytest.mark.slow
+def test_a_desktop_that_cannot_live_voids_the_episode(task, monkeypatch, tmp_path):
+    """Three in a row are the machine's fault: the episode must not count as the policy's failure."""
+    environment = task.environment(task.samples("train")[1])
+    shown = environment.reset()
+    (tmp_path / "Xvfb").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "Xvfb").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    kill_program(environment, "Xvfb")
+    frames = tuple(Frame("rel1000", image.size, image.size) for image in shown.images)
+    step = environment.step('<answer>["key", "Enter"]</answer>', frames)
+    environment.close()
+    assert step.truncated and "3 desktops died" in step.fault
+
+
+@pytest.mark.slow
+def test_a_closed_application_is_the_policys_own_doing(task):
+    """Whoever closes the editor has failed; nothing is void, and no script knows a way on."""
+    environment = task.environment(task.samples("train")[1])
+    shown = environment.reset()
+    frames = tuple(Frame("original_px", image.size, image.size) for image in shown.images)
+    step = environment.step('<answer>["click", 300, 8]</answer>', frames)
+    gold = environment.gold(frames)
+    environment.close()
+    assert not step.fault and not step.terminated and gold is None
+
+
+def test_variants_depend_on_the_seed_alone():
+    """A group compares answers to one variant."""
+    for name, make in desktop.TASKS.items():
+        goals = {make(Random(f"{name}/{seed}")).goal for seed in range(20)}
+        assert len(goals) > 8 and make(Random(f"{name}/3")).goal in goals
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pages": ("click-test",)}, r"task\.pages: 'click-test': must be a task of the desktop, such as compute"),
+        ({"pages": ()}, r"task\.pages"),
+    ],
+)
+def test_wrong_names_stop_before_a_desktop_starts(options, message):
+    with pytest.raises(UserError, match=message):
+        GuiAgent(environment="desktop", **options)
+
+
+def test_missing_programs_are_named_in_one_line(monkeypatch):
+    """Whoever has no Debian must know what to install by hand."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    agent = GuiAgent(environment="desktop", pages=("compute",))
+    with pytest.raises(UserError, match=r"needs the Debian packages xvfb, openbox, .*mate-calc.*: run `make system`$"):
+        agent.environment(agent.samples("train")[0]).reset()
