@@ -449,7 +449,8 @@ class WeightProbe:
         self.request, self.options = request, replace(options, max_tokens=min(PROBE_TOKENS, options.max_tokens))
         self._policy, self._lock = policy, threading.Lock()
         self._anchors: dict[str, Anchor] = {}  # by URL
-        self._latest: dict[str, Completion] = {}  # by URL: by the newest weights
+        self.greedy = replace(self.options, temperature=0.0)  # always the same, while seeds do not bind batches
+        self._latest: dict[str, Completion] = {}  # by URL: greedy ones by the newest weights
 
     def follow(self, policy: Any) -> None:
         self._policy = policy
@@ -469,7 +470,6 @@ class WeightProbe:
             scores = self._policy.score([self._policy.decision(self.request.prompt, answer.tokens)])[0][0]
         gap, anchor = _distance(scores, answer), self._anchors.get(url)
         exact = (max(EXACT, 10 * gap) if gap <= EXACT else None) if anchor is None else anchor.exact
-        self._latest[url] = answer
         if anchor is not None and anchor.answer.tokens == answer.tokens:
             moved, server_moved = float((scores - anchor.scores).abs().max()), _distance(anchor.answer, answer)
             if moved > (MOVED if exact is None else exact) and server_moved < STILL * moved:
@@ -487,8 +487,12 @@ class WeightProbe:
             )
         self._anchors[url] = Anchor(answer, scores, exact)
 
+    def remember(self, url: str, answer: Completion) -> None:
+        """A greedy answer by the newest weights."""
+        self._latest[url] = answer
+
     def recognises(self, url: str, answer: Completion) -> bool:
-        """Whether a server answers as it did by the newest weights; True where it never was asked."""
+        """Whether a server's greedy answer is the one by the newest weights; True where it never gave that."""
         known, anchor = self._latest.get(url), self._anchors.get(url)
         if known is None or anchor is None:
             return True
@@ -704,8 +708,7 @@ class Server(Engine):
         probe = self._probe
         if probe is None or time.monotonic() - host.heard < IDLE_S:
             return False
-        answer = self._ask(host, probe.request, probe.options).completions[0]
-        if probe.recognises(host.caller.url, answer):
+        if probe.recognises(host.caller.url, self._ask(host, probe.request, probe.greedy).completions[0]):
             return False
         host.version = None
         self._tally.add(stale=1)
@@ -738,12 +741,14 @@ class Server(Engine):
         probe = self._probe
         if probe is None:
             return
+        url, greedy = host.caller.url, self._ask(host, probe.request, probe.greedy).completions[0]
         answer = self._ask(host, probe.request, probe.options).completions[0]
         if weights is not self._store.newest:
             raise FailedError("the weights changed meanwhile")
         if trainer_waits:
-            probe.compare(host.caller.url, answer)
-        elif not probe.recognises(host.caller.url, answer):
+            probe.compare(url, answer)
+            probe.remember(url, greedy)
+        elif not probe.recognises(url, greedy):
             raise FailedError("its weights are not those that it was given")
 
     @contextmanager

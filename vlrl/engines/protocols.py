@@ -496,6 +496,8 @@ class Vllm(Dialect):
         from vlrl.engines.vllm import WeightTransfer, find_group  # imports this module
 
         if caller.url not in self._transfers:
+            if "/resume" in self._routes(caller, seconds):
+                self.resume(caller, seconds)  # a run that was killed may have left it paused
             group, reason = find_group(caller, self._routes(caller, seconds), weights.model, seconds)
             self._transfers[caller.url] = None if group is None else WeightTransfer(caller, group, seconds)
             if (caller.url, reason) not in self._said:

@@ -13,6 +13,7 @@ import dataclasses
 import importlib.util
 import math
 import os
+import re
 import socket
 import threading
 import time
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 # Weights from the trainer's memory to that of a server's workers: the trainer is rank 0 of a group with all of them.
 
 INIT = "/init_weight_transfer_engine"
-ROUTES = {INIT, "/start_weight_update", "/update_weights", "/finish_weight_update", "/get_world_size", "/server_info"}
+ROUTES = {INIT, "/start_weight_update", "/update_weights", "/finish_weight_update", "/get_world_size"}
 
 
 class Group(Protocol):
@@ -62,7 +63,7 @@ class Nccl:
         torch.cuda.current_stream().synchronize()
 
 
-GROUPS: dict[str, type[Group]] = {"nccl": Nccl}
+GROUPS: dict[str, type[Group]] = {"NCCLWeightTransferEngine": Nccl}  # by the class in its workers
 
 
 def find_group(
@@ -73,27 +74,35 @@ def find_group(
     Raises:
         FailedError: no answer.
     """
-    try:
-        version = caller.get("/version", seconds).get("version")
-        info = caller.get("/server_info?config_format=json", seconds) if routes >= ROUTES else {}
-    except RefusedError:
-        version, info = None, {}
-    backend = ((info.get("vllm_config") or {}).get("weight_transfer_config") or {}).get("backend")
+    version = caller.get("/version", seconds).get("version") if "/version" in routes else None
+    words = _refuse_init(caller, seconds) if routes >= ROUTES else ""
+    name = found[1] if (found := re.search(r"init_info for (\w+)", words)) else "of another kind"
     reason = None
     if not routes >= ROUTES:
         reason = "it has no routes for weight transfer"
-    elif backend is None:
+    elif "not configured" in words:
         reason = "it was started without --weight-transfer-config"
-    elif backend not in GROUPS:
-        reason = f"its transfer is {backend}, which joins no other process here"
-    elif backend == "nccl" and next(model.parameters()).device.type != "cuda":
+    elif name not in GROUPS:
+        reason = f"its transfer is {name}, which is not carried here"
+    elif GROUPS[name] is Nccl and next(model.parameters()).device.type != "cuda":
         reason = "the trainer is not on a GPU"
-    elif backend == "nccl" and importlib.util.find_spec("vllm") is None:
+    elif GROUPS[name] is Nccl and importlib.util.find_spec("vllm") is None:
         reason = "vllm is not installed beside the trainer"
     kind = f"vLLM {version}" if version else "its version is not known"
-    if backend is None or reason is not None:
+    if reason is not None:
         return None, f"file (reload_weights; {kind}): {reason}"
-    return GROUPS[backend], f"{backend} ({kind}'s weight transfer)"
+    return GROUPS[name], f"weight transfer ({name}; {kind})"
+
+
+def _refuse_init(caller: Caller, seconds: float) -> str:
+    """How the server declines to join nobody, which names what it would join by; FailedError: no answer."""
+    try:
+        caller.post(INIT, {"init_info": {}}, seconds)
+    except (FailedError, RefusedError) as error:
+        if "HTTP" not in str(error):
+            raise
+        return str(error)
+    return ""
 
 
 class WeightTransfer:

@@ -36,7 +36,7 @@ def register() -> None:
     from vllm.distributed.weight_transfer.nccl_common import NCCLWeightTransferInitInfo
     from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine, NCCLWeightTransferUpdateInfo
 
-    class Engine(NCCLWeightTransferEngine):
+    class GlooWeightTransferEngine(NCCLWeightTransferEngine):
         """Init and update say what NCCL's say."""
 
         def init_transfer_engine(self, init_info: NCCLWeightTransferInitInfo) -> None:
@@ -52,7 +52,7 @@ def register() -> None:
                 self.group.broadcast(weight)
                 self.model.load_weights([(name, weight)])
 
-    WeightTransferEngineFactory.register_engine("gloo", Engine)
+    WeightTransferEngineFactory.register_engine("gloo", GlooWeightTransferEngine)
 
 
 with contextlib.suppress(ImportError):  # the trainer's process has no vLLM

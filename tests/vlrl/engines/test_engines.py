@@ -39,6 +39,8 @@ BASE = config.__file__.replace("vlrl/config.py", "configs/gui_grounding.yaml")
         ("{name: server, urls: ['http://a:1'], pattience: 3}", "pattience: unknown key"),
         ("{name: server, urls: ['http://a:1'], in_flight: true}", "servers of api: vllm take weights while they write"),
         ("{name: server, urls: ['http://a:1'], api: vllm, folder: w, in_flight: true}", "set rescore: false"),
+        ("{name: server, urls: ['http://a:1'], api: vllm, folder: w, in_flight: true, rescore: false}",
+         "in_flight: nothing is under way when weights change: set train.max_staleness above 0"),
     ],
 )  # fmt: skip
 def test_options_are_checked_when_read(engine, words) -> None:
@@ -121,6 +123,8 @@ def test_weights_of_exact_servers_are_the_trainers(gap, noticed) -> None:
     probe = WeightProbe(policy, GenerationRequest(None, SimpleNamespace(), 1), Options(16, 1.0))
     policy.value = -1.0
     probe.compare("a", Completion((5, 6), (-1.0, -1.0), False))
+    assert probe.greedy.temperature == 0 and probe.recognises("a", Completion((7, 7), (-9.0, -9.0), False))
+    probe.remember("a", Completion((5, 6), (-1.0, -1.0), False))
     assert probe.recognises("a", Completion((5, 6), (-1.0, -1.00005), False))
     assert not probe.recognises("a", Completion((5, 6), (-1.0, -1.0002), False))
     assert not probe.recognises("a", Completion((5, 7), (-1.0, -1.0), False))
@@ -173,8 +177,9 @@ def told() -> Iterator[Callable[[dict[str, Any]], Caller]]:
     def make(answers: dict[str, Any]) -> Caller:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                answer = answers.get(self.path)
-                self.send_response(404 if answer is None else 200)
+                given = answers.get(self.path, (404, {}))
+                status, answer = given if isinstance(given, tuple) else (200, given)
+                self.send_response(status)
                 self.end_headers()
                 self.wfile.write(answer if isinstance(answer, bytes) else json.dumps(answer).encode())
 
@@ -210,19 +215,18 @@ def test_streams_are_read_to_their_end(told, answer, events, words) -> None:
 
 
 @pytest.mark.parametrize(
-    ("routes", "transfer", "reason"),
+    ("routes", "words", "reason"),
     [
-        (frozenset({INIT}), {"backend": "nccl"}, "it has no routes for weight transfer"),
-        (frozenset(ROUTES), None, "it was started without --weight-transfer-config"),
-        (frozenset(ROUTES), {"backend": "ipc"}, "its transfer is ipc, which joins no other process here"),
-        (frozenset(ROUTES), {"backend": "nccl"}, "the trainer is not on a GPU"),
+        (ROUTES - {INIT}, "", "it has no routes for weight transfer"),
+        (ROUTES, "Weight transfer not configured. Please set", "it was started without --weight-transfer-config"),
+        (ROUTES, "Invalid init_info for Sparse: missing", "its transfer is Sparse, which is not carried here"),
+        (ROUTES, "Invalid init_info for NCCLWeightTransferEngine: missing", "the trainer is not on a GPU"),
     ],
 )  # fmt: skip
-def test_vllm_says_how_it_takes_weights(told, routes, transfer, reason) -> None:
+def test_vllm_says_how_it_takes_weights(told, routes, words, reason) -> None:
     """A run would wait for a transfer that its server has not, or read files without anybody knowing why."""
-    info = {"vllm_config": {"weight_transfer_config": transfer}}
-    caller = told({"/version": {"version": "0.26.0"}, "/server_info?config_format=json": info})
-    group, said = find_group(caller, routes, torch.nn.Linear(1, 1), 20.0)
+    caller = told({"/version": {"version": "0.26.0"}, INIT: (500, {"error": {"message": words}})})
+    group, said = find_group(caller, frozenset({"/version", *routes}), torch.nn.Linear(1, 1), 20.0)
     assert (group, said) == (None, f"file (reload_weights; vLLM 0.26.0): {reason}")
 
 
