@@ -290,8 +290,9 @@ class Store:
                 once()
             model = self._policy.model
             self.newest = Published(
-                version, path, self._shared, model, functools.partial(_write_late, model, version, path, once)
-            )
+                version, path, self._shared, functools.partial(_write_late, model, version, path, once), model,
+                functools.partial(_pairs, model), lambda: version_of(model) == version,
+            )  # fmt: skip
             if self._shared:
                 self._written[:] = [path]
             if old is not None:
@@ -327,21 +328,21 @@ def learned_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
             yield name, parameter.detach()
 
 
-def _whole_state(base: nn.Module) -> dict[str, Tensor]:
+def _state_of(base: nn.Module) -> dict[str, Tensor]:
     """The bare model's parameters by the names of its class, tied ones twice; adapters are merged."""
     state = base.named_parameters(remove_duplicate=False)  # they are whole here, where `state_dict` may part them
     own = {name.replace(".base_layer.", "."): value.detach() for name, value in state if ".lora_" not in name}
     return own | dict(learned_weights(base))
 
 
-def whole_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def _pairs(model: nn.Module) -> list[tuple[str, Tensor]]:
     """All weights, adapters merged, by the names that they have in the model's own checkpoint; tied ones twice."""
     from transformers.core_model_loading import revert_weight_conversion
 
     from vlrl.policies.generation import bare
 
     base: Any = bare(model)
-    yield from revert_weight_conversion(base, _whole_state(base)).items()
+    return list(revert_weight_conversion(base, _state_of(base)).items())
 
 
 def _write_late(model: nn.Module, version: str, path: Path, save: Callable[[], None]) -> None:
@@ -392,7 +393,7 @@ def _save_whole(policy: Any, path: Path) -> None:
 
     logging.disable_progress_bar()  # it would be another bar in each step
     base, part = bare(policy.model), _part(path)
-    base.save_pretrained(part, state_dict=_whole_state(base), safe_serialization=True)
+    base.save_pretrained(part, state_dict=_state_of(base), safe_serialization=True)
     policy.processor.save_pretrained(part)
     try:
         part.replace(path)

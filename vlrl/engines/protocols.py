@@ -6,18 +6,21 @@ import base64
 import contextlib
 import hashlib
 import http.client
+import importlib.util
 import io
 import json
 import math
+import re
 import socket
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from vlrl.decoders import parse_json
@@ -26,8 +29,7 @@ from vlrl.types import UserError, Video
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-    from vlrl.engines.vllm import WeightTransfer
+    from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,10 @@ class Published:
     version: str
     path: Path  # a safetensors file of what trains, or the folder of a whole checkpoint
     shared: bool
-    model: Any = None  # has them until the next update
     write: Callable[[], None] = lambda: None  # makes the path, where it is not there yet
+    model: Any = None  # has them until the next update
+    pairs: Callable[[], list[tuple[str, Tensor]]] = list  # names as in the model's checkpoint; adapters merged
+    is_present: Callable[[], bool] = lambda: True  # the model still has them
 
 
 # What dialects share: prompts on their way to servers, completions on their way back.
@@ -254,6 +258,146 @@ def _cut(connection: socket.socket, late: threading.Event) -> None:
 
 def _reason(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or type(error).__name__
+
+
+# Weights from the trainer's memory to that of a server's workers: the trainer is rank 0 of a group with all of them.
+
+INIT = "/init_weight_transfer_engine"
+ROUTES = {INIT, "/start_weight_update", "/update_weights", "/finish_weight_update", "/get_world_size"}
+
+
+class Group(Protocol):
+    """A group of the trainer and a server's workers; to make one returns when all have joined."""
+
+    def __init__(self, address: str, port: int, world: int): ...
+
+    def broadcast(self, tensor: Tensor) -> None:
+        """From the trainer to all."""
+
+
+class Nccl:
+    """vLLM's own communicator over NCCL, on the trainer's current GPU."""
+
+    def __init__(self, address: str, port: int, world: int):
+        import torch
+        from vllm.distributed.weight_transfer.nccl_common import stateless_init_process_group
+
+        self._group = stateless_init_process_group(address, port, 0, world, torch.cuda.current_device())
+
+    def broadcast(self, tensor: Tensor) -> None:
+        import torch
+
+        self._group.broadcast(tensor, src=0, stream=torch.cuda.current_stream())
+        torch.cuda.current_stream().synchronize()
+
+
+GROUPS: dict[str, type[Group]] = {"NCCLWeightTransferEngine": Nccl}  # by the class in its workers
+
+
+def find_group(
+    caller: Caller, routes: frozenset[str], model: nn.Module, seconds: float
+) -> tuple[type[Group] | None, str]:
+    """What joins the trainer and a server, None where it reads files; and in words, with the reason.
+
+    Raises:
+        FailedError: no answer.
+    """
+    version = caller.get("/version", seconds).get("version") if "/version" in routes else None
+    words = _refuse_init(caller, seconds) if routes >= ROUTES else ""
+    name = found[1] if (found := re.search(r"init_info for (\w+)", words)) else "of another kind"
+    reason = None
+    if not routes >= ROUTES:
+        reason = "it has no routes for weight transfer"
+    elif "not configured" in words:
+        reason = "it was started without --weight-transfer-config"
+    elif name not in GROUPS:
+        reason = f"its transfer is {name}, which is not carried here"
+    elif GROUPS[name] is Nccl and next(model.parameters()).device.type != "cuda":
+        reason = "the trainer is not on a GPU"
+    elif GROUPS[name] is Nccl and importlib.util.find_spec("vllm") is None:
+        reason = "vllm is not installed beside the trainer"
+    kind = f"vLLM {version}" if version else "its version is not known"
+    if reason is not None:
+        return None, f"file (reload_weights; {kind}): {reason}"
+    return GROUPS[name], f"weight transfer ({name}; {kind})"
+
+
+def _refuse_init(caller: Caller, seconds: float) -> str:
+    """How the server declines to join nobody, which names what it would join by; FailedError: no answer."""
+    try:
+        caller.post(INIT, {"init_info": {}}, seconds)
+    except (FailedError, RefusedError) as error:
+        if "HTTP" not in str(error):
+            raise
+        return str(error)
+    return ""
+
+
+class WeightTransfer:
+    """A server's workers, joined to this trainer.
+
+    Raises:
+        FailedError, RefusedError: as `Caller.post`; they did not join in time.
+    """
+
+    def __init__(self, caller: Caller, group: type[Group], seconds: float):
+        world, address = 1 + int(caller.get("/get_world_size", seconds)["world_size"]), caller.address()
+        with socket.create_server(("", 0)) as free:
+            port = free.getsockname()[1]
+        info = {"master_address": address, "master_port": port, "rank_offset": 1, "world_size": world}
+        self._caller = caller
+        self._group: Group = _together(
+            seconds, lambda: group(address, port, world), lambda: caller.post(INIT, {"init_info": info}, seconds)
+        )
+
+    def send(self, weights: Published, seconds: float) -> None:
+        """Errors as `WeightTransfer`; the weights were changed while they were sent."""
+        pairs = weights.pairs()
+        info = {
+            "names": [name for name, _ in pairs], "shapes": [list(tensor.shape) for _, tensor in pairs],
+            "dtype_names": [str(tensor.dtype).removeprefix("torch.") for _, tensor in pairs], "packed": False,
+        }  # fmt: skip
+        post = self._caller.post
+        post("/start_weight_update", {}, seconds)
+        try:
+            _together(
+                seconds, lambda: self._broadcast(tensor for _, tensor in pairs),
+                lambda: post("/update_weights", {"update_info": info}, seconds),
+            )  # fmt: skip
+        except FailedError:
+            with contextlib.suppress(FailedError, RefusedError):
+                post("/finish_weight_update", {}, seconds)  # another update could not begin
+            raise
+        post("/finish_weight_update", {}, seconds)
+        if not weights.is_present():
+            raise FailedError("the weights changed while they were sent")
+
+    def _broadcast(self, tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
+            self._group.broadcast(tensor.contiguous())
+
+
+def _together(seconds: float, *acts: Callable[[], Any]) -> Any:
+    """What the first of several acts makes that wait for each other; a dead peer holds none longer than its time."""
+    futures = [Future() for _ in acts]
+
+    def run(act: Callable[[], Any], future: Future) -> None:
+        try:
+            future.set_result(act())
+        except Exception as error:
+            future.set_exception(error)
+
+    for act, future in zip(acts, futures, strict=True):
+        threading.Thread(target=run, args=(act, future), daemon=True).start()
+    wait(futures, seconds, "FIRST_EXCEPTION")
+    for future in futures:
+        if future.done() and isinstance(error := future.exception(), RuntimeError | OSError):
+            raise FailedError(f"the transfer of weights failed ({type(error).__name__})") from error
+        if future.done():
+            future.result()
+    if not all(future.done() for future in futures):
+        raise FailedError(f"no weights taken in {seconds:g} s")
+    return futures[0].result()
 
 
 # How servers are asked and how their answers are read: vlrl's own, vLLM's and SGLang's.
@@ -493,8 +637,6 @@ class Vllm(Dialect):
 
     def _transfer(self, caller: Caller, weights: Published, seconds: float) -> WeightTransfer | None:
         """How the server takes weights, found out at the first of them, and said."""
-        from vlrl.engines.vllm import WeightTransfer, find_group  # imports this module
-
         if caller.url not in self._transfers:
             if "/resume" in self._routes(caller, seconds):
                 self.resume(caller, seconds)  # a run that was killed may have left it paused

@@ -18,8 +18,16 @@ from vlrl import config, registry
 from vlrl.algorithms.gae import TruncatedWeights
 from vlrl.engines.client import EnginePool, Host, WeightProbe, version_of
 from vlrl.engines.model_server import PromptCache
-from vlrl.engines.protocols import DIALECTS, Caller, FailedError, RefusedError, same_prompt
-from vlrl.engines.vllm import INIT, ROUTES, find_group
+from vlrl.engines.protocols import (
+    DIALECTS,
+    INIT,
+    ROUTES,
+    Caller,
+    FailedError,
+    RefusedError,
+    find_group,
+    same_prompt,
+)  # fmt: skip
 from vlrl.policies.engine import Completion, Engine, EngineError, GenerationRequest, Options, Shared
 from vlrl.recipe_checks import load_config
 from vlrl.rollout import collect

@@ -120,7 +120,7 @@ def served(vllm, policy, tmp_path) -> Callable:
 @pytest.mark.parametrize("way", ["file", "transfer"])
 def test_writes_what_the_policy_would(served, policy, task, way, tmp_path, monkeypatch, capfd) -> None:
     """Greedy tokens and log-probabilities of images, before and after an update, are the trainer's own."""
-    monkeypatch.setattr("vlrl.engines.vllm.GROUPS", GLOO if way == "transfer" else {})
+    monkeypatch.setattr("vlrl.engines.protocols.GROUPS", GLOO if way == "transfer" else {})
     own, other = policy(), served()
     other.check(task.samples("train")[0])
     for _ in range(2):
@@ -170,25 +170,27 @@ def test_other_weights_than_were_given_are_noticed(served, task, monkeypatch) ->
 
 def test_completions_go_on_by_new_weights(served, policy, task, monkeypatch) -> None:
     """Each token's log-probability is that of the weights that it is said to be of: ratios would be wrong elsewhere."""
-    monkeypatch.setattr("vlrl.engines.vllm.GROUPS", GLOO)
+    monkeypatch.setattr("vlrl.engines.protocols.GROUPS", GLOO)
     monkeypatch.setattr("vlrl.engines.client.IDLE_S", 1e9)  # what is heard is the completions
     before, after, own = policy(), policy(), served(in_flight=True, rescore=False)
-    shown = task.samples("train")[0].prompt
-    own.check(task.samples("train")[0])
-    prompt, first = own.prompt(shown), version_of(own.model)
-    asked = GenerationRequest(shown, prompt, 8, (), np.full((8, 300), 0.5, np.float32))
+    samples = task.samples("train")[:12]
+    own.check(samples[0])
+    changed(after, seed=8)
+    prompts = [own.prompt(sample.prompt) for sample in samples]
+    drawn = np.full((8, 48), 0.5, np.float32)
+    asked = [GenerationRequest(s.prompt, prompt, 8, (), drawn) for s, prompt in zip(samples, prompts, strict=True)]
+    host = own.engine._pool.hosts[0]
     with ThreadPoolExecutor() as threads:
-        writing = threads.submit(own.engine.generate, [asked], Options(300, 1.0))
-        heard = own.engine._pool.hosts[0].heard
-        while own.engine._pool.hosts[0].heard == heard and not writing.done():
+        heard, writing = host.heard, threads.submit(own.engine.generate, asked, Options(48, 1.0))
+        while host.heard == heard and not writing.done():
             time.sleep(0.001)
-        changed(own, after, seed=8)
+        own.engine.follow(after)
         own.engine.publish()
-        (answers,) = writing.result()
-    parts = [(before, first), (after, version_of(own.model))]
-    assert {version for answer in answers for version in answer.versions} == {version for _, version in parts}
+        answers = [(p, each) for p, row in zip(prompts, writing.result(), strict=True) for each in row]
+    parts = [(before, version_of(before.model)), (after, version_of(after.model))]
+    assert {version for _, each in answers for version in each.versions} == {version for _, version in parts}
     assert 0 < own.metrics["engine/renewed"] < 1
-    for answer in answers:
+    for prompt, answer in answers:
         for scorer, version in parts:
             ((logprobs, _),) = scorer.score([scorer.decision(prompt, answer.tokens)])
             here = torch.tensor([each == version for each in answer.versions])
