@@ -48,7 +48,7 @@ class EngineStats:
         """From zero: new weights."""
         self._counts = dict.fromkeys(COUNTS, 0.0)
         self._gaps, self._tokens, self._largest = 0.0, 0, 0.0
-        self._written = self._renewed = 0
+        self._versioned = self._renewed = 0
         self._prompt_tokens = self._cached_tokens = 0
 
     def add(self, **counts: float) -> None:
@@ -65,7 +65,7 @@ class EngineStats:
         """Of tokens that name their weights, those after a change within their completion."""
         with self._lock:
             for each in completions:
-                self._written += len(each.versions)
+                self._versioned += len(each.versions)
                 self._renewed += sum(version != each.versions[0] for version in each.versions)
 
     def gaps(self, differences: Sequence[Tensor]) -> None:
@@ -85,8 +85,8 @@ class EngineStats:
         row = {f"engine/{name}": count for name, count in self._counts.items()}
         if self._prompt_tokens:
             row[PREFIX_CACHE] = self._cached_tokens / self._prompt_tokens
-        if self._written:
-            row["engine/renewed"] = self._renewed / self._written
+        if self._versioned:
+            row["engine/renewed"] = self._renewed / self._versioned
         if self._tokens:
             row |= {"engine/logprob_gap": self._gaps / self._tokens, "engine/logprob_gap_max": self._largest}
         return row
@@ -107,7 +107,7 @@ class Host:
     pace: float | None = None  # answers a second, lately
     fails: int = 0  # in a row
     until: float = 0.0  # not asked before this time
-    heard: float = 0.0  # when it said something last
+    latest: float = 0.0  # when it said something
     updating: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -659,7 +659,7 @@ class Server(Engine):
 
     def _mark(self, host: Host) -> Callable[[], str | None]:
         def mark() -> str | None:
-            host.heard = time.monotonic()
+            host.latest = time.monotonic()
             return host.version
 
         return mark
@@ -680,7 +680,7 @@ class Server(Engine):
             ) from None
         if len(completions.completions) != asked.count:
             raise FailedError(f"{len(completions.completions)} completions of {asked.count}")
-        host.heard = time.monotonic()
+        host.latest = time.monotonic()
         return completions
 
     def _update(self, host: Host, trainer_waits: bool = False) -> None:
@@ -707,7 +707,7 @@ class Server(Engine):
     def _has_lost(self, host: Host) -> bool:
         """Whether a server that was idle has other weights than it was given: restarted, or given another run's."""
         probe = self._probe
-        if probe is None or time.monotonic() - host.heard < IDLE_S:
+        if probe is None or time.monotonic() - host.latest < IDLE_S:
             return False
         if probe.recognises(host.caller.url, self._ask(host, probe.request, probe.greedy).completions[0]):
             return False
@@ -760,7 +760,7 @@ class Server(Engine):
             return
         self._dialect.pause(host.caller, self._timeout)
         try:
-            while (left := host.heard + SETTLED_S - time.monotonic()) > 0:
+            while (left := host.latest + SETTLED_S - time.monotonic()) > 0:
                 time.sleep(left)
             yield
         finally:

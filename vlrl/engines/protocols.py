@@ -266,7 +266,7 @@ INIT = "/init_weight_transfer_engine"
 ROUTES = {INIT, "/start_weight_update", "/update_weights", "/finish_weight_update", "/get_world_size"}
 
 
-class Group(Protocol):
+class TransferGroup(Protocol):
     """A group of the trainer and a server's workers; to make one returns when all have joined."""
 
     def __init__(self, address: str, port: int, world: int): ...
@@ -291,12 +291,12 @@ class Nccl:
         torch.cuda.current_stream().synchronize()
 
 
-GROUPS: dict[str, type[Group]] = {"NCCLWeightTransferEngine": Nccl}  # by the class in its workers
+GROUPS: dict[str, type[TransferGroup]] = {"NCCLWeightTransferEngine": Nccl}  # by the class in its workers
 
 
 def find_group(
     caller: Caller, routes: frozenset[str], model: nn.Module, seconds: float
-) -> tuple[type[Group] | None, str]:
+) -> tuple[type[TransferGroup] | None, str]:
     """What joins the trainer and a server, None where it reads files; and in words, with the reason.
 
     Raises:
@@ -304,7 +304,7 @@ def find_group(
     """
     version = caller.get("/version", seconds).get("version") if "/version" in routes else None
     words = _refuse_init(caller, seconds) if routes >= ROUTES else ""
-    name = found[1] if (found := re.search(r"init_info for (\w+)", words)) else "of another kind"
+    name = match[1] if (match := re.search(r"init_info for (\w+)", words)) else "of another kind"
     reason = None
     if not routes >= ROUTES:
         reason = "it has no routes for weight transfer"
@@ -340,13 +340,13 @@ class WeightTransfer:
         FailedError, RefusedError: as `Caller.post`; they did not join in time.
     """
 
-    def __init__(self, caller: Caller, group: type[Group], seconds: float):
+    def __init__(self, caller: Caller, group: type[TransferGroup], seconds: float):
         world, address = 1 + int(caller.get("/get_world_size", seconds)["world_size"]), caller.address()
         with socket.create_server(("", 0)) as free:
             port = free.getsockname()[1]
         info = {"master_address": address, "master_port": port, "rank_offset": 1, "world_size": world}
         self._caller = caller
-        self._group: Group = _together(
+        self._group: TransferGroup = _together(
             seconds, lambda: group(address, port, world), lambda: caller.post(INIT, {"init_info": info}, seconds)
         )
 
@@ -528,7 +528,7 @@ class Vllm(Dialect):
         super().__init__(codec, model)
         self._paths: dict[str, frozenset[str]] = {}  # its routes, by a server's URL
         self._transfers: dict[str, WeightTransfer | None] = {}  # by URL; None: by file
-        self._said: set[tuple[str, str]] = set()
+        self._reports: set[tuple[str, str]] = set()
         self._rendered: dict[bytes, dict[str, Any]] = {}  # features by an image's digest, the least recently used first
         self._lock = threading.Lock()
 
@@ -542,6 +542,8 @@ class Vllm(Dialect):
         body = self._sampling(asked, options)
         # 0: the sampled token's alone; 2: all completions in one answer, where the default is each one's last words
         body |= {"logprobs": 0, "output_kind": 2, "include_stop_str_in_output": True}
+        if mark is not None:  # vLLM for CPUs dies of a seeded request that was set back, as new weights do it
+            del body["seed"]
         ids = [*asked.prompt.ids.tolist(), *asked.begun]
         request = {"model": self.model, "token_ids": ids, "sampling_params": body}
         if self.images(asked):
@@ -642,8 +644,8 @@ class Vllm(Dialect):
                 self.resume(caller, seconds)  # a run that was killed may have left it paused
             group, reason = find_group(caller, self._routes(caller, seconds), weights.model, seconds)
             self._transfers[caller.url] = None if group is None else WeightTransfer(caller, group, seconds)
-            if (caller.url, reason) not in self._said:
-                self._said.add((caller.url, reason))
+            if (caller.url, reason) not in self._reports:
+                self._reports.add((caller.url, reason))
                 print(f"\nvlrl: {caller.url} takes weights by {reason}", file=sys.stderr)
         return self._transfers[caller.url]
 

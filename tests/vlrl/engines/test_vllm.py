@@ -181,8 +181,8 @@ def test_completions_go_on_by_new_weights(served, policy, task, monkeypatch) -> 
     asked = [GenerationRequest(s.prompt, prompt, 8, (), drawn) for s, prompt in zip(samples, prompts, strict=True)]
     host = own.engine._pool.hosts[0]
     with ThreadPoolExecutor() as threads:
-        heard, writing = host.heard, threads.submit(own.engine.generate, asked, Options(48, 1.0))
-        while host.heard == heard and not writing.done():
+        heard, writing = host.latest, threads.submit(own.engine.generate, asked, Options(48, 1.0))
+        while host.latest == heard and not writing.done():
             time.sleep(0.001)
         own.engine.follow(after)
         own.engine.publish()
