@@ -18,12 +18,12 @@ from vlrl import registry
 from vlrl.config import Component, Config, Count
 from vlrl.distributed.world import World, assign_policy, gather_episodes, get_world
 from vlrl.engines import load_policy
-from vlrl.engines.client import Shared
 from vlrl.io import OverdueError, deadline
 from vlrl.methods import RolloutStrategy, Sampler, method
 from vlrl.performance.memory import ROLLOUT_REMEDIES, is_out_of_memory, make_room
 from vlrl.performance.profiling import timed
 from vlrl.plugins import SHAPES, refuse_instance
+from vlrl.policies.engine import Shared
 from vlrl.types import (
     OVERLONG,
     BaseTask,
@@ -453,6 +453,8 @@ class RolloutWorker:
         from vlrl.policies.weights import put  # torch: checks of the command line read this module without it
 
         put(self.policy.model, weights)
+        if self.policy.engine is not None and self.policy.engine.in_flight:
+            self.policy.engine.follow(self.policy)
         if self.policy.generator is not None:
             self.policy.generator.manual_seed(seed)
 
@@ -615,7 +617,9 @@ class RolloutScheduler:
         return self._twins[place]
 
     def _pool(self) -> ThreadPoolExecutor:
-        """Threads for all that may be under way; one where an engine writes, which has one copy of the weights."""
+        """Threads for all that may be under way; one where an engine writes by one step's weights at a time."""
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(1 if self.first.policy.engine else self.staleness + 1, "rollouts")
+            engine = self.first.policy.engine
+            alone = engine is not None and not engine.in_flight
+            self._threads = ThreadPoolExecutor(1 if alone else self.staleness + 1, "rollouts")
         return self._threads

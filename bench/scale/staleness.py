@@ -5,6 +5,9 @@ computed, here in two threads. `server`: a `vlrl serve-model` of its own writes.
 environment that takes SLOW seconds to reply, as browsers and robots do. A step has 8 of them; steps that are played at
 the same time have 8 each.
 
+`--vllm URL` adds two arms with a vLLM that runs there (docs/engines.md), on waiting environments: new weights between
+steps (`vllm`), and while completions are under way (`vllm, in flight`); `--only` leaves all other arms out.
+
 Rates are over wall seconds, of the steps in which as many are under way as may be: without the first 5 and the last 4.
 A busy machine changes them, so each arm that does not learn is run twice, and the better one counts; say what else the
 machine did. Learning arms have equal seeds, updates and episodes; accuracy is on held-out samples, with its 95 %
@@ -24,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -38,6 +41,7 @@ STALENESS = (0, 1, 2, 4)
 FULL = slice(max(STALENESS) + 1, -max(STALENESS))
 SIZE = ("train.prompts_per_step=8", "train.group_size=8", "log.trackers=[]", "log.rollouts=1")
 DECOUPLED = "advantages=[{name: grpo, std: group}, {name: decoupled}]"
+ENGINE = ("seconds", "publish_seconds", "renewed", "logprob_gap_max")  # their means a step, in what --json writes
 HEAD = "| arm | staleness | tokens a s | episodes a s | CPU s a step | waited, s a step | accuracy |\n|" + "---|" * 7
 
 
@@ -71,6 +75,7 @@ def run(arm: str, staleness: int, changes: list[str], out: Path) -> dict[str, An
         "arm": arm, "staleness": staleness, "steps": len(rows), "episodes": played / seconds,
         "tokens": sum(row["length"] * row["played"] for row in rows[FULL]) / seconds,
         "cpu": fmean(row["cpu"] for row in timings), "waited": fmean(row["rollout"] for row in timings),
+        "engine": [fmean(row.get(f"engine/{name}", 0.0) for row in rows) for name in ENGINE],
         "accuracy": summary["after"], "oldest": max(row.get("staleness", 0) for row in rows),
     }  # fmt: skip
 
@@ -90,6 +95,17 @@ def server() -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
+
+
+def vllm_arms(few: int, url: str, folder: str) -> Iterator[tuple[str, int, list[str]]]:
+    """As `arms`, up to staleness 2."""
+    from vlrl.policies.loading import EMBEDDED
+
+    engine = f"policy.engine={{name: server, api: vllm, urls: ['{url}'], model: '{EMBEDDED}', folder: '{folder}'"
+    short = [f"train.steps={few}", "eval.num_samples=16", "task.name=staleness:Waiting"]
+    yield from (("vllm", staleness, [*short, f"{engine}}}"]) for staleness in (0, 1, 2))
+    flying = [*short, f"{engine}, in_flight: true, rescore: false}}"]
+    yield from (("vllm, in flight", staleness, flying) for staleness in (1, 2))
 
 
 def arms(steps: int, few: int, url: str) -> Iterator[tuple[str, int, list[str]]]:
@@ -119,13 +135,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=40, help="of the arms that learn")
     parser.add_argument("--few", type=int, default=16, help="steps of the others")
+    parser.add_argument("--vllm", metavar="URL")
+    parser.add_argument("--only", action="store_true", help="the arms of --vllm")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--figure", type=Path, metavar="FILE")
     options = parser.parse_args()
     found = []
-    with tempfile.TemporaryDirectory() as folder, server() as url:
-        for number, (arm, staleness, changes) in enumerate(arms(options.steps, options.few, url)):
-            tries = 1 if arm.startswith("learns") else 2
+    with tempfile.TemporaryDirectory() as folder, nullcontext() if options.only else server() as url:
+        plan = [] if options.only else list(arms(options.steps, options.few, url))
+        if options.vllm:
+            plan += vllm_arms(options.few, options.vllm, f"{folder}/weights")
+        for number, (arm, staleness, changes) in enumerate(plan):
+            tries = 1 if arm.startswith(("learns", "vllm")) else 2
             made = [run(arm, staleness, changes, Path(folder) / f"{number}.{i}") for i in range(tries)]
             found.append(max(made, key=lambda row: row["episodes"]))
     print("\n".join([HEAD, *map(told, found)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -12,6 +13,8 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -29,56 +32,9 @@ from vlrl.types import UserError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-# One engine for several copies of a policy, each with weights of its own.
-
-
-class Shared(Engine):
-    """An engine as one of the copies asks it: by that copy's weights, while no other asks.
-
-    Args:
-        engine: has `follow(policy)`, which says whose weights are published from there on.
-        turn: held while a copy asks.
-    """
-
-    def __init__(self, engine: Engine, policy: Any, turn: threading.Lock):
-        self._engine, self._policy, self._turn = engine, policy, turn
-        self.rescore = engine.rescore
-
-    @classmethod
-    def share_engine(cls, first: Any, policy: Any) -> Shared:
-        """The engine of a policy, for another one; the first from now on shares it."""
-        if not isinstance(first.engine, Shared):
-            first.engine = cls(first.engine, first, threading.Lock())
-        return cls(first.engine._engine, policy, first.engine._turn)
-
-    @property
-    def metrics(self) -> Mapping[str, float]:
-        return self._engine.metrics
-
-    def check(self, asked: GenerationRequest, options: Options) -> list[Completion]:
-        with self._turn:
-            self._engine.follow(self._policy)
-            return self._engine.check(asked, options)
-
-    def publish(self) -> None:
-        """Nothing: before its turn a copy's weights do not count."""
-
-    def generate(self, asked: Sequence[GenerationRequest], options: Options) -> list[list[Completion]]:
-        with self._turn:
-            self._engine.follow(self._policy)
-            self._engine.publish()
-            return self._engine.generate(asked, options)
-
-    def record_gaps(self, gaps: Sequence[Tensor]) -> None:
-        self._engine.record_gaps(gaps)
-
-    def close(self) -> None:
-        self._engine.close()
-
-
 # What an engine reports: counts, seconds, and how far its log-probabilities lie from the trainer's.
 
-COUNTS = ("seconds", "retries", "stale", "published")
+COUNTS = ("seconds", "retries", "stale", "published", "publish_seconds")
 PREFIX_CACHE = "engine/prefix_cache_hit_rate"
 
 
@@ -93,6 +49,7 @@ class EngineStats:
         """From zero: new weights."""
         self._counts = dict.fromkeys(COUNTS, 0.0)
         self._gaps, self._tokens, self._largest = 0.0, 0, 0.0
+        self._versioned = self._renewed = 0
         self._prompt_tokens = self._cached_tokens = 0
 
     def add(self, **counts: float) -> None:
@@ -105,6 +62,13 @@ class EngineStats:
         with self._lock:
             self._prompt_tokens, self._cached_tokens = self._prompt_tokens + tokens, self._cached_tokens + cached
 
+    def add_versions(self, completions: Sequence[Completion]) -> None:
+        """Of tokens that name their weights, those after a change within their completion."""
+        with self._lock:
+            for each in completions:
+                self._versioned += len(each.versions)
+                self._renewed += sum(version != each.versions[0] for version in each.versions)
+
     def gaps(self, differences: Sequence[Tensor]) -> None:
         """Log-probabilities of sampled tokens, the trainer's less the engine's, of each completion [T]."""
         for each in differences:
@@ -115,12 +79,15 @@ class EngineStats:
 
     def row(self) -> dict[str, float]:
         """seconds that rollouts waited, requests asked again after a failure, answers of other weights that were not
-        used, weights given to a server; the share of prompts' tokens that came from a prefix cache, where servers say
-        it; the gap's mean and largest, in nats a token.
+        used, weights given to a server and the seconds of that; the share of prompts' tokens that came from a prefix
+        cache, where servers say it; the share of tokens that newer weights wrote than those that began their
+        completion; the gap's mean and largest, in nats a token.
         """
         row = {f"engine/{name}": count for name, count in self._counts.items()}
         if self._prompt_tokens:
             row[PREFIX_CACHE] = self._cached_tokens / self._prompt_tokens
+        if self._versioned:
+            row["engine/renewed"] = self._renewed / self._versioned
         if self._tokens:
             row |= {"engine/logprob_gap": self._gaps / self._tokens, "engine/logprob_gap_max": self._largest}
         return row
@@ -141,21 +108,28 @@ class Host:
     pace: float | None = None  # answers a second, lately
     fails: int = 0  # in a row
     until: float = 0.0  # not asked before this time
-    busy: int = 0  # requests under way
-    done: int = 0  # answers of the present batch
-    spent: float = 0.0  # seconds from the batch's beginning to the latest of them
+    latest: float = 0.0  # when it said something
     updating: threading.Lock = field(default_factory=threading.Lock)
 
 
+@dataclass
+class Share:
+    """A server's part of a batch."""
+
+    busy: int = 0  # jobs under way
+    done: int = 0
+    spent: float = 0.0  # seconds from the batch's beginning to the latest answer
+
+
 class EnginePool:
-    """Servers that share batches of jobs.
+    """Servers that share batches of jobs, one batch or several at a time.
 
     Each takes a job when it has a place for one, so that slow ones get fewer; how many it may hold at a time follows
     its pace so far. A job that fails goes to another server. A server that fails is left alone for `backoff` seconds,
     twice as long each time, then tried with one job; with the first answer it is a server as the others.
 
     Args:
-        concurrent: jobs of a server at a time, at most.
+        concurrent: jobs of a server at a time, at most, of a batch.
         patience: seconds without any answer, of any server, after which a batch has failed.
     """
 
@@ -171,7 +145,6 @@ class EnginePool:
         """
         batch = _Batch(self, do, jobs)
         for host in self.hosts:
-            host.done, host.busy = 0, 0
             for _ in range(min(self.concurrent, len(jobs))):
                 threading.Thread(target=batch.work, args=(host,), daemon=True).start()
         return batch.wait()
@@ -186,6 +159,7 @@ class _Batch:
         self.change = threading.Condition()
         self.began = self.latest = time.monotonic()
         self.faults: dict[str, str] = {}  # the latest of each server
+        self.shares = {host.caller.url: Share() for host in pool.hosts}
 
     def wait(self) -> list[Any]:
         with self.change:
@@ -199,8 +173,9 @@ class _Batch:
             if self.error is not None:
                 raise self.error
             for host in self.pool.hosts:
-                if host.done:
-                    now = host.done / max(1e-6, host.spent)
+                share = self.shares[host.caller.url]
+                if share.done:
+                    now = share.done / max(1e-6, share.spent)
                     host.pace = now if host.pace is None else (host.pace + now) / 2
         return [self.found[i] for i in range(len(self.jobs))]
 
@@ -215,10 +190,11 @@ class _Batch:
             except Exception as raised:
                 result, error = None, raised
             with self.change:
-                host.busy -= 1
+                share = self.shares[host.caller.url]
+                share.busy -= 1
                 if error is None:
                     self.found[number], self.latest, host.fails = result, time.monotonic(), 0
-                    host.done, host.spent = host.done + 1, self.latest - self.began
+                    share.done, share.spent = share.done + 1, self.latest - self.began
                 elif isinstance(error, FailedError):
                     self.give_back(host, number, error)
                 else:
@@ -227,14 +203,15 @@ class _Batch:
 
     def next(self, host: Host) -> int | None:
         """The next job of a server, when there is one and it may have it; None at the end."""
+        share = self.shares[host.caller.url]
         with self.change:
             while self.error is None and len(self.found) < len(self.jobs):
                 now = time.monotonic()
-                place = self.find_job(host, now) if now >= host.until and host.busy < self.room(host) else None
+                place = self.find_job(host, now) if now >= host.until and share.busy < self.room(host) else None
                 if place is not None:
                     number, _ = self.waiting[place]
                     del self.waiting[place]
-                    host.busy += 1
+                    share.busy += 1
                     return number
                 self.change.wait(min(1.0, max(0.005, host.until - now)))
         return None
@@ -299,22 +276,42 @@ class Store:
         """From here on another policy's weights are the present ones."""
         self._policy = policy
 
-    def take(self) -> Published:
-        """The policy's present weights, written anew where they are others than the newest."""
-        version = self._policy.version or version_of(self._policy.model)
+    def take(self, write: bool = True) -> Published:
+        """The policy's present weights, written anew where they are others than the newest.
+
+        Args:
+            write: now; else where a server turns out to read files.
+        """
+        version, is_in_parts = self._version(), self._policy.passes.in_parts
         if self.newest is None or self.newest.version != version:
             old, path = self.newest, self._folder / (version if self._whole else f"{version}.safetensors")
             save = functools.partial(_save_whole if self._whole else _save_learned, self._policy, path)
-            if self._policy.passes.in_parts:
-                _save_parts(self._policy, path, self._whole)
-            else:
-                _once(path, save) if self._shared else save()
-            self.newest = Published(version, path, self._shared)
+            once = functools.partial(_once, path, save) if self._shared else save
+            if is_in_parts:
+                once = functools.partial(_save_parts, self._policy, path, self._whole)
+            if write or is_in_parts:  # which all processes do together
+                once()
+            model = self._policy.model
+            self.newest = Published(
+                version, path, self._shared, functools.partial(self._write_late, version, path, once),
+                None if is_in_parts else model, functools.partial(_pairs, model), lambda: self._version() == version,
+            )  # fmt: skip
             if self._shared:
                 self._written[:] = [path]
             if old is not None:
                 _remove(old.path)
         return self.newest
+
+    def _version(self) -> str:
+        return self._policy.version or version_of(self._policy.model)
+
+    def _write_late(self, version: str, path: Path, save: Callable[[], None]) -> None:
+        """Writes weights that nobody asked for before, unless they are others by now."""
+        if not path.exists():
+            save()
+            if self._version() != version:
+                _remove(path)
+                raise FailedError("the weights changed while they were written")
 
 
 def version_of(model: nn.Module) -> str:
@@ -343,6 +340,23 @@ def learned_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     for name, parameter in base.named_parameters():
         if parameter.requires_grad and not any(name.startswith(f"{each}.") for each in merged):
             yield name, parameter.detach()
+
+
+def _state_of(base: nn.Module) -> dict[str, Tensor]:
+    """The bare model's parameters by the names of its class, tied ones twice; adapters are merged."""
+    state = base.named_parameters(remove_duplicate=False)  # they are whole here, where `state_dict` may part them
+    own = {name.replace(".base_layer.", "."): value.detach() for name, value in state if ".lora_" not in name}
+    return own | dict(learned_weights(base))
+
+
+def _pairs(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """All weights, adapters merged, by the names that they have in the model's own checkpoint; tied ones twice."""
+    from transformers.core_model_loading import revert_weight_conversion
+
+    from vlrl.policies.generation import bare
+
+    base: Any = bare(model)
+    return list(revert_weight_conversion(base, _state_of(base)).items())
 
 
 def _once(path: Path, save: Callable[[], None]) -> None:
@@ -398,9 +412,7 @@ def _save_whole(policy: Any, path: Path) -> None:
 
     logging.disable_progress_bar()  # it would be another bar in each step
     base, part = bare(policy.model), _part(path)
-    state = base.named_parameters(remove_duplicate=False)  # they are whole here, where `state_dict` may part them
-    own = {name.replace(".base_layer.", "."): value.detach() for name, value in state if ".lora_" not in name}
-    base.save_pretrained(part, state_dict=own | dict(learned_weights(policy.model)), safe_serialization=True)
+    base.save_pretrained(part, state_dict=_state_of(base), safe_serialization=True)
     policy.processor.save_pretrained(part)
     try:
         part.replace(path)
@@ -428,16 +440,25 @@ def _remove(path: Path) -> None:
 # Whether published weights count: a server's log-probabilities have to move where the trainer's own do.
 
 PROBE_TOKENS = 8
-MOVED = (
-    0.02  # nats that the trainer's move at least before anything is said of the server's; rounding in bfloat16 is less
-)
+EXACT = 1e-4  # nats to the trainer at most, of servers that are as exact at the first publication
+MOVED = 0.02  # nats that the trainer's move at least before anything is said of other servers'; rounding is less
 STILL = 0.1  # of that, what a server with earlier weights moves at most: batches round otherwise
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A server's earlier answer and the trainer's log-probabilities of it [T], and how far both lay apart at first."""
+
+    answer: Completion
+    scores: Tensor
+    exact: float | None  # nats at most between both; None: the server rounds otherwise
 
 
 class WeightProbe:
     """What servers answer to one prompt, and the trainer's log-probabilities of the answer, version by version.
 
-    Moves are compared, not log-probabilities: kernels and types may differ, and no threshold would fit them all.
+    A server that is exact at first, as in float32, has to stay so. Of others moves are compared, not log-probabilities:
+    kernels and types differ, and no threshold would fit them all.
 
     Args:
         policy: whose weights are published.
@@ -447,42 +468,70 @@ class WeightProbe:
     def __init__(self, policy: Any, request: GenerationRequest, options: Options):
         self.request, self.options = request, replace(options, max_tokens=min(PROBE_TOKENS, options.max_tokens))
         self._policy, self._lock = policy, threading.Lock()
-        self._anchors: dict[str, tuple[Completion, Tensor]] = {}  # by URL: an earlier answer, the trainer's scores
+        self._anchors: dict[str, Anchor] = {}  # by URL
+        self.greedy = replace(self.options, temperature=0.0)  # always the same, while seeds do not bind batches
+        self._latest: dict[str, Completion] = {}  # by URL: greedy ones by the newest weights
 
     def follow(self, policy: Any) -> None:
         self._policy = policy
+
+    def begin(self) -> None:
+        """New weights: nobody has answered by them yet."""
+        self._latest = {}
 
     def compare(self, url: str, answer: Completion) -> None:
         """Takes a server's answer by newly published weights.
 
         Raises:
             UserError: since an earlier answer of the same tokens the trainer's log-probabilities of them have moved,
-                and the server's have not.
+                and the server's have not; or an exact server's are not the trainer's any more.
         """
-        import torch
-
         with self._lock:  # one server at a time has the trainer score
             scores = self._policy.score([self._policy.decision(self.request.prompt, answer.tokens)])[0][0]
-        anchor = self._anchors.setdefault(url, (answer, scores))
-        if anchor[0].tokens != answer.tokens:
-            self._anchors[url] = (answer, scores)
-            return
-        moved = float((scores - anchor[1]).abs().max())
-        server_moved = float((torch.tensor(answer.logprobs) - torch.tensor(anchor[0].logprobs)).abs().max())
-        if moved <= MOVED:
-            return  # small steps add up until they can be told
-        if server_moved < STILL * moved:
+        gap, anchor = _distance(scores, answer), self._anchors.get(url)
+        exact = (max(EXACT, 10 * gap) if gap <= EXACT else None) if anchor is None else anchor.exact
+        if anchor is not None and anchor.answer.tokens == answer.tokens:
+            moved, server_moved = float((scores - anchor.scores).abs().max()), _distance(anchor.answer, answer)
+            if moved > (MOVED if exact is None else exact) and server_moved < STILL * moved:
+                raise UserError(
+                    f"policy.engine: {url} still answers by earlier weights: updates moved the trainer's "
+                    f"log-probabilities of a probe by {moved:.2g} nats, the server's by {server_moved:.2g}: look at "
+                    "its log, and see docs/engines.md"
+                )
+            if exact is None and moved <= MOVED:
+                return  # small steps add up until they can be told
+        if exact is not None and gap > exact:
             raise UserError(
-                f"policy.engine: {url} still answers by earlier weights: updates moved the trainer's log-probabilities "
-                f"of a probe by {moved:.2g} nats, the server's by {server_moved:.2g}: look at its log, and see "
-                "docs/engines.md"
+                f"policy.engine: {url} answers by other weights than were published: a probe is {gap:.2g} nats from "
+                f"the trainer's, {exact:.2g} at most were expected: look at its log, and see docs/engines.md"
             )
-        self._anchors[url] = (answer, scores)
+        self._anchors[url] = Anchor(answer, scores, exact)
+
+    def remember(self, url: str, answer: Completion) -> None:
+        """A greedy answer by the newest weights."""
+        self._latest[url] = answer
+
+    def recognises(self, url: str, answer: Completion) -> bool:
+        """Whether a server's greedy answer is the one by the newest weights; True where it never gave that."""
+        known, anchor = self._latest.get(url), self._anchors.get(url)
+        if known is None or anchor is None:
+            return True
+        return known.tokens == answer.tokens and _distance(known, answer) <= (anchor.exact or MOVED)
+
+
+def _distance(one: Completion | Tensor, other: Completion) -> float:
+    """The largest difference of log-probabilities, in nats."""
+    import torch
+
+    own = torch.tensor(one.logprobs) if isinstance(one, Completion) else one
+    return float((own - torch.tensor(other.logprobs)).abs().max())
 
 
 # Servers that write for a policy: `vlrl serve-model`, vLLM, SGLang. `policy.engine: {name: server, urls: [...]}`.
 
 STALE = 3  # times that a server is given the weights for one request
+IDLE_S = 2.0  # after which a server that names no weights is asked whether it still has them: it may be another process
+SETTLED_S = 0.1  # without a token, after which a server that was paused has sent all that it wrote
 
 
 class Server(Engine):
@@ -503,6 +552,8 @@ class Server(Engine):
         backoff: seconds that a server is left alone after a failure, twice as long after each further one.
         rescore: score what was written by the trainer's own weights: one forward pass more, exact entropies, the gap
             between both in the log.
+        in_flight: with `max_staleness`, for vllm: completions under way go on by new weights, and each token has the
+            log-probability by which it was sampled (docs/asynchronous.md).
 
     Raises:
         UserError: a URL is none; no such environment variable; the folder cannot be made.
@@ -513,9 +564,11 @@ class Server(Engine):
         urls: Annotated[list[str], Field(min_length=1)], api: Literal["vlrl", "vllm", "sglang"] = "vlrl",
         model: str | None = None, key: str | None = None, folder: str | None = None, concurrent: Count = 16,
         timeout: Rate = 600.0, patience: Rate = 600.0, backoff: Rate = 1.0, rescore: bool = True,
+        in_flight: bool = False,
     ):  # fmt: skip
         headers = config.header(key, "policy.engine.key")
         self._dialect, self._timeout, self.rescore = DIALECTS[api](policy.codec, model or source), timeout, rescore
+        self.in_flight = in_flight
         hosts = [Host(Caller(url.rstrip("/"), headers)) for url in urls]
         self._pool = EnginePool(hosts, concurrent=concurrent, backoff=backoff, patience=patience)
         self._store = Store(policy, folder, self._dialect.whole)
@@ -534,6 +587,11 @@ class Server(Engine):
             raise ValueError("urls: the same server stands there twice")
         if options["api"] != "vlrl" and options["folder"] is None:
             raise ValueError(f"folder: {options['api']} reads weights from a folder: name one that it sees as well")
+        if options["in_flight"] and options["api"] != "vllm":
+            raise ValueError("in_flight: servers of api: vllm take weights while they write, no others")
+        if options["in_flight"] and options["rescore"]:
+            raise ValueError("in_flight: tokens of a completion are of several weights: set rescore: false, so that "
+                             "ratios are to what each was sampled by")  # fmt: skip
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -565,16 +623,30 @@ class Server(Engine):
             self._probe.follow(policy)
 
     def publish(self) -> None:
-        before = self._store.newest
-        if self._store.take() is not before:
-            self._tally.begin()
+        before, hosts = self._store.newest, self._pool.hosts
+        with contextlib.ExitStack() as still:
+            for host in hosts if self.in_flight else ():  # it may be reading the weights that go
+                still.enter_context(host.updating)
+            if self._store.take(any(self._dialect.sends_files(host.caller) for host in hosts)) is before:
+                return
+        self._tally.begin()
+        if self._probe:
+            self._probe.begin()
+        if self.in_flight and self._probe:  # what is under way is to go on by them
+            with ThreadPoolExecutor(len(hosts)) as threads:
+                list(threads.map(self._update_now, hosts))
+
+    def _update_now(self, host: Host) -> None:
+        with contextlib.suppress(FailedError):  # it gets them with its next request
+            self._update(host, trainer_waits=True)
 
     def generate(self, asked: Sequence[GenerationRequest], options: Options) -> list[list[Completion]]:
-        start, retries = time.monotonic(), self._pool.retries
+        start = time.monotonic()
         try:
             return self._pool.run(lambda host, each: self._write(host, each, options).completions, asked)
         finally:
-            self._tally.add(seconds=time.monotonic() - start, retries=self._pool.retries - retries)
+            retries, self._pool.retries = self._pool.retries, 0
+            self._tally.add(seconds=time.monotonic() - start, retries=retries)
 
     def record_gaps(self, gaps: Sequence[Tensor]) -> None:
         self._tally.gaps(gaps)
@@ -592,8 +664,11 @@ class Server(Engine):
         version = self._store.newest.version
         for _ in range(STALE):
             self._update(host)
-            completions = self._ask(host, asked, options)
+            completions = self._ask(host, asked, options, mark=self._mark(host) if self.in_flight else None)
+            if any(None in each.versions for each in completions.completions):
+                raise FailedError("its weights were lost on the way")
             if completions.version in (None, version):
+                self._tally.add_versions(completions.completions)
                 if completions.cached is not None:
                     self._tally.add_prompt(len(asked.prompt.ids), completions.cached)
                 return completions
@@ -601,10 +676,19 @@ class Server(Engine):
             self._tally.add(stale=1)
         raise FailedError("answers by the weights of another version")
 
-    def _ask(self, host: Host, asked: GenerationRequest, options: Options) -> Written:
+    def _mark(self, host: Host) -> Callable[[], str | None]:
+        def mark() -> str | None:
+            host.latest = time.monotonic()
+            return host.version
+
+        return mark
+
+    def _ask(
+        self, host: Host, asked: GenerationRequest, options: Options, mark: Callable[[], str | None] | None = None
+    ) -> Written:
         """One answer, by whatever weights the server has; errors as `_write`."""
         try:
-            answer = self._dialect.call(host.caller, asked, options, self._timeout)
+            answer = self._dialect.call(host.caller, asked, options, self._timeout, mark)
             completions = self._dialect.read(answer, asked)
         except RefusedError as error:
             raise UserError(f"policy.engine: {host.caller.url}{error}") from None
@@ -615,40 +699,88 @@ class Server(Engine):
             ) from None
         if len(completions.completions) != asked.count:
             raise FailedError(f"{len(completions.completions)} completions of {asked.count}")
+        host.latest = time.monotonic()
         return completions
 
-    def _update(self, host: Host) -> None:
-        """Gives a server the newest weights where it has others."""
-        weights = self._store.newest
+    def _update(self, host: Host, trainer_waits: bool = False) -> None:
+        """Gives a server the newest weights where it has others, or has lost them since it was heard last.
+
+        Args:
+            trainer_waits: as it always does where weights are not taken in flight.
+        """
         with host.updating:
-            if weights is None or host.version == weights.version:
+            weights = self._store.newest
+            if weights is None or (host.version == weights.version and not self._has_lost(host)):
                 return
             if host.refusal is not None:  # it ends the run: requests that wait here must not give weights that go
                 raise host.refusal
+            start = time.monotonic()
             try:
-                self._give(host, weights)
+                self._give(host, weights, trainer_waits or not self.in_flight)
             except UserError as error:
                 host.refusal = error
                 raise
+            finally:
+                self._tally.add(publish_seconds=time.monotonic() - start)
 
-    def _give(self, host: Host, weights: Published) -> None:
+    def _has_lost(self, host: Host) -> bool:
+        """Whether a server that was idle has other weights than it was given: restarted, or given another run's."""
+        probe = self._probe
+        if probe is None or time.monotonic() - host.latest < IDLE_S:
+            return False
+        if probe.recognises(host.caller.url, self._ask(host, probe.request, probe.greedy).completions[0]):
+            return False
+        host.version = None
+        self._tally.add(stale=1)
+        return True
+
+    def _give(self, host: Host, weights: Published, trainer_waits: bool) -> None:
         """Errors as `_write`."""
         try:
-            host.version = self._dialect.version(host.caller, self._timeout)
+            named = self._dialect.version(host.caller, self._timeout)
         except (RefusedError, KeyError) as error:
             raise UserError(
                 f"policy.engine: {host.caller.url} is no server of this kind ({error}): set policy.engine.api"
             ) from None
-        if host.version == weights.version:  # another process of the run was faster
-            return
-        try:
-            self._dialect.publish(host.caller, weights, self._timeout)
-        except RefusedError as error:
-            raise UserError(
-                f"policy.engine: {host.caller.url} takes no weights ({error}): see docs/engines.md"
-            ) from None
-        if self._probe:
-            answer = self._ask(host, self._probe.request, self._probe.options)
-            self._probe.compare(host.caller.url, answer.completions[0])
+        if named != weights.version:  # else another process of the run was faster
+            try:
+                with self._paused(host):
+                    host.version = None
+                    self._dialect.publish(host.caller, weights, self._timeout)
+                    host.version = weights.version if self.in_flight else None
+            except RefusedError as error:
+                raise UserError(
+                    f"policy.engine: {host.caller.url} takes no weights ({error}): see docs/engines.md"
+                ) from None
+            self._verify(host, weights, trainer_waits)
+            self._tally.add(published=1)
         host.version = weights.version
-        self._tally.add(published=1)
+
+    def _verify(self, host: Host, weights: Published, trainer_waits: bool) -> None:
+        """A server's answer by new weights is the trainer's, or, while that learns, the one that was the trainer's."""
+        probe = self._probe
+        if probe is None:
+            return
+        url, greedy = host.caller.url, self._ask(host, probe.request, probe.greedy).completions[0]
+        answer = self._ask(host, probe.request, probe.options).completions[0]
+        if weights is not self._store.newest:
+            raise FailedError("the weights changed meanwhile")
+        if trainer_waits:
+            probe.compare(url, answer)
+            probe.remember(url, greedy)
+        elif not probe.recognises(url, greedy):
+            raise FailedError("its weights are not those that it was given")
+
+    @contextmanager
+    def _paused(self, host: Host) -> Iterator[None]:
+        """In flight: what a server writes stands still, and all that it wrote has come."""
+        if not self.in_flight:
+            yield
+            return
+        self._dialect.pause(host.caller, self._timeout)
+        try:
+            while (left := host.latest + SETTLED_S - time.monotonic()) > 0:
+                time.sleep(left)
+            yield
+        finally:
+            self._dialect.resume(host.caller, self._timeout)

@@ -6,17 +6,21 @@ import base64
 import contextlib
 import hashlib
 import http.client
+import importlib.util
 import io
 import json
 import math
+import re
 import socket
+import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from vlrl.decoders import parse_json
@@ -25,6 +29,7 @@ from vlrl.types import UserError, Video
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,10 @@ class Published:
     version: str
     path: Path  # a safetensors file of what trains, or the folder of a whole checkpoint
     shared: bool
+    write: Callable[[], None] = lambda: None  # makes the path, where it is not there yet
+    model: Any = None  # has them until the next update; None where processes have parts of them
+    pairs: Callable[[], list[tuple[str, Tensor]]] = list  # names as in the model's checkpoint; adapters merged
+    is_present: Callable[[], bool] = lambda: True  # the model still has them
 
 
 # What dialects share: prompts on their way to servers, completions on their way back.
@@ -49,7 +58,7 @@ def completion(choice: dict[str, Any], logprobs: Sequence[float]) -> Completion:
     tokens = tuple(map(int, choice["token_ids"]))
     if len(tokens) != len(logprobs) or not tokens:
         raise ValueError(f"{len(tokens)} tokens with {len(logprobs)} log-probabilities")
-    return Completion(tokens, numbers(logprobs), choice["finish_reason"] == "length")
+    return Completion(tokens, numbers(logprobs), choice["finish_reason"] == "length", tuple(choice.get("versions", ())))
 
 
 def numbers(logprobs: Sequence[float]) -> tuple[float, ...]:
@@ -118,6 +127,9 @@ class RefusedError(Exception):
     """The server says no for good, in its own words: the request is wrong, and would be elsewhere."""
 
 
+Hear = Callable[[dict[str, Any]], None]
+
+
 class Caller:
     """Requests to one server.
 
@@ -147,7 +159,46 @@ class Caller:
         with file.open("rb") as body:
             return self._call("POST", path, body, {**sizes, **headers}, seconds)
 
+    def stream(
+        self, path: str, body: Mapping[str, Any], hear: Callable[[dict[str, Any]], None], seconds: float
+    ) -> None:
+        """JSON out; each event of the answer to `hear`, as it comes. Errors as `post`: earlier events count not."""
+
+        def take(response: http.client.HTTPResponse) -> None:
+            if response.status != 200:
+                _read(path, response.status, response.read(MOST))
+            for line in response:
+                name, _, text = line.partition(b":")
+                if name == b"data" and text.strip() == b"[DONE]":
+                    return
+                if name == b"data":
+                    hear(_read(path, 200, text.strip()))
+            raise FailedError("a stream that breaks off")
+
+        self._ask("POST", path, json.dumps(body).encode(), {"Content-Type": "application/json"}, seconds, take)
+
+    def address(self) -> str:
+        """This machine's, as the server sees it. FailedError: there is no way to it."""
+        try:
+            with socket.create_connection((self._parts.hostname or "", self._parts.port or 80), 10) as connection:
+                return connection.getsockname()[0]
+        except OSError as error:
+            raise FailedError(f"no connection ({_reason(error)})") from None
+
     def _call(self, method: str, path: str, body: Any, headers: Mapping[str, str], seconds: float) -> dict[str, Any]:
+        def take(response: http.client.HTTPResponse) -> dict[str, Any]:
+            text = response.read(MOST + 1)
+            if len(text) > MOST:
+                raise FailedError("an answer that is too long")
+            return _read(path, response.status, text)
+
+        return self._ask(method, path, body, headers, seconds, take)
+
+    def _ask[T](
+        self, method: str, path: str, body: Any, headers: Mapping[str, str], seconds: float,
+        take: Callable[[http.client.HTTPResponse], T],
+    ) -> T:  # fmt: skip
+        """What `take` makes of the answer, all of it within the time."""
         parts, late, watch = self._parts, threading.Event(), None
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         connection = kind(parts.hostname, parts.port, timeout=seconds)
@@ -157,18 +208,20 @@ class Caller:
             watch.daemon = True
             watch.start()
             connection.request(method, parts.path.rstrip("/") + path, body, {**self._headers, **headers})
-            response = connection.getresponse()
-            text = response.read(MOST + 1)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            slow = late.is_set() or isinstance(error, TimeoutError)
-            raise FailedError(f"no answer in {seconds:g} s" if slow else f"no connection ({_reason(error)})") from None
+            with connection.getresponse() as response:
+                result, error = take(response), None
+        except (OSError, http.client.HTTPException, ValueError) as raised:
+            slow = late.is_set() or isinstance(raised, TimeoutError)
+            error = FailedError(f"no answer in {seconds:g} s" if slow else f"no connection ({_reason(raised)})")
+        except (FailedError, RefusedError) as raised:  # a cut answer reads as a wrong one
+            error = FailedError(f"no answer in {seconds:g} s") if late.is_set() else raised
         finally:
             if watch:
                 watch.cancel()
             connection.close()
-        if late.is_set() or len(text) > MOST:
-            raise FailedError(f"no answer in {seconds:g} s" if late.is_set() else "an answer that is too long")
-        return _read(path, response.status, text)
+        if error is not None:
+            raise error from None
+        return result
 
 
 def _read(path: str, status: int, text: bytes) -> dict[str, Any]:
@@ -207,6 +260,148 @@ def _reason(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or type(error).__name__
 
 
+# Weights from the trainer's memory to that of a server's workers: the trainer is rank 0 of a group with all of them.
+
+INIT = "/init_weight_transfer_engine"
+ROUTES = {INIT, "/start_weight_update", "/update_weights", "/finish_weight_update", "/get_world_size"}
+
+
+class TransferGroup(Protocol):
+    """A group of the trainer and a server's workers; to make one returns when all have joined."""
+
+    def __init__(self, address: str, port: int, world: int): ...
+
+    def broadcast(self, tensor: Tensor) -> None:
+        """From the trainer to all."""
+
+
+class Nccl:
+    """vLLM's own communicator over NCCL, on the trainer's current GPU."""
+
+    def __init__(self, address: str, port: int, world: int):
+        import torch
+        from vllm.distributed.weight_transfer.nccl_common import stateless_init_process_group
+
+        self._group = stateless_init_process_group(address, port, 0, world, torch.cuda.current_device())
+
+    def broadcast(self, tensor: Tensor) -> None:
+        import torch
+
+        self._group.broadcast(tensor, src=0, stream=torch.cuda.current_stream())
+        torch.cuda.current_stream().synchronize()
+
+
+GROUPS: dict[str, type[TransferGroup]] = {"NCCLWeightTransferEngine": Nccl}  # by the class in its workers
+
+
+def find_group(
+    caller: Caller, routes: frozenset[str], model: nn.Module | None, seconds: float
+) -> tuple[type[TransferGroup] | None, str]:
+    """What joins the trainer and a server, None where it reads files; and in words, with the reason.
+
+    Raises:
+        FailedError: no answer.
+    """
+    version = caller.get("/version", seconds).get("version") if "/version" in routes else None
+    words = _refuse_init(caller, seconds) if routes >= ROUTES else ""
+    name = match[1] if (match := re.search(r"init_info for (\w+)", words)) else "of another kind"
+    reason = None
+    if not routes >= ROUTES:
+        reason = "it has no routes for weight transfer"
+    elif "not configured" in words:
+        reason = "it was started without --weight-transfer-config"
+    elif name not in GROUPS:
+        reason = f"its transfer is {name}, which is not carried here"
+    elif model is None:
+        reason = "each process has a part of the weights"
+    elif GROUPS[name] is Nccl and next(model.parameters()).device.type != "cuda":
+        reason = "the trainer is not on a GPU"
+    elif GROUPS[name] is Nccl and importlib.util.find_spec("vllm") is None:
+        reason = "vllm is not installed beside the trainer"
+    kind = f"vLLM {version}" if version else "its version is not known"
+    if reason is not None:
+        return None, f"file (reload_weights; {kind}): {reason}"
+    return GROUPS[name], f"weight transfer ({name}; {kind})"
+
+
+def _refuse_init(caller: Caller, seconds: float) -> str:
+    """How the server declines to join nobody, which names what it would join by; FailedError: no answer."""
+    try:
+        caller.post(INIT, {"init_info": {}}, seconds)
+    except (FailedError, RefusedError) as error:
+        if "HTTP" not in str(error):
+            raise
+        return str(error)
+    return ""
+
+
+class WeightTransfer:
+    """A server's workers, joined to this trainer.
+
+    Raises:
+        FailedError, RefusedError: as `Caller.post`; they did not join in time.
+    """
+
+    def __init__(self, caller: Caller, group: type[TransferGroup], seconds: float):
+        world, address = 1 + int(caller.get("/get_world_size", seconds)["world_size"]), caller.address()
+        with socket.create_server(("", 0)) as free:
+            port = free.getsockname()[1]
+        info = {"master_address": address, "master_port": port, "rank_offset": 1, "world_size": world}
+        self._caller = caller
+        self._group: TransferGroup = _together(
+            seconds, lambda: group(address, port, world), lambda: caller.post(INIT, {"init_info": info}, seconds)
+        )
+
+    def send(self, weights: Published, seconds: float) -> None:
+        """Errors as `WeightTransfer`; the weights were changed while they were sent."""
+        pairs = weights.pairs()
+        info = {
+            "names": [name for name, _ in pairs], "shapes": [list(tensor.shape) for _, tensor in pairs],
+            "dtype_names": [str(tensor.dtype).removeprefix("torch.") for _, tensor in pairs], "packed": False,
+        }  # fmt: skip
+        post = self._caller.post
+        post("/start_weight_update", {}, seconds)
+        try:
+            _together(
+                seconds, lambda: self._broadcast(tensor for _, tensor in pairs),
+                lambda: post("/update_weights", {"update_info": info}, seconds),
+            )  # fmt: skip
+        except FailedError:
+            with contextlib.suppress(FailedError, RefusedError):
+                post("/finish_weight_update", {}, seconds)  # another update could not begin
+            raise
+        post("/finish_weight_update", {}, seconds)
+        if not weights.is_present():
+            raise FailedError("the weights changed while they were sent")
+
+    def _broadcast(self, tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
+            self._group.broadcast(tensor.contiguous())
+
+
+def _together(seconds: float, *acts: Callable[[], Any]) -> Any:
+    """What the first of several acts makes that wait for each other; a dead peer holds none longer than its time."""
+    futures = [Future() for _ in acts]
+
+    def run(act: Callable[[], Any], future: Future) -> None:
+        try:
+            future.set_result(act())
+        except Exception as error:
+            future.set_exception(error)
+
+    for act, future in zip(acts, futures, strict=True):
+        threading.Thread(target=run, args=(act, future), daemon=True).start()
+    wait(futures, seconds, "FIRST_EXCEPTION")
+    for future in futures:
+        if future.done() and isinstance(error := future.exception(), RuntimeError | OSError):
+            raise FailedError(f"the transfer of weights failed ({type(error).__name__})") from error
+        if future.done():
+            future.result()
+    if not all(future.done() for future in futures):
+        raise FailedError(f"no weights taken in {seconds:g} s")
+    return futures[0].result()
+
+
 # How servers are asked and how their answers are read: vlrl's own, vLLM's and SGLang's.
 #
 # Each dialect is a class with `ask(asked, options)` -> (path, body), `call(caller, asked, options, seconds)`, which
@@ -236,6 +431,9 @@ def cached_tokens(answer: Mapping[str, Any]) -> int | None:
     return details.get("cached_tokens")
 
 
+Mark = Callable[[], str | None]
+
+
 class Dialect(ABC):
     """What the dialects share. codec: the policy's; model: its name on the server."""
 
@@ -249,9 +447,25 @@ class Dialect(ABC):
     def ask(self, asked: GenerationRequest, options: Options) -> tuple[str, dict[str, Any]]:
         """The path and the body of a request."""
 
-    def call(self, caller: Caller, asked: GenerationRequest, options: Options, seconds: float) -> dict[str, Any]:
-        """A server's answer; errors as `Caller.post`, and UserError for what it cannot be asked."""
+    def call(
+        self, caller: Caller, asked: GenerationRequest, options: Options, seconds: float, mark: Mark | None = None
+    ) -> dict[str, Any]:
+        """A server's answer; errors as `Caller.post`, and UserError for what it cannot be asked.
+
+        Args:
+            mark: names the weights that a token is of when it comes; the answer is then streamed.
+        """
         return caller.post(*self.ask(asked, options), seconds)
+
+    def sends_files(self, caller: Caller) -> bool:
+        """Whether the server takes weights as files."""
+        return True
+
+    def pause(self, caller: Caller, seconds: float) -> None:
+        """Keeps what a server writes where it is, until `resume`; errors as `Caller.post`."""
+
+    def resume(self, caller: Caller, seconds: float) -> None:
+        """Goes on with it, by the weights of then."""
 
     def version(self, caller: Caller, seconds: float) -> str | None:
         """Which weights a server has; None where it does not say."""
@@ -314,21 +528,29 @@ class Vllm(Dialect):
 
     def __init__(self, codec: Any, model: str):
         super().__init__(codec, model)
-        self._takes_tokens: dict[str, bool] = {}  # by a server's URL
+        self._paths: dict[str, frozenset[str]] = {}  # its routes, by a server's URL
+        self._transfers: dict[str, WeightTransfer | None] = {}  # by URL; None: by file
+        self._reports: set[tuple[str, str]] = set()
         self._rendered: dict[bytes, dict[str, Any]] = {}  # features by an image's digest, the least recently used first
         self._lock = threading.Lock()
 
-    def call(self, caller: Caller, asked: GenerationRequest, options: Options, seconds: float) -> dict[str, Any]:
-        if not self._has_token_routes(caller, seconds):
+    def call(
+        self, caller: Caller, asked: GenerationRequest, options: Options, seconds: float, mark: Mark | None = None
+    ) -> dict[str, Any]:
+        if not {TOKENS, RENDER} <= self._routes(caller, seconds):
+            if mark is not None:
+                raise UserError("policy.engine: in_flight: this vLLM has no route for token ids: take a newer one")
             return super().call(caller, asked, options, seconds)
         body = self._sampling(asked, options)
         # 0: the sampled token's alone; 2: all completions in one answer, where the default is each one's last words
         body |= {"logprobs": 0, "output_kind": 2, "include_stop_str_in_output": True}
+        if mark is not None:  # vLLM for CPUs dies of a seeded request that was set back, as new weights do it
+            del body["seed"]
         ids = [*asked.prompt.ids.tolist(), *asked.begun]
         request = {"model": self.model, "token_ids": ids, "sampling_params": body}
         if self.images(asked):
             request["features"] = self._features(caller, asked, ids, seconds)
-        return caller.post(TOKENS, request, seconds)
+        return caller.post(TOKENS, request, seconds) if mark is None else _stream(caller, request, mark, seconds)
 
     def ask(self, asked: GenerationRequest, options: Options) -> tuple[str, dict[str, Any]]:
         if asked.begun:
@@ -362,14 +584,14 @@ class Vllm(Dialect):
             "logit_bias": {str(i): -100.0 for i in self.codec.banned_ids},
         }  # fmt: skip
 
-    def _has_token_routes(self, caller: Caller, seconds: float) -> bool:
-        if caller.url not in self._takes_tokens:
+    def _routes(self, caller: Caller, seconds: float) -> frozenset[str]:
+        if caller.url not in self._paths:
             try:
                 paths = caller.get("/openapi.json", seconds).get("paths", {})
             except RefusedError:  # it does not say what it has
                 paths = {}
-            self._takes_tokens[caller.url] = {TOKENS, RENDER} <= paths.keys()
-        return self._takes_tokens[caller.url]
+            self._paths[caller.url] = frozenset(paths)
+        return self._paths[caller.url]
 
     def _features(self, caller: Caller, asked: GenerationRequest, ids: Sequence[int], seconds: float) -> dict[str, Any]:
         """What the server makes of images, at the places that they have among the trainer's tokens."""
@@ -403,10 +625,62 @@ class Vllm(Dialect):
         return [cached[name] for name in names]
 
     def publish(self, caller: Caller, weights: Published, seconds: float) -> None:
-        kwargs = {"weights_path": str(weights.path)}
-        caller.post("/collective_rpc", {"method": "reload_weights", "kwargs": kwargs}, seconds)
+        transfer = self._transfer(caller, weights, seconds)
+        if transfer is None:
+            weights.write()
+            kwargs = {"weights_path": str(weights.path)}
+            caller.post("/collective_rpc", {"method": "reload_weights", "kwargs": kwargs}, seconds)
+        else:
+            try:
+                transfer.send(weights, seconds)
+            except FailedError:  # its workers may be new ones
+                del self._transfers[caller.url]
+                raise
         for cache in ("prefix", "encoder"):  # what was made by the old weights, of text and of images
             caller.post(f"/reset_{cache}_cache", {}, seconds)
+
+    def _transfer(self, caller: Caller, weights: Published, seconds: float) -> WeightTransfer | None:
+        """How the server takes weights, found out at the first of them, and said."""
+        if caller.url not in self._transfers:
+            if "/resume" in self._routes(caller, seconds):
+                self.resume(caller, seconds)  # a run that was killed may have left it paused
+            group, reason = find_group(caller, self._routes(caller, seconds), weights.model, seconds)
+            self._transfers[caller.url] = None if group is None else WeightTransfer(caller, group, seconds)
+            if (caller.url, reason) not in self._reports:
+                self._reports.add((caller.url, reason))
+                print(f"\nvlrl: {caller.url} takes weights by {reason}", file=sys.stderr)
+        return self._transfers[caller.url]
+
+    def sends_files(self, caller: Caller) -> bool:
+        return self._transfers.get(caller.url) is None
+
+    def pause(self, caller: Caller, seconds: float) -> None:
+        caller.post("/pause?mode=keep", {}, seconds)  # and drops what was cached: it is made anew by the new weights
+
+    def resume(self, caller: Caller, seconds: float) -> None:
+        caller.post("/resume", {}, seconds)
+
+
+def _stream(caller: Caller, request: Mapping[str, Any], mark: Mark, seconds: float) -> dict[str, Any]:
+    """The answer to a request for tokens in one piece, each with the name of the weights that it came by."""
+    choices: dict[int, dict[str, Any]] = {}
+    answer: dict[str, Any] = {}
+
+    def hear(event: dict[str, Any]) -> None:
+        if "error" in event:
+            raise FailedError(_read_error(event, b""))
+        answer["usage"] = event.get("usage") or answer.get("usage")
+        for part in event["choices"]:
+            empty = {"index": part["index"], "token_ids": [], "logprobs": {"content": []}, "versions": []}
+            choice = choices.setdefault(part["index"], empty)
+            choice["token_ids"] += part["token_ids"]
+            choice["logprobs"]["content"] += part["logprobs"]["content"]
+            choice["versions"] += [mark()] * len(part["token_ids"])
+            choice["finish_reason"] = part.get("finish_reason")
+
+    body = {**request, "stream": True, "stream_options": {"include_usage": True}}
+    caller.stream(TOKENS, body, hear, seconds)
+    return answer | {"choices": list(choices.values())}
 
 
 class Sglang(Dialect):

@@ -1,12 +1,15 @@
-"""vLLM in the trainer's own process: `policy.engine: {name: vllm}`. Not exercised: no machine with vLLM was at hand.
+"""vLLM in the trainer's own process: `policy.engine: {name: vllm}`. Not exercised: no GPU with vLLM was at hand.
 
-Written to vLLM's documented interface: `LLM(..., enable_sleep_mode=, logprobs_mode=)`, `LLM.generate`,
-`LLM.collective_rpc("reload_weights", kwargs={"weights_path": ...})`, `LLM.sleep` and `LLM.wake_up`.
+Written to vLLM 0.26: `LLM(..., enable_sleep_mode=, logprobs_mode=, weight_transfer_config=)`, `LLM.generate`,
+`LLM.collective_rpc("reload_weights", kwargs={"weights_path": ...})`, `LLM.start_weight_update`, `LLM.update_weights`,
+`LLM.finish_weight_update`, `LLM.sleep` and `LLM.wake_up`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,9 +25,13 @@ from vlrl.types import UserError
 if TYPE_CHECKING:
     from torch import Tensor
 
+PICKLES = "VLLM_ALLOW_INSECURE_SERIALIZATION"  # "1": vLLM lets handles of GPU memory go to its process, pickled
+
 
 class InProcess(Engine):
     """vLLM beside the model that trains, on the same GPUs. While the trainer works, it sleeps and its memory is free.
+
+    With VLLM_ALLOW_INSECURE_SERIALIZATION=1 it copies weights from the trainer's GPU memory (CUDA IPC), else by file.
 
     Args:
         memory: the share of a GPU's memory that vLLM may use while it writes.
@@ -50,10 +57,13 @@ class InProcess(Engine):
             ) from None
         self._codec, self.rescore, self._sleep, self._tally = policy.codec, rescore, sleep, EngineStats()
         self._store, self._version = Store(policy, folder, whole=True), ""
+        self._ipc = os.environ.get(PICKLES) == "1" and policy.device.type == "cuda"
+        transfer = {"weight_transfer_config": {"backend": "ipc"}} if self._ipc else {}
         try:
             self._llm = LLM(
                 model=source, tensor_parallel_size=tensor_parallel, gpu_memory_utilization=memory,
                 enable_sleep_mode=sleep, logprobs_mode="processed_logprobs", max_model_len=policy.codec.max_prompt,
+                **transfer,
             )  # fmt: skip
         except (RuntimeError, ValueError) as error:
             raise UserError(f"policy.engine: vllm does not start: {str(error).splitlines()[0]}") from None
@@ -68,7 +78,7 @@ class InProcess(Engine):
 
     def publish(self) -> None:
         before = self._store.newest
-        if self._store.take() is not before:
+        if self._store.take(write=not self._ipc) is not before:
             self._tally.begin()
 
     def generate(self, asked: Sequence[GenerationRequest], options: Options) -> list[list[Completion]]:
@@ -99,11 +109,25 @@ class InProcess(Engine):
         weights = self._store.newest
         if self._version == weights.version:
             return
-        self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(weights.path)})
+        if self._ipc:
+            from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferEngine
+
+            self._llm.start_weight_update()
+            IPCWeightTransferEngine.trainer_send_weights(
+                iter(weights.pairs()), {"send_mode": self._send_handles, "packed": True}
+            )
+            self._llm.finish_weight_update()
+        else:
+            weights.write()
+            self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(weights.path)})
         self._llm.reset_prefix_cache()  # what the old weights made, of text
         self._llm.llm_engine.reset_encoder_cache()  # and of images
         self._version = weights.version
         self._tally.add(published=1)
+
+    def _send_handles(self, info: Any) -> None:
+        """Where weights lie on the GPU, to vLLM's process."""
+        self._llm.update_weights({"update_info": dataclasses.asdict(info)})
 
     def _prompt(self, asked: GenerationRequest) -> dict[str, Any]:
         """Token ids with one placeholder an image, which vLLM's processor makes as many as it needs."""

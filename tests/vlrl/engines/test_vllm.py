@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from urllib.error import URLError
@@ -21,6 +23,7 @@ import pytest
 import torch
 
 from vlrl import config
+from vlrl.engines.client import version_of
 from vlrl.engines.protocols import DIALECTS
 from vlrl.policies.engine import GenerationRequest, Options
 from vlrl.policies.loading import EMBEDDED
@@ -43,6 +46,7 @@ changed, played, texts = servers.changed, servers.played, servers.texts
 PYTHON = ROOT / ".venv-engine" / "bin" / "python"
 STARTS_S = 900  # until a server that does not answer counts as stuck
 GAP = 1e-4  # nats in float32
+GLOO = {"GlooWeightTransferEngine": load("gloo_transfer").Gloo}
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.xdist_group("vllm"),
@@ -52,11 +56,13 @@ pytestmark = [
 ARGUMENTS = (
     "--dtype", "float32", "--enforce-eager", "--host", "127.0.0.1", "--max-model-len", "512", "--skip-mm-profiling",
     "--limit-mm-per-prompt", '{"image": 3, "video": 0}', "--logprobs-mode", "processed_logprobs",
-    "--enable-prompt-tokens-details",
+    "--enable-prompt-tokens-details", "--weight-transfer-config", '{"backend": "gloo"}',
+    "--worker-extension-cls", "gloo_transfer.Extension",
 )  # fmt: skip
 ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_TARGET_DEVICE": "cpu", "OMP_NUM_THREADS": "1",
     "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "PYTHONPATH": str(Path(__file__).parent),
 }  # fmt: skip
 
 
@@ -71,11 +77,9 @@ class Vllm:
 
     def start(self) -> None:
         command = [PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", EMBEDDED, "--port", str(self.port)]
-        environment = os.environ | ENVIRONMENT
-        environment.pop("PYTHONPATH", None)
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
-                [*command, *ARGUMENTS], env=environment, stdout=log, stderr=log, start_new_session=True
+                [*command, *ARGUMENTS], env=os.environ | ENVIRONMENT, stdout=log, stderr=log, start_new_session=True
             )
         until = time.monotonic() + STARTS_S
         while not self.is_ready():
@@ -113,8 +117,10 @@ def served(vllm, policy, tmp_path) -> Callable:
     return make
 
 
-def test_writes_what_the_policy_would(served, policy, task) -> None:
+@pytest.mark.parametrize("way", ["file", "transfer"])
+def test_writes_what_the_policy_would(served, policy, task, way, tmp_path, monkeypatch, capfd) -> None:
     """Greedy tokens and log-probabilities of images, before and after an update, are the trainer's own."""
+    monkeypatch.setattr("vlrl.engines.protocols.GROUPS", GLOO if way == "transfer" else {})
     own, other = policy(), served()
     other.check(task.samples("train")[0])
     for _ in range(2):
@@ -123,7 +129,72 @@ def test_writes_what_the_policy_would(served, policy, task) -> None:
             decision = episode.turns[0].decision
             torch.testing.assert_close(decision.engine_logprobs, decision.logprobs, rtol=0, atol=GAP)
         assert 0 < other.metrics["engine/logprob_gap_max"] < GAP and other.metrics["engine/published"] == 1
+        assert other.metrics["engine/publish_seconds"] > 0
         changed(own, other)
+    said = {"file": r"file \(reload_weights; vLLM 0.26.*\): its transfer is GlooWeight.*, which is not carried here",
+            "transfer": r"weight transfer \(GlooWeightTransferEngine; vLLM 0.26.*\)"}  # fmt: skip
+    assert re.search(rf"takes weights by {said[way]}\n", capfd.readouterr().err)
+    other.engine.publish()
+    assert any((tmp_path / "weights").iterdir()) == (way == "file")
+
+
+def test_weights_that_others_gave_are_noticed(served, policy, task, monkeypatch) -> None:
+    """A server that was restarted between two steps, or serves another run, would write the next one's rollouts."""
+    monkeypatch.setattr("vlrl.engines.client.IDLE_S", 0.0)
+    own, other, stranger = policy(), served(), served()
+    for each in (other, stranger):
+        each.check(task.samples("train")[0])
+    changed(own, other, seed=4)
+    wanted = texts(played(own, task, greedy=True))
+    assert texts(played(other, task, greedy=True)) == wanted and other.metrics["engine/stale"] == 0
+    changed(stranger, seed=5)
+    played(stranger, task, 1)
+    assert texts(played(other, task, greedy=True)) == wanted and other.metrics["engine/stale"] == 1
+    played(other, task)
+    assert other.metrics["engine/logprob_gap_max"] < GAP
+
+
+def test_other_weights_than_were_given_are_noticed(served, task, monkeypatch) -> None:
+    """What arrives in part moves as well, and elsewhere."""
+    own, stranger = served(), served()
+    for each in (own, stranger):
+        each.check(task.samples("train")[0])
+    changed(stranger, seed=6)
+    stranger.engine.publish()
+    wrong, publish = stranger.engine._store.newest, DIALECTS["vllm"].publish
+    monkeypatch.setattr(DIALECTS["vllm"], "publish", lambda self, caller, _, s: publish(self, caller, wrong, s))
+    changed(own, seed=7)
+    with pytest.raises(UserError, match="answers by other weights than were published"):
+        played(own, task)
+
+
+def test_completions_go_on_by_new_weights(served, policy, task, monkeypatch) -> None:
+    """Each token's log-probability is that of the weights that it is said to be of: ratios would be wrong elsewhere."""
+    monkeypatch.setattr("vlrl.engines.protocols.GROUPS", GLOO)
+    monkeypatch.setattr("vlrl.engines.client.IDLE_S", 1e9)  # what is heard is the completions
+    before, after, own = policy(), policy(), served(in_flight=True, rescore=False)
+    samples = task.samples("train")[:12]
+    own.check(samples[0])
+    changed(after, seed=8)
+    prompts = [own.prompt(sample.prompt) for sample in samples]
+    drawn = np.full((8, 48), 0.5, np.float32)
+    asked = [GenerationRequest(s.prompt, prompt, 8, (), drawn) for s, prompt in zip(samples, prompts, strict=True)]
+    host = own.engine._pool.hosts[0]
+    with ThreadPoolExecutor() as threads:
+        heard, writing = host.latest, threads.submit(own.engine.generate, asked, Options(48, 1.0))
+        while host.latest == heard and not writing.done():
+            time.sleep(0.001)
+        own.engine.follow(after)
+        own.engine.publish()
+        answers = [(p, each) for p, row in zip(prompts, writing.result(), strict=True) for each in row]
+    parts = [(before, version_of(before.model)), (after, version_of(after.model))]
+    assert {version for _, each in answers for version in each.versions} == {version for _, version in parts}
+    assert 0 < own.metrics["engine/renewed"] < 1
+    for prompt, answer in answers:
+        for scorer, version in parts:
+            ((logprobs, _),) = scorer.score([scorer.decision(prompt, answer.tokens)])
+            here = torch.tensor([each == version for each in answer.versions])
+            torch.testing.assert_close(torch.tensor(answer.logprobs)[here], logprobs[here], rtol=0, atol=GAP)
 
 
 def test_weights_that_do_not_arrive_are_noticed(served, task, monkeypatch) -> None:
@@ -161,17 +232,23 @@ def test_conversations_by_token_ids_are_the_trainers(served, task) -> None:
         torch.testing.assert_close(torch.tensor(answer.logprobs), logprobs, rtol=0, atol=GAP)
 
 
-def test_a_run_trains_through_it(vllm, run, tmp_path) -> None:
+@pytest.mark.parametrize("in_flight", [False, True])
+def test_a_run_trains_through_it(vllm, run, tmp_path, in_flight) -> None:
     """Each step's weights are published once and count."""
-    engine = f"{{name: server, api: vllm, urls: ['{vllm.url}'], model: '{EMBEDDED}', folder: '{tmp_path / 'weights'}'}}"
+    engine = f"{{name: server, api: vllm, urls: ['{vllm.url}'], model: '{EMBEDDED}', folder: '{tmp_path / 'weights'}'"
     small = ["train.steps=3", "train.prompts_per_step=4", "eval.num_samples=8", "log.trackers=[]"]
-    done = run("train", "gui_grounding", *small, f"policy.engine={engine}", f"out={tmp_path / 'run'}")
+    if in_flight:
+        engine, small = f"{engine}, in_flight: true, rescore: false", [*small, "train.max_staleness=2"]
+    done = run("train", "gui_grounding", *small, f"policy.engine={engine}}}", f"out={tmp_path / 'run'}")
     code, err = done.wait()
     assert code == 0, err
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     steps = [SimpleNamespace(**{k.removeprefix("engine/"): v for k, v in row.items()}) for row in rows if "loss" in row]
-    assert [step.published for step in steps] == [1, 1, 1] and max(step.logprob_gap_max for step in steps) < GAP
     assert all(0 <= step.prefix_cache_hit_rate <= 1 for step in steps)
+    if in_flight:
+        assert [step.staleness for step in steps] == [0, 1, 2] and all(0 <= step.renewed < 1 for step in steps)
+    else:
+        assert [step.published for step in steps] == [1, 1, 1] and max(step.logprob_gap_max for step in steps) < GAP
 
 
 def test_a_server_that_was_killed_gets_the_weights_again(vllm, served, policy, task) -> None:
@@ -196,8 +273,9 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.engine.llm_engine import LLMEngine
 known = {field.name for field in dataclasses.fields(EngineArgs)} | set(inspect.signature(LLM.__init__).parameters)
 print({"model", "tensor_parallel_size", "gpu_memory_utilization", "enable_sleep_mode", "logprobs_mode",
-       "max_model_len"} - known)
-print({"generate", "collective_rpc", "sleep", "wake_up", "reset_prefix_cache"} - set(dir(LLM)))
+       "max_model_len", "weight_transfer_config"} - known)
+print({"generate", "collective_rpc", "sleep", "wake_up", "reset_prefix_cache", "start_weight_update", "update_weights",
+       "finish_weight_update"} - set(dir(LLM)))
 print({"reset_encoder_cache"} - set(dir(LLMEngine)))
 print({"n", "seed", "temperature", "top_p", "max_tokens", "logprobs", "stop", "include_stop_str_in_output",
        "stop_token_ids", "logit_bias"} - set(inspect.signature(SamplingParams).parameters))
