@@ -232,7 +232,7 @@ def migrate(values: Any, section: str = "") -> Any:
 # The configs that come with vlrl. A checkout has them as `configs/`; who installed a wheel has them here alone.
 
 CONFIGS = Path(__file__).parent / "configs"
-FOLDERS = ("models", "studies", "compare")  # of it, whose files are also found by their bare names
+FOLDERS = ("models", "studies", "compare")  # whose files are also found by their bare names
 if not CONFIGS.is_dir():  # a checkout on a file system without links has a file there
     CONFIGS = Path(__file__).parents[1] / "configs"
 
@@ -246,8 +246,8 @@ def config_file(name: str | Path) -> Path:
     if path.is_absolute() or ".." in path.parts or (path.exists() and not path.is_dir()):
         return path
     inner = CONFIGS.joinpath(*_path_parts(path))
-    files = (inner, inner.with_name(f"{inner.name}.yaml"))
-    return next((file for file in files if file.is_file()), None) or _moved(path) or path
+    found = [file for file in (inner, inner.with_name(f"{inner.name}.yaml")) if file.is_file()]
+    return found[0] if found else _moved(path) or path
 
 
 def find_beside(folder: Path, name: str) -> Path | None:
@@ -288,8 +288,7 @@ def maker(folder: str) -> str:
 
 def described() -> Iterator[tuple[str, str]]:
     """Each bundled config as one names it, and the first comment in it."""
-    others = {*CONFIGS.glob("accelerate/*"), *CONFIGS.glob("cluster/*")}  # other programs read them
-    for file in sorted(set(CONFIGS.rglob("*.yaml")) - others):
+    for file in sorted(set(CONFIGS.rglob("*.yaml")) - {*CONFIGS.glob("accelerate/*"), *CONFIGS.glob("cluster/*")}):
         first = file.read_text(encoding="utf-8").partition("\n")[0]
         yield file.relative_to(CONFIGS).with_suffix("").as_posix(), first.removeprefix("#").strip()
 
