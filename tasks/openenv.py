@@ -117,8 +117,7 @@ class OpenEnv(SeededTask):
             observation, _ = env.reset(seed=seed)
             for name in self._shows or ():
                 if name not in observation:
-                    names = ", ".join(observation)
-                    raise UserError(f"task.shows: no {name!r}{suggest(name, list(observation))}; there are {names}")
+                    raise UserError(f"task.shows: no {name!r}{suggest(name, list(observation))}")
         except UserError:
             raise
         except Exception as error:  # of the server, the line to it, or the client

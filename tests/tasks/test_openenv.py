@@ -105,7 +105,7 @@ def test_a_mistake_is_one_line(options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"shows": ["hnt"]}, r"task\.shows: no 'hnt', did you mean 'hint'\?; there are hint, pixels"),
+        ({"shows": ["hnt"]}, r"task\.shows: no 'hnt'; did you mean 'hint'\? \(one of: found, hint, pixels, tries\)$"),
         ({"options": {"limit": 0}}, r"task\.url: http.*: no episode begins: .*no such limit"),
         ({"sends": "completion"}, r"task\.sends: 'completion': must be answer: actions hold number"),
     ],
