@@ -308,17 +308,6 @@ def one_writer(recipe: Recipe) -> str | None:
     return None
 
 
-def weights_in_flight(recipe: Recipe) -> str | None:
-    """Weights are taken while completions are under way where there are any, by one who stops the servers."""
-    if not recipe.config.policy.engine.model_dump().get("in_flight"):
-        return None
-    if not recipe.config.train.max_staleness:
-        return "policy.engine: in_flight: nothing is under way when weights change: set train.max_staleness above 0"
-    if get_world().size > 1:
-        return "policy.engine: in_flight: several processes would stop each other's servers: use one, or leave it out"
-    return None
-
-
 def ahead(recipe: Recipe) -> str | None:
     """The first of all that is wrong where steps are played ahead."""
     rules = (remembering, matched, recorded, one_writer) if recipe.config.train.max_staleness else ()
@@ -328,7 +317,7 @@ def ahead(recipe: Recipe) -> str | None:
 RULES: tuple[Rule, ...] = (
     lost_groups, lost_ratios, order, normalised_after_shaping, one_decision, steps_of_one_turn, unread_steps,
     overwritten, other_discount, split_groups, mixed_up, forgotten_reward, known_answers, of_methods, unread_reference,
-    one_mover, crowded, ahead, weights_in_flight, weighed_twice,
+    one_mover, crowded, ahead, weighed_twice,
 )  # fmt: skip
 
 

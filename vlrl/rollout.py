@@ -453,8 +453,6 @@ class RolloutWorker:
         from vlrl.policies.weights import put  # torch: checks of the command line read this module without it
 
         put(self.policy.model, weights)
-        if self.policy.engine is not None and self.policy.engine.in_flight:
-            self.policy.engine.follow(self.policy)
         if self.policy.generator is not None:
             self.policy.generator.manual_seed(seed)
 
@@ -619,7 +617,6 @@ class RolloutScheduler:
     def _pool(self) -> ThreadPoolExecutor:
         """Threads for all that may be under way; one where an engine writes by one step's weights at a time."""
         if self._threads is None:
-            engine = self.first.policy.engine
-            alone = engine is not None and not engine.in_flight
+            alone = self.first.policy.engine is not None
             self._threads = ThreadPoolExecutor(1 if alone else self.staleness + 1, "rollouts")
         return self._threads

@@ -104,8 +104,6 @@ def vllm_arms(few: int, url: str, folder: str) -> Iterator[tuple[str, int, list[
     engine = f"policy.engine={{name: server, api: vllm, urls: ['{url}'], model: '{EMBEDDED}', folder: '{folder}'"
     short = [f"train.steps={few}", "eval.num_samples=16", "task.name=staleness:Waiting"]
     yield from (("vllm", staleness, [*short, f"{engine}}}"]) for staleness in (0, 1, 2))
-    flying = [*short, f"{engine}, in_flight: true, rescore: false}}"]
-    yield from (("vllm, in flight", staleness, flying) for staleness in (1, 2))
 
 
 def arms(steps: int, few: int, url: str) -> Iterator[tuple[str, int, list[str]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import os
@@ -13,8 +12,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -49,7 +46,6 @@ class EngineStats:
         """From zero: new weights."""
         self._counts = dict.fromkeys(COUNTS, 0.0)
         self._gaps, self._tokens, self._largest = 0.0, 0, 0.0
-        self._versioned = self._renewed = 0
         self._prompt_tokens = self._cached_tokens = 0
 
     def add(self, **counts: float) -> None:
@@ -62,13 +58,6 @@ class EngineStats:
         with self._lock:
             self._prompt_tokens, self._cached_tokens = self._prompt_tokens + tokens, self._cached_tokens + cached
 
-    def add_versions(self, completions: Sequence[Completion]) -> None:
-        """Of tokens that name their weights, those after a change within their completion."""
-        with self._lock:
-            for each in completions:
-                self._versioned += len(each.versions)
-                self._renewed += sum(version != each.versions[0] for version in each.versions)
-
     def gaps(self, differences: Sequence[Tensor]) -> None:
         """Log-probabilities of sampled tokens, the trainer's less the engine's, of each completion [T]."""
         for each in differences:
@@ -80,14 +69,11 @@ class EngineStats:
     def row(self) -> dict[str, float]:
         """seconds that rollouts waited, requests asked again after a failure, answers of other weights that were not
         used, weights given to a server and the seconds of that; the share of prompts' tokens that came from a prefix
-        cache, where servers say it; the share of tokens that newer weights wrote than those that began their
-        completion; the gap's mean and largest, in nats a token.
+        cache, where servers say it; the gap's mean and largest, in nats a token.
         """
         row = {f"engine/{name}": count for name, count in self._counts.items()}
         if self._prompt_tokens:
             row[PREFIX_CACHE] = self._cached_tokens / self._prompt_tokens
-        if self._versioned:
-            row["engine/renewed"] = self._renewed / self._versioned
         if self._tokens:
             row |= {"engine/logprob_gap": self._gaps / self._tokens, "engine/logprob_gap_max": self._largest}
         return row
@@ -531,7 +517,6 @@ def _distance(one: Completion | Tensor, other: Completion) -> float:
 
 STALE = 3  # times that a server is given the weights for one request
 IDLE_S = 2.0  # after which a server that names no weights is asked whether it still has them: it may be another process
-SETTLED_S = 0.1  # without a token, after which a server that was paused has sent all that it wrote
 
 
 class Server(Engine):
@@ -552,8 +537,6 @@ class Server(Engine):
         backoff: seconds that a server is left alone after a failure, twice as long after each further one.
         rescore: score what was written by the trainer's own weights: one forward pass more, exact entropies, the gap
             between both in the log.
-        in_flight: with `max_staleness`, for vllm: completions under way go on by new weights, and each token has the
-            log-probability by which it was sampled (docs/asynchronous.md).
 
     Raises:
         UserError: a URL is none; no such environment variable; the folder cannot be made.
@@ -564,11 +547,9 @@ class Server(Engine):
         urls: Annotated[list[str], Field(min_length=1)], api: Literal["vlrl", "vllm", "sglang"] = "vlrl",
         model: str | None = None, key: str | None = None, folder: str | None = None, concurrent: Count = 16,
         timeout: Rate = 600.0, patience: Rate = 600.0, backoff: Rate = 1.0, rescore: bool = True,
-        in_flight: bool = False,
     ):  # fmt: skip
         headers = config.header(key, "policy.engine.key")
         self._dialect, self._timeout, self.rescore = DIALECTS[api](policy.codec, model or source), timeout, rescore
-        self.in_flight = in_flight
         hosts = [Host(Caller(url.rstrip("/"), headers)) for url in urls]
         self._pool = EnginePool(hosts, concurrent=concurrent, backoff=backoff, patience=patience)
         self._store = Store(policy, folder, self._dialect.whole)
@@ -587,11 +568,6 @@ class Server(Engine):
             raise ValueError("urls: the same server stands there twice")
         if options["api"] != "vlrl" and options["folder"] is None:
             raise ValueError(f"folder: {options['api']} reads weights from a folder: name one that it sees as well")
-        if options["in_flight"] and options["api"] != "vllm":
-            raise ValueError("in_flight: servers of api: vllm take weights while they write, no others")
-        if options["in_flight"] and options["rescore"]:
-            raise ValueError("in_flight: tokens of a completion are of several weights: set rescore: false, so that "
-                             "ratios are to what each was sampled by")  # fmt: skip
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -624,21 +600,11 @@ class Server(Engine):
 
     def publish(self) -> None:
         before, hosts = self._store.newest, self._pool.hosts
-        with contextlib.ExitStack() as still:
-            for host in hosts if self.in_flight else ():  # it may be reading the weights that go
-                still.enter_context(host.updating)
-            if self._store.take(any(self._dialect.sends_files(host.caller) for host in hosts)) is before:
-                return
+        if self._store.take(any(self._dialect.sends_files(host.caller) for host in hosts)) is before:
+            return
         self._tally.begin()
         if self._probe:
             self._probe.begin()
-        if self.in_flight and self._probe:  # what is under way is to go on by them
-            with ThreadPoolExecutor(len(hosts)) as threads:
-                list(threads.map(self._update_now, hosts))
-
-    def _update_now(self, host: Host) -> None:
-        with contextlib.suppress(FailedError):  # it gets them with its next request
-            self._update(host, trainer_waits=True)
 
     def generate(self, asked: Sequence[GenerationRequest], options: Options) -> list[list[Completion]]:
         start = time.monotonic()
@@ -664,11 +630,8 @@ class Server(Engine):
         version = self._store.newest.version
         for _ in range(STALE):
             self._update(host)
-            completions = self._ask(host, asked, options, mark=self._mark(host) if self.in_flight else None)
-            if any(None in each.versions for each in completions.completions):
-                raise FailedError("its weights were lost on the way")
+            completions = self._ask(host, asked, options)
             if completions.version in (None, version):
-                self._tally.add_versions(completions.completions)
                 if completions.cached is not None:
                     self._tally.add_prompt(len(asked.prompt.ids), completions.cached)
                 return completions
@@ -676,19 +639,10 @@ class Server(Engine):
             self._tally.add(stale=1)
         raise FailedError("answers by the weights of another version")
 
-    def _mark(self, host: Host) -> Callable[[], str | None]:
-        def mark() -> str | None:
-            host.latest = time.monotonic()
-            return host.version
-
-        return mark
-
-    def _ask(
-        self, host: Host, asked: GenerationRequest, options: Options, mark: Callable[[], str | None] | None = None
-    ) -> Written:
+    def _ask(self, host: Host, asked: GenerationRequest, options: Options) -> Written:
         """One answer, by whatever weights the server has; errors as `_write`."""
         try:
-            answer = self._dialect.call(host.caller, asked, options, self._timeout, mark)
+            answer = self._dialect.call(host.caller, asked, options, self._timeout)
             completions = self._dialect.read(answer, asked)
         except RefusedError as error:
             raise UserError(f"policy.engine: {host.caller.url}{error}") from None
@@ -702,12 +656,8 @@ class Server(Engine):
         host.latest = time.monotonic()
         return completions
 
-    def _update(self, host: Host, trainer_waits: bool = False) -> None:
-        """Gives a server the newest weights where it has others, or has lost them since it was heard last.
-
-        Args:
-            trainer_waits: as it always does where weights are not taken in flight.
-        """
+    def _update(self, host: Host) -> None:
+        """Gives a server the newest weights where it has others, or has lost them since it was heard last."""
         with host.updating:
             weights = self._store.newest
             if weights is None or (host.version == weights.version and not self._has_lost(host)):
@@ -716,7 +666,7 @@ class Server(Engine):
                 raise host.refusal
             start = time.monotonic()
             try:
-                self._give(host, weights, trainer_waits or not self.in_flight)
+                self._give(host, weights)
             except UserError as error:
                 host.refusal = error
                 raise
@@ -734,7 +684,7 @@ class Server(Engine):
         self._tally.add(stale=1)
         return True
 
-    def _give(self, host: Host, weights: Published, trainer_waits: bool) -> None:
+    def _give(self, host: Host, weights: Published) -> None:
         """Errors as `_write`."""
         try:
             named = self._dialect.version(host.caller, self._timeout)
@@ -744,43 +694,22 @@ class Server(Engine):
             ) from None
         if named != weights.version:  # else another process of the run was faster
             try:
-                with self._paused(host):
-                    host.version = None
-                    self._dialect.publish(host.caller, weights, self._timeout)
-                    host.version = weights.version if self.in_flight else None
+                host.version = None
+                self._dialect.publish(host.caller, weights, self._timeout)
             except RefusedError as error:
                 raise UserError(
                     f"policy.engine: {host.caller.url} takes no weights ({error}): see docs/engines.md"
                 ) from None
-            self._verify(host, weights, trainer_waits)
+            self._verify(host)
             self._tally.add(published=1)
         host.version = weights.version
 
-    def _verify(self, host: Host, weights: Published, trainer_waits: bool) -> None:
-        """A server's answer by new weights is the trainer's, or, while that learns, the one that was the trainer's."""
+    def _verify(self, host: Host) -> None:
+        """A server's answer by new weights is the trainer's."""
         probe = self._probe
         if probe is None:
             return
         url, greedy = host.caller.url, self._ask(host, probe.request, probe.greedy).completions[0]
         answer = self._ask(host, probe.request, probe.options).completions[0]
-        if weights is not self._store.newest:
-            raise FailedError("the weights changed meanwhile")
-        if trainer_waits:
-            probe.compare(url, answer)
-            probe.remember(url, greedy)
-        elif not probe.recognises(url, greedy):
-            raise FailedError("its weights are not those that it was given")
-
-    @contextmanager
-    def _paused(self, host: Host) -> Iterator[None]:
-        """In flight: what a server writes stands still, and all that it wrote has come."""
-        if not self.in_flight:
-            yield
-            return
-        self._dialect.pause(host.caller, self._timeout)
-        try:
-            while (left := host.latest + SETTLED_S - time.monotonic()) > 0:
-                time.sleep(left)
-            yield
-        finally:
-            self._dialect.resume(host.caller, self._timeout)
+        probe.compare(url, answer)
+        probe.remember(url, greedy)

@@ -58,7 +58,7 @@ def completion(choice: dict[str, Any], logprobs: Sequence[float]) -> Completion:
     tokens = tuple(map(int, choice["token_ids"]))
     if len(tokens) != len(logprobs) or not tokens:
         raise ValueError(f"{len(tokens)} tokens with {len(logprobs)} log-probabilities")
-    return Completion(tokens, numbers(logprobs), choice["finish_reason"] == "length", tuple(choice.get("versions", ())))
+    return Completion(tokens, numbers(logprobs), choice["finish_reason"] == "length")
 
 
 def numbers(logprobs: Sequence[float]) -> tuple[float, ...]:
@@ -158,24 +158,6 @@ class Caller:
         sizes = {"Content-Type": "application/octet-stream", "Content-Length": str(file.stat().st_size)}
         with file.open("rb") as body:
             return self._call("POST", path, body, {**sizes, **headers}, seconds)
-
-    def stream(
-        self, path: str, body: Mapping[str, Any], hear: Callable[[dict[str, Any]], None], seconds: float
-    ) -> None:
-        """JSON out; each event of the answer to `hear`, as it comes. Errors as `post`: earlier events count not."""
-
-        def take(response: http.client.HTTPResponse) -> None:
-            if response.status != 200:
-                _read(path, response.status, response.read(MOST))
-            for line in response:
-                name, _, text = line.partition(b":")
-                if name == b"data" and text.strip() == b"[DONE]":
-                    return
-                if name == b"data":
-                    hear(_read(path, 200, text.strip()))
-            raise FailedError("a stream that breaks off")
-
-        self._ask("POST", path, json.dumps(body).encode(), {"Content-Type": "application/json"}, seconds, take)
 
     def address(self) -> str:
         """This machine's, as the server sees it. FailedError: there is no way to it."""
@@ -431,9 +413,6 @@ def cached_tokens(answer: Mapping[str, Any]) -> int | None:
     return details.get("cached_tokens")
 
 
-Mark = Callable[[], str | None]
-
-
 class Dialect(ABC):
     """What the dialects share. codec: the policy's; model: its name on the server."""
 
@@ -447,25 +426,13 @@ class Dialect(ABC):
     def ask(self, asked: GenerationRequest, options: Options) -> tuple[str, dict[str, Any]]:
         """The path and the body of a request."""
 
-    def call(
-        self, caller: Caller, asked: GenerationRequest, options: Options, seconds: float, mark: Mark | None = None
-    ) -> dict[str, Any]:
-        """A server's answer; errors as `Caller.post`, and UserError for what it cannot be asked.
-
-        Args:
-            mark: names the weights that a token is of when it comes; the answer is then streamed.
-        """
+    def call(self, caller: Caller, asked: GenerationRequest, options: Options, seconds: float) -> dict[str, Any]:
+        """A server's answer; errors as `Caller.post`, and UserError for what it cannot be asked."""
         return caller.post(*self.ask(asked, options), seconds)
 
     def sends_files(self, caller: Caller) -> bool:
         """Whether the server takes weights as files."""
         return True
-
-    def pause(self, caller: Caller, seconds: float) -> None:
-        """Keeps what a server writes where it is, until `resume`; errors as `Caller.post`."""
-
-    def resume(self, caller: Caller, seconds: float) -> None:
-        """Goes on with it, by the weights of then."""
 
     def version(self, caller: Caller, seconds: float) -> str | None:
         """Which weights a server has; None where it does not say."""
@@ -534,23 +501,17 @@ class Vllm(Dialect):
         self._rendered: dict[bytes, dict[str, Any]] = {}  # features by an image's digest, the least recently used first
         self._lock = threading.Lock()
 
-    def call(
-        self, caller: Caller, asked: GenerationRequest, options: Options, seconds: float, mark: Mark | None = None
-    ) -> dict[str, Any]:
+    def call(self, caller: Caller, asked: GenerationRequest, options: Options, seconds: float) -> dict[str, Any]:
         if not {TOKENS, RENDER} <= self._routes(caller, seconds):
-            if mark is not None:
-                raise UserError("policy.engine: in_flight: this vLLM has no route for token ids: take a newer one")
             return super().call(caller, asked, options, seconds)
         body = self._sampling(asked, options)
         # 0: the sampled token's alone; 2: all completions in one answer, where the default is each one's last words
         body |= {"logprobs": 0, "output_kind": 2, "include_stop_str_in_output": True}
-        if mark is not None:  # vLLM for CPUs dies of a seeded request that was set back, as new weights do it
-            del body["seed"]
         ids = [*asked.prompt.ids.tolist(), *asked.begun]
         request = {"model": self.model, "token_ids": ids, "sampling_params": body}
         if self.images(asked):
             request["features"] = self._features(caller, asked, ids, seconds)
-        return caller.post(TOKENS, request, seconds) if mark is None else _stream(caller, request, mark, seconds)
+        return caller.post(TOKENS, request, seconds)
 
     def ask(self, asked: GenerationRequest, options: Options) -> tuple[str, dict[str, Any]]:
         if asked.begun:
@@ -642,8 +603,6 @@ class Vllm(Dialect):
     def _transfer(self, caller: Caller, weights: Published, seconds: float) -> WeightTransfer | None:
         """How the server takes weights, found out at the first of them, and said."""
         if caller.url not in self._transfers:
-            if "/resume" in self._routes(caller, seconds):
-                self.resume(caller, seconds)  # a run that was killed may have left it paused
             group, reason = find_group(caller, self._routes(caller, seconds), weights.model, seconds)
             self._transfers[caller.url] = None if group is None else WeightTransfer(caller, group, seconds)
             if (caller.url, reason) not in self._reports:
@@ -653,34 +612,6 @@ class Vllm(Dialect):
 
     def sends_files(self, caller: Caller) -> bool:
         return self._transfers.get(caller.url) is None
-
-    def pause(self, caller: Caller, seconds: float) -> None:
-        caller.post("/pause?mode=keep", {}, seconds)  # and drops what was cached: it is made anew by the new weights
-
-    def resume(self, caller: Caller, seconds: float) -> None:
-        caller.post("/resume", {}, seconds)
-
-
-def _stream(caller: Caller, request: Mapping[str, Any], mark: Mark, seconds: float) -> dict[str, Any]:
-    """The answer to a request for tokens in one piece, each with the name of the weights that it came by."""
-    choices: dict[int, dict[str, Any]] = {}
-    answer: dict[str, Any] = {}
-
-    def hear(event: dict[str, Any]) -> None:
-        if "error" in event:
-            raise FailedError(_read_error(event, b""))
-        answer["usage"] = event.get("usage") or answer.get("usage")
-        for part in event["choices"]:
-            empty = {"index": part["index"], "token_ids": [], "logprobs": {"content": []}, "versions": []}
-            choice = choices.setdefault(part["index"], empty)
-            choice["token_ids"] += part["token_ids"]
-            choice["logprobs"]["content"] += part["logprobs"]["content"]
-            choice["versions"] += [mark()] * len(part["token_ids"])
-            choice["finish_reason"] = part.get("finish_reason")
-
-    body = {**request, "stream": True, "stream_options": {"include_usage": True}}
-    caller.stream(TOKENS, body, hear, seconds)
-    return answer | {"choices": list(choices.values())}
 
 
 class Sglang(Dialect):

@@ -51,14 +51,12 @@ class Completion:
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]  # of the tokens, under the behaviour policy
     cut: bool  # stopped by the length limit
-    versions: tuple[str, ...] = ()  # of the weights that each token is of; (): of one
 
 
 class Engine(ABC):
     """Writes for a policy, elsewhere or otherwise than the policy itself. Made with `(policy, source)` and options."""
 
     rescore: bool = False  # the trainer scores what was written anew (docs/engines.md)
-    in_flight: bool = False  # new weights are taken while completions are under way, which go on by them
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -99,24 +97,20 @@ class Engine(ABC):
 class Shared(Engine):
     """An engine as one of the copies asks it: by that copy's weights, while no other asks.
 
-    Where the engine takes weights in flight, copies ask at the same time, by the newest weights of any: a copy's are
-    from when it is given them (`follow`), the first one's from when it asks.
-
     Args:
         engine: has `follow(policy)`, which says whose weights are published from there on.
         turn: held while a copy asks.
-        leads: the run's own policy, whose weights are never older than its copies'.
     """
 
-    def __init__(self, engine: Engine, policy: Any, turn: threading.Lock, leads: bool = False):
-        self._engine, self._policy, self._turn, self._leads = engine, policy, turn, leads
-        self.rescore, self.in_flight = engine.rescore, engine.in_flight
+    def __init__(self, engine: Engine, policy: Any, turn: threading.Lock):
+        self._engine, self._policy, self._turn = engine, policy, turn
+        self.rescore = engine.rescore
 
     @classmethod
     def share_engine(cls, first: Any, policy: Any) -> Shared:
         """The engine of a policy, for another one; the first from now on shares it."""
         if not isinstance(first.engine, Shared):
-            first.engine = cls(first.engine, first, threading.Lock(), leads=True)
+            first.engine = cls(first.engine, first, threading.Lock())
         return cls(first.engine._engine, policy, first.engine._turn)
 
     @property
@@ -128,20 +122,10 @@ class Shared(Engine):
             self._engine.follow(self._policy)
             return self._engine.check(asked, options)
 
-    def follow(self, policy: Any) -> None:
-        if self.in_flight:
-            with self._turn:
-                self._engine.follow(policy)
-                self._engine.publish()
-
     def publish(self) -> None:
         """Nothing: before its turn a copy's weights do not count."""
-        if self._leads:
-            self.follow(self._policy)
 
     def generate(self, asked: Sequence[GenerationRequest], options: Options) -> list[list[Completion]]:
-        if self.in_flight:
-            return self._engine.generate(asked, options)
         with self._turn:
             self._engine.follow(self._policy)
             self._engine.publish()

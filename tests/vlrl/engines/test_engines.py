@@ -28,7 +28,7 @@ from vlrl.engines.protocols import (
     find_group,
     same_prompt,
 )  # fmt: skip
-from vlrl.policies.engine import Completion, Engine, EngineError, GenerationRequest, Options, Shared
+from vlrl.policies.engine import Completion, EngineError, GenerationRequest, Options
 from vlrl.recipe_checks import load_config
 from vlrl.rollout import collect
 from vlrl.types import Policy, Rollouts, UserError
@@ -45,10 +45,6 @@ BASE = config.__file__.replace("vlrl/config.py", "configs/gui_grounding.yaml")
         ("{name: server, urls: ['http://a:1', 'http://a:1']}", "twice"),
         ("{name: server, urls: ['http://a:1'], api: vllm}", "folder: vllm reads weights from a folder"),
         ("{name: server, urls: ['http://a:1'], pattience: 3}", "pattience: unknown key"),
-        ("{name: server, urls: ['http://a:1'], in_flight: true}", "servers of api: vllm take weights while they write"),
-        ("{name: server, urls: ['http://a:1'], api: vllm, folder: w, in_flight: true}", "set rescore: false"),
-        ("{name: server, urls: ['http://a:1'], api: vllm, folder: w, in_flight: true, rescore: false}",
-         "in_flight: nothing is under way when weights change: set train.max_staleness above 0"),
     ],
 )  # fmt: skip
 def test_options_are_checked_when_read(engine, words) -> None:
@@ -142,39 +138,6 @@ def test_weights_of_exact_servers_are_the_trainers(gap, noticed) -> None:
     policy.value = -1.02
     with pytest.raises(UserError, match="a still answers by earlier weights"):
         probe.compare("a", Completion((5, 6), (-1.01, -1.01) if not noticed else (-1.0, -1.0), False))
-
-
-class Writer(Engine):
-    """Says whose weights it was given."""
-
-    in_flight = True
-
-    def __init__(self):
-        self.given: list[str] = []
-
-    def follow(self, policy: str) -> None:
-        self.given.append(policy)
-
-    def publish(self) -> None:
-        self.given[-1] += " published"
-
-    def generate(self, asked, options) -> list:
-        return []
-
-
-def test_in_flight_copies_give_weights_when_they_get_them() -> None:
-    """A copy that writes on would put the engine back to its older weights, or newer ones would wait for it."""
-    first = SimpleNamespace(engine=Writer())
-    writer = first.engine
-    one, other = (Shared.share_engine(first, name) for name in ("one", "other"))
-    first.engine._policy = "first"
-    one.follow("one")
-    other.follow("other")
-    for each in (one, other):
-        each.publish()
-        each.generate([], Options(1, 1.0))
-    first.engine.publish()  # it evaluates: by what it has learned since
-    assert writer.given == ["one published", "other published", "first published"]
 
 
 @pytest.fixture
