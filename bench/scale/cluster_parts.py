@@ -85,15 +85,15 @@ def telling() -> str:
     """Bytes of an episode of 1,000 tokens as processes tell it to each other, and CPU seconds to read it."""
     import torch
 
-    from vlrl.distributed import wire
+    from vlrl import decoders
     from vlrl.types import Decision, Score, Step
 
     made = Decision("word " * 1000, torch.rand(1000), torch.rand(1000), truncated=False)
     turn = [None, made, list(range(1000)), Step(None), 0.0]
     row = {"turns": [turn], "score": Score({"accuracy": 1.0}, 1.0), "reward": 1.0, "faults": 0, "stream": None}
-    data, begin = wire.packed([row] * 32), time.process_time()
+    data, begin = decoders.pack_value([row] * 32), time.process_time()
     for _ in range(64):
-        wire.unpacked(data)
+        decoders.unpack_value(data)
     return f"{len(data) / 32:,.0f} bytes, {1e3 * (time.process_time() - begin) / (32 * 64):.2f} ms"
 
 

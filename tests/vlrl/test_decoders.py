@@ -168,7 +168,6 @@ def test_a_hostile_row_is_named(row, words, tmp_path, capsys):
 DIRECT = {
     "vlrl.decoders": "the decoders",
     "rewards.parse": "rewards import nothing of ours; has its own limits on size and depth",
-    "vlrl.distributed.wire": "messages between processes of one run",
     "robot.deploy.recorder": "the last line of a process that it started",
     "robot.deploy.scene": "answers of an emulator that it started",
     "robot.emulator.control": "answers of an emulator that it started",

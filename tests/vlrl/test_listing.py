@@ -10,7 +10,7 @@ import pytest
 
 from vlrl import registry
 from vlrl.config import described
-from vlrl.policies import FAMILIES, arsq, discrete, flow, lerobot, residual, robot_common
+from vlrl.policies import FAMILIES, arsq, discrete, encoded, flow, lerobot, residual, robot_common
 from vlrl.policies.flow import STEERED_FAMILY
 from vlrl.policies.processor import CODECS
 from vlrl.tools.option_help import KINDS, listing, search
@@ -120,6 +120,7 @@ def test_listed_families_are_those_that_can_be_loaded():
         flow.FAMILY,
         residual.CORRECTED_FAMILY,
         STEERED_FAMILY,
+        encoded.FAMILY,
     )
     assert set(FAMILIES) == {*CODECS, *own, "lerobot", "any other"}
     named = FAMILIES["lerobot"].lower().replace("pi0.5", "pi05")

@@ -16,7 +16,8 @@ import torch
 import yaml
 from PIL import Image
 
-from vlrl.distributed import wire, world
+from vlrl import decoders
+from vlrl.distributed import world
 from vlrl.distributed.world import RemoteImage, World, fingerprint
 from vlrl.policies.generation import normals, uniforms
 from vlrl.policies.vlm import Reply
@@ -204,14 +205,14 @@ def test_what_is_sent_arrives_as_it_was():
         "a": [1, 2.5, None, True, "x"], 3: (float("inf"), [()]), "t": torch.arange(6).view(2, 3),
         "n": np.array(5.0, np.float32), "o": Observation(("hi",), np.ones(3, np.float32)),
     }  # fmt: skip
-    back = wire.unpacked(wire.packed(value))
+    back = decoders.unpack_value(decoders.pack_value(value))
     assert back["a"] == value["a"] and back[3] == value[3] and torch.equal(back["t"], value["t"])
     assert back["n"] == 5 and back["n"].dtype == np.float32
     assert back["o"].content == ("hi",) and np.array_equal(back["o"].state, value["o"].state)
     with pytest.raises(UserError, match="holds a set"):
-        wire.packed({"x": {1}})
+        decoders.pack_value({"x": {1}})
     with pytest.raises(UserError, match="does not know"):
-        wire._class("os", "system")
+        decoders._class("os", "system")
 
 
 def test_what_an_engine_sampled_is_told():
@@ -229,7 +230,7 @@ def test_what_an_engine_sampled_is_told():
     reply = Reply(None, (5, 6))
     made = Decision("hi", torch.zeros(2), torch.zeros(2), False, (), reply, engine_logprobs=sampled)
     played = Episode(sample, 0, [Turn(drawn, made, Step(drawn))], reward=1.0)
-    row = wire.unpacked(wire.packed(world.pack_episode(played, Writes())))
+    row = decoders.unpack_value(decoders.pack_value(world.pack_episode(played, Writes())))
     found = world.unpack_episode(row, sample, 0, Writes(), home=1).turns[0].decision
     assert torch.equal(found.engine_logprobs, sampled) and found.inputs.tokens == (5, 6) and found.owner_rank == 1
 

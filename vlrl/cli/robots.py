@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from vlrl.api import quiet
-from vlrl.cli.base import Commands, read_config, run_learner, takes_changes, takes_run
+from vlrl.cli.help import Commands, read_config, run_learner, takes_changes, takes_run
 from vlrl.config import load_as
 from vlrl.system.hub import reach_model
 from vlrl.types import RobotTask, UserError

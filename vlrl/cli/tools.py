@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vlrl.api import check_sources, quiet
-from vlrl.cli.base import Commands, takes_changes
+from vlrl.cli.help import Commands, takes_changes
 from vlrl.system.hub import reach_model
 from vlrl.types import UserError
 

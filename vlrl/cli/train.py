@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from vlrl import api
 from vlrl.api import quiet
-from vlrl.cli.base import (
+from vlrl.cli.help import (
     Commands,
     find_first_change,
     read_config,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vlrl.decoders import pack_value, unpack_value
 from vlrl.io import HeldError, hold_folder
 from vlrl.types import Decision, Episode, Observation, Sample, Turn, UserError, Video
 
@@ -138,12 +139,10 @@ class World:
 
     @report_lost_process
     def gather(self, value: Any) -> list[Any]:
-        """Every process's value (`vlrl.distributed.wire`), in the order of their ranks."""
+        """Every process's value (`vlrl.decoders.pack_value`), in the order of their ranks."""
         if self.size == 1:
             return [value]
-        from vlrl.distributed import wire
-
-        return [wire.unpacked(data) for data in gather_bytes(wire.packed(value), self.size, self.link)]
+        return [unpack_value(data) for data in gather_bytes(pack_value(value), self.size, self.link)]
 
     @report_lost_process
     def sum(self, values: Tensor) -> Tensor:

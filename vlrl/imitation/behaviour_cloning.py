@@ -232,14 +232,13 @@ def _scripted(task: Any, config: CloneConfig) -> Lesson:
         raise UserError("task: is required where there are no datasets")
     if not isinstance(task, RobotTask):
         raise UserError(f"task: {config.task.name} has no script to imitate")
+    policy = _started(config) if config.start else None
     pairs: list[Pair] = []
     with Progress(config.episodes) as progress:
         for number, episode in enumerate(task.demonstrations(config.episodes, config.noise, config.seed), start=1):
             pairs += episode
             progress.note(f"demonstration {number}/{config.episodes}")
-    if config.start:
-        policy = _started(config)
-    else:
+    if policy is None:
         shape = _shape(task, pairs[0], config.policy)
         states = np.stack([observation.state for observation, _ in pairs])
         policy = _make_policy(config, shape, states, np.concatenate([chunk for _, chunk in pairs]))
@@ -304,7 +303,7 @@ def _flow(shape: DiscreteShape, states: torch.Tensor, seed: int) -> FlowPolicy:
     if shape.cameras:
         raise UserError("policy.kind: flow sees the state alone, and this robot shows pictures: take control")
     known = asdict(shape)
-    same = ActorShape(**{field.name: known[field.name] for field in fields(ActorShape)})
+    same = ActorShape(**{field.name: known[field.name] for field in fields(ActorShape) if field.name in known})
     return make_flow_policy(same, states.mean(0), states.std(0).clamp(min=1e-3), seed)
 
 

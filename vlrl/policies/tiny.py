@@ -171,7 +171,7 @@ def load_resized(folder: str | Path, patch: int, space: str, max_pixels: int | N
     Raises:
         UserError: it is none of Qwen's vision models.
     """
-    model = transformers.AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
+    model = transformers.AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, use_safetensors=True)
     processor = transformers.AutoProcessor.from_pretrained(folder)
     vision = model.config.vision_config
     if model.config.model_type not in get_args(Family):
