@@ -14,12 +14,21 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from tasks.agent_actions import ACTION_FORMS, ActionForm, ActionReading, ScreenAction, write_agent_action
+from tasks.agent_actions import (
+    ACTION_FORMS,
+    ActionForm,
+    ActionReading,
+    AgentScreen,
+    ScreenAction,
+    ScreenWorker,
+    Status,
+    screen_pool,
+    write_agent_action,
+)
 from tasks.base import FORM, Rendered, Task, check, check_weights
 from tasks.context import ContextEnvironment, Full, LastImages, SummaryContext, with_context
 from tasks.web.desktop import Desktop
 from tasks.web.miniwob import MiniWob
-from tasks.web.screens import AgentScreen, ScreenWorker, Status, screen_pool
 from vlrl.placement.workers import WorkerError, WorkerPool
 from vlrl.types import (
     Annotation,

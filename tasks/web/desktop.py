@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tasks.agent_actions import ScreenAction
-from tasks.web.screens import AgentScreen, ScreenService, Status
+from tasks.agent_actions import AgentScreen, ScreenAction, ScreenService, Status
 from vlrl.system.children import end_child, start_child
 from vlrl.types import Split, UserError, first_line
 

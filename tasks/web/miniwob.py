@@ -15,9 +15,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from tasks.agent_actions import ScreenAction
+from tasks.agent_actions import AgentScreen, ScreenAction, ScreenService, Status
 from tasks.web import browser
-from tasks.web.screens import AgentScreen, ScreenService, Status
 from vlrl.media import load_rgb
 from vlrl.types import Split, UserError
 

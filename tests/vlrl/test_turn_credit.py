@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tasks.counting_roles import CheckedCounting, ProposedCounting
+from tasks.checked_counting import CheckedCounting
+from tasks.proposed_counting import ProposedCounting
 from vlrl.algorithms.advantages import grpo
 from vlrl.algorithms.critics import TurnMemory, Turns, UtteranceCritics
 from vlrl.algorithms.gae import Gae

@@ -168,19 +168,6 @@ class Caller:
             raise FailedError(f"no connection ({_reason(error)})") from None
 
     def _call(self, method: str, path: str, body: Any, headers: Mapping[str, str], seconds: float) -> dict[str, Any]:
-        def take(response: http.client.HTTPResponse) -> dict[str, Any]:
-            text = response.read(MOST + 1)
-            if len(text) > MOST:
-                raise FailedError("an answer that is too long")
-            return _read(path, response.status, text)
-
-        return self._ask(method, path, body, headers, seconds, take)
-
-    def _ask[T](
-        self, method: str, path: str, body: Any, headers: Mapping[str, str], seconds: float,
-        take: Callable[[http.client.HTTPResponse], T],
-    ) -> T:  # fmt: skip
-        """What `take` makes of the answer, all of it within the time."""
         parts, late, watch = self._parts, threading.Event(), None
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         connection = kind(parts.hostname, parts.port, timeout=seconds)
@@ -190,20 +177,18 @@ class Caller:
             watch.daemon = True
             watch.start()
             connection.request(method, parts.path.rstrip("/") + path, body, {**self._headers, **headers})
-            with connection.getresponse() as response:
-                result, error = take(response), None
-        except (OSError, http.client.HTTPException, ValueError) as raised:
-            slow = late.is_set() or isinstance(raised, TimeoutError)
-            error = FailedError(f"no answer in {seconds:g} s" if slow else f"no connection ({_reason(raised)})")
-        except (FailedError, RefusedError) as raised:  # a cut answer reads as a wrong one
-            error = FailedError(f"no answer in {seconds:g} s") if late.is_set() else raised
+            response = connection.getresponse()
+            text = response.read(MOST + 1)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            slow = late.is_set() or isinstance(error, TimeoutError)
+            raise FailedError(f"no answer in {seconds:g} s" if slow else f"no connection ({_reason(error)})") from None
         finally:
             if watch:
                 watch.cancel()
             connection.close()
-        if error is not None:
-            raise error from None
-        return result
+        if late.is_set() or len(text) > MOST:
+            raise FailedError(f"no answer in {seconds:g} s" if late.is_set() else "an answer that is too long")
+        return _read(path, response.status, text)
 
 
 def _read(path: str, status: int, text: bytes) -> dict[str, Any]:

@@ -50,9 +50,10 @@ def test_nothing_of_a_browser_outlives_a_killed_run(needs, to_group):
 def test_the_browsers_of_a_task_end_with_it(needs):
     """Every task that a test or a comparison made kept six browsers until the process ended."""
     needs("chromium", "google-chrome")
-    from tasks.web import miniwob, screens
+    from tasks.agent_actions import screen_pool
+    from tasks.web import miniwob
 
-    pool = screens.screen_pool(miniwob.MiniWob, 1)
+    pool = screen_pool(miniwob.MiniWob, 1)
     worker = pool.take("page")
     processes = psutil.Process(worker.pid).children(recursive=True)
     assert len(processes) > 2

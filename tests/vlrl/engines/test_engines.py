@@ -24,7 +24,6 @@ from vlrl.engines.protocols import (
     ROUTES,
     Caller,
     FailedError,
-    RefusedError,
     find_group,
     same_prompt,
 )  # fmt: skip
@@ -167,22 +166,6 @@ def told() -> Iterator[Callable[[dict[str, Any]], Caller]]:
     for each in servers:
         each.shutdown()
         each.server_close()
-
-
-@pytest.mark.parametrize(
-    ("answer", "events", "words"),
-    [
-        (b'data: {"a": 1}\n\n: pause\n\ndata: {"a": 2}\n\ndata: [DONE]\n\n', [1, 2], None),
-        (b'data: {"a": 1}\n\n', [1], "breaks off"), (b"data: 7\n\ndata: [DONE]\n\n", [], "no JSON object"),
-        (None, [], "HTTP 404"),
-    ],
-)  # fmt: skip
-def test_streams_are_read_to_their_end(told, answer, events, words) -> None:
-    """A completion that a server gave up in its middle would be trained on as if it had ended there."""
-    heard: list[dict[str, Any]] = []
-    with pytest.raises((FailedError, RefusedError), match=words) if words else nullcontext():
-        told({} if answer is None else {"/s": answer}).stream("/s", {}, heard.append, 20.0)
-    assert [event["a"] for event in heard] == events
 
 
 @pytest.mark.parametrize(

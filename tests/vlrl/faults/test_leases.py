@@ -61,7 +61,8 @@ WRITERS: dict[str, tuple[str, str]] = {
 # write no folder of a run or a model (`accept` and `reproduce` train as `train` does); `deploy` and `trial` are robots'
 # and have tests of their own
 OTHERS = {"eval", "show", "doctor", "list", "init", "import-config", "view", "plan", "check-task", "score",
-          "serve-model", "serve-task", "serve", "emulate", "deploy", "replay", "trial", "accept", "reproduce", "advise"}  # fmt: skip
+          "serve-model", "serve-task", "serve", "emulate", "deploy", "replay", "trial", "accept", "reproduce",
+          "advise"}  # fmt: skip
 
 
 def test_every_command_that_writes_is_in_the_table():

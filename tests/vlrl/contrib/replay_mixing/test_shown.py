@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tasks.counting_roles import CheckedCounting
+from tasks.checked_counting import CheckedCounting
 from tasks.gui_grounding import GuiGrounding
 from vlrl.algorithms.mixture import Mixture
 from vlrl.batch import columns, decisions_of, lessons_of
