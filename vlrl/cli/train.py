@@ -441,7 +441,7 @@ def _compare(options: argparse.Namespace) -> int:
 
         results = {file: compare(planned) for file, planned in plans.items()}
         if options.page:
-            write_page(results, Path(options.page))
+            write_page(results, Path(options.page), changes)
     return 0
 
 

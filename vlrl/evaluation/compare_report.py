@@ -508,7 +508,7 @@ PAGE_HEAD = """# Methods, judged
 
 <!-- Made by the command below; changes by hand are lost. -->
 
-    vlrl compare {files} --page {page}
+    vlrl compare {command} --page {page}
 
 {methods} recipes against the first of their comparison, at equal rollouts: {runs} runs, {hours:.1f} CPU-hours in all.
 Held-out accuracy, means over seeds, 95 % intervals (Welch). `p` is family-wise within a comparison (AdaStop).
@@ -553,25 +553,27 @@ def judged_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -row["difference"])
 
 
-def programme_page(results: Mapping[str, Mapping[str, Any]], page: Path) -> str:
+def programme_page(results: Mapping[str, Mapping[str, Any]], page: Path, changes: Sequence[str] = ()) -> str:
     """The page's text; its picture, of the same name, is written beside it.
 
     Args:
         results: a comparison's file -> its `result.json`.
+        changes: that all of them were made with.
     """
     rows = {file: judged_rows(result) for file, result in results.items()}
     runs = sum(len(arm["seeds"]) for result in results.values() for arm in result["arms"])
     picture = page.with_suffix(".png")
     draw_programme(results, rows, picture)
     head = PAGE_HEAD.format(
-        files=" ".join(results), page=page, methods=sum(map(len, rows.values())), runs=runs, equal=EQUAL,
+        command=" ".join([*results, *changes]), page=page, methods=sum(map(len, rows.values())), runs=runs, equal=EQUAL,
         hours=sum(result["cpu_s"] for result in results.values()) / 3600, picture=picture.name,
     )  # fmt: skip
-    return "\n".join([head, *(programme_section(file, results[file], rows[file]) for file in results)])
+    return "\n".join([head, *(programme_section([file, *changes], results[file], rows[file]) for file in results)])
 
 
-def programme_section(file: str, result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    """A comparison's heading, what its file's first comment says, and its table."""
+def programme_section(words: Sequence[str], result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    """A comparison's heading, what its file's first comment says, and its table; `words`: the file, then changes."""
+    file = words[0]
     first, budget, k = result["arms"][0], result["config"]["budget"], max(result["config"]["pass_at"]["k"])
     remark = [line.lstrip("# ") for line in first_comment(file) if not line.lstrip("# ").startswith("vlrl ")]
     smallest = detectable([finals_of(arm) for arm in result["arms"]])
@@ -581,7 +583,7 @@ def programme_section(file: str, result: Mapping[str, Any], rows: Sequence[Mappi
     lines = "\n".join(f"| {' | '.join(row)} |" for row in table)
     cost = f"{result['cpu_s'] / 60:.0f} CPU-minutes, commit {result['versions']['commit']}"
     return (
-        f"## {Path(file).stem.replace('_', ' ')}\n\n    vlrl compare {file}\n\n{' '.join(remark)}\n\n"
+        f"## {Path(file).stem.replace('_', ' ')}\n\n    vlrl compare {' '.join(words)}\n\n{' '.join(remark)}\n\n"
         f"{budget['rollouts']:,} rollouts a run, {len(first['seeds'])} seeds, {first['before']['value']:.3f} before "
         f"training; {cost}. An effect of {smallest:.3f} would be found in four of five repetitions.\n\n{lines}\n"
     )

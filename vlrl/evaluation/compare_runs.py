@@ -199,18 +199,19 @@ def _look(plan: ComparisonPlan, processes: Processes, test: AdaStop, counts: dic
     return result
 
 
-def write_page(results: Mapping[str, dict[str, Any]], page: Path) -> None:
+def write_page(results: Mapping[str, dict[str, Any]], page: Path, changes: Sequence[str]) -> None:
     """A page with every recipe's verdict, and its picture.
 
     Args:
         results: a comparison's file -> what `compare` returned.
+        changes: that all of them were made with.
 
     Raises:
         UserError: matplotlib is not installed; the folder cannot be written.
     """
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
-        write_text(page, compare_report.programme_page(results, page))
+        write_text(page, compare_report.programme_page(results, page, changes))
     except OSError as error:
         raise UserError(f"{page}: cannot be written ({error.strerror})") from None
     print(page)
