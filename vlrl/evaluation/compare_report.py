@@ -9,6 +9,7 @@ from html import escape
 from itertools import pairwise, takewhile
 from pathlib import Path
 from string import Template
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -503,6 +504,7 @@ def targets(reach: Sequence[float | str], arms: Mapping[str, Mapping[str, Any]])
 
 # Many comparisons on one page of Markdown: each recipe against the first of its comparison, with a verdict.
 
+WIDE = 140  # characters of a line of prose
 EQUAL = 0.03  # of accuracy: an interval that lies within it shows that there is no difference worth having
 PAGE_HEAD = """# Methods, judged
 
@@ -583,7 +585,7 @@ def programme_section(words: Sequence[str], result: Mapping[str, Any], rows: Seq
     lines = "\n".join(f"| {' | '.join(row)} |" for row in table)
     cost = f"{result['cpu_s'] / 60:.0f} CPU-minutes, commit {result['versions']['commit']}"
     return (
-        f"## {Path(file).stem.replace('_', ' ')}\n\n    vlrl compare {' '.join(words)}\n\n{' '.join(remark)}\n\n"
+        f"## {Path(file).stem.replace('_', ' ')}\n\n    vlrl compare {' '.join(words)}\n\n{fill(' '.join(remark), WIDE)}\n\n"
         f"{budget['rollouts']:,} rollouts a run, {len(first['seeds'])} seeds, {first['before']['value']:.3f} before "
         f"training; {cost}. An effect of {smallest:.3f} would be found in four of five repetitions.\n\n{lines}\n"
     )
@@ -631,6 +633,8 @@ def draw_programme(
             panel.annotate(r["name"], (across, r["difference"]), (3, 3), textcoords="offset points", fontsize=7)
     panel.axhline(0, color="0.6", linewidth=0.8)
     panel.set(xscale="log", xlabel="CPU seconds of training, times the first recipe's", ylabel="gain in accuracy")
+    for axis in (panel.xaxis.set_major_formatter, panel.xaxis.set_minor_formatter):
+        axis("{x:.1f}")
     panel.legend(fontsize=8, title="against the first recipe of")
     panel.grid(alpha=0.3)
     figure.savefig(path, dpi=110)
