@@ -585,7 +585,8 @@ def programme_section(words: Sequence[str], result: Mapping[str, Any], rows: Seq
     lines = "\n".join(f"| {' | '.join(row)} |" for row in table)
     cost = f"{result['cpu_s'] / 60:.0f} CPU-minutes, commit {result['versions']['commit']}"
     return (
-        f"## {Path(file).stem.replace('_', ' ')}\n\n    vlrl compare {' '.join(words)}\n\n{fill(' '.join(remark), WIDE)}\n\n"
+        f"## {Path(file).stem.replace('_', ' ')}\n\n    vlrl compare {' '.join(words)}\n\n"
+        f"{fill(' '.join(remark), WIDE)}\n\n"
         f"{budget['rollouts']:,} rollouts a run, {len(first['seeds'])} seeds, {first['before']['value']:.3f} before "
         f"training; {cost}. An effect of {smallest:.3f} would be found in four of five repetitions.\n\n{lines}\n"
     )
