@@ -112,7 +112,9 @@ def save(
         if in_parts:
             from vlrl.policies.weights import write_parts  # transformers
 
-            write_parts({n: tensors.pop(n) for n in list(tensors) if is_part(tensors[n])}, temporary / PARTS)
+            parts = {n: tensors.pop(n) for n in list(tensors) if is_part(tensors[n])}
+            if parts:  # an optimizer that has made no step has none
+                write_parts(parts, temporary / PARTS)
         if main:
             save_file(tensors, temporary / TENSORS)
             (temporary / STATE).write_text(json.dumps(plain))

@@ -40,7 +40,7 @@ REFUSED = {
     "FOLDER": "there is no folder 'FOLDER'",
     "runs/manipulation ": "there is no folder 'runs/manipulation'",
     "runs/offpolicy_push": "there is no folder 'runs/offpolicy_push",
-    "offpolicy_push_dsrl": "runs/flow/config.json",
+    "offpolicy_push_dsrl": "there is no folder 'runs/flow'",
     "configs/gui_agent": "there is no folder 'runs/gui_agent_start'",
     "dialogue_start": "cannot read runs/dialogue_demos",
     "runs/limr": "there is no config runs/limr",

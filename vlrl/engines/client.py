@@ -268,7 +268,8 @@ class Store:
         Args:
             write: now; else where a server turns out to read files.
         """
-        version, is_in_parts = self._version(), self._policy.passes.in_parts
+        policy, is_in_parts = self._policy, self._policy.passes.in_parts
+        version = name_weights(policy)
         if self.newest is None or self.newest.version != version:
             old, path = self.newest, self._folder / (version if self._whole else f"{version}.safetensors")
             save = functools.partial(_save_whole if self._whole else _save_learned, self._policy, path)
@@ -277,10 +278,10 @@ class Store:
                 once = functools.partial(_save_parts, self._policy, path, self._whole)
             if write or is_in_parts:  # which all processes do together
                 once()
-            model = self._policy.model
             self.newest = Published(
-                version, path, self._shared, functools.partial(self._write_late, version, path, once),
-                None if is_in_parts else model, functools.partial(_pairs, model), lambda: self._version() == version,
+                version, path, self._shared, functools.partial(_write_late, policy, version, path, once),
+                None if is_in_parts else policy.model, functools.partial(_pairs, policy.model),
+                lambda: name_weights(policy) == version,
             )  # fmt: skip
             if self._shared:
                 self._written[:] = [path]
@@ -288,16 +289,19 @@ class Store:
                 _remove(old.path)
         return self.newest
 
-    def _version(self) -> str:
-        return self._policy.version or version_of(self._policy.model)
 
-    def _write_late(self, version: str, path: Path, save: Callable[[], None]) -> None:
-        """Writes weights that nobody asked for before, unless they are others by now."""
-        if not path.exists():
-            save()
-            if self._version() != version:
-                _remove(path)
-                raise FailedError("the weights changed while they were written")
+def name_weights(policy: Any) -> str:
+    """The version of a policy's present weights."""
+    return policy.version or version_of(policy.model)
+
+
+def _write_late(policy: Any, version: str, path: Path, save: Callable[[], None]) -> None:
+    """Writes weights that nobody asked for before, unless they are others by now."""
+    if not path.exists():
+        save()
+        if name_weights(policy) != version:
+            _remove(path)
+            raise FailedError("the weights changed while they were written")
 
 
 def version_of(model: nn.Module) -> str:
