@@ -1,6 +1,5 @@
-"""Runs whose workers are on two Ray nodes, with workers and a node killed, beside the same runs on this machine."""
+"""Workers on two Ray nodes, of which one is killed, and the files for clusters."""
 
-import json
 import os
 import subprocess
 import sys
@@ -10,7 +9,6 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-BENCH = ROOT / "bench" / "scale.py"
 
 
 def run(*command, **options):
@@ -45,7 +43,8 @@ with cluster(2) as nodes:
         play.close()
     again = pool.environment(0, ticks=40)
     again.reset()
-    print(sum(map(bool, faults)), len(faults), bool(again.step(np.zeros(3, np.float32)).fault), pool.counts["errors"])
+    fault = bool(again.step(np.zeros(3, np.float32)).fault)
+    print("result", sum(map(bool, faults)), len(faults), fault, pool.counts["errors"])
     again.close()
     pool.close()
     ray.shutdown()
@@ -56,37 +55,9 @@ with cluster(2) as nodes:
 def test_episodes_of_a_lost_node_are_void_and_others_go_on():
     """A node that fails says nothing of the policy, and must not end the run."""
     pytest.importorskip("ray", reason="needs pip install 'vlrl[ray]'")
-    void, episodes, fault, errors = run("-c", LOST_NODE).splitlines()[-1].split()
+    lines = run("-c", LOST_NODE).splitlines()  # Ray writes some of its own
+    void, episodes, fault, errors = next(line.split()[1:] for line in lines if line.startswith("result "))
     assert 0 < int(void) < int(episodes) and fault == "False" and errors == void
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("task", "episodes", "every"), [("push", 768, 15), ("judged", 1024, 10), ("gui_agent", 64, 30)]
-)
-def test_chaos_on_two_nodes_changes_no_metric(task, episodes, every, tmp_path, needs):
-    """A killed simulator, judge, browser or node would be learned from as if the policy had failed."""
-    pytest.importorskip("ray", reason="needs pip install 'vlrl[ray]'")
-    if task == "gui_agent":
-        needs("chromium", "google-chrome")
-    out = tmp_path / "arms.json"
-    run(
-        BENCH,
-        "placement",
-        task,
-        "--arms",
-        "local",
-        "ray:2:chaos",
-        "--episodes",
-        episodes,
-        "--every",
-        every,
-        "--json",
-        out,
-    )
-    local, chaos = json.loads(out.read_text())
-    assert chaos["differing"] == [] and len(local["rows"]) > 2
-    assert chaos["nodes_killed"] == 1 and chaos["killed"] > 0
 
 
 CLUSTER = ROOT / "configs" / "cluster"
