@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from random import Random
 
 import numpy as np
@@ -47,7 +48,8 @@ def kill_program(environment, name):
     programs = psutil.Process(environment._screen.worker.pid).children(recursive=True)
     process = next(each for each in programs if each.name() == name)
     process.kill()
-    process.wait()
+    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:  # its parent, the worker, may not reap it
+        time.sleep(0.01)
     return process
 
 
