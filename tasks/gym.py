@@ -70,7 +70,6 @@ class SeededTask(Task):
 
     form: Any  # reads and writes actions, and says how they are written
     kind = "gym"  # what a sample's id begins with
-    asks = ASKS
 
     def __init__(
         self, *, id: str, instruction: str, success: str | float, turns: int, context: ContextStrategy,
@@ -88,7 +87,7 @@ class SeededTask(Task):
     @property
     def opening(self) -> str:
         """What the policy is told behind the first observation."""
-        asks = self.asks.format(self.form.description) if self._is_guided else ""
+        asks = ASKS.format(self.form.description) if self._is_guided else ""
         return " ".join(filter(None, (self._instruction, asks, THINK if self.thinking else "")))
 
     def make_env(self, seed: int) -> Any:

@@ -615,8 +615,7 @@ class RolloutScheduler:
         return self._twins[place]
 
     def _pool(self) -> ThreadPoolExecutor:
-        """Threads for all that may be under way; one where an engine writes by one step's weights at a time."""
+        """Threads for all that may be under way; one where an engine writes, which has one copy of the weights."""
         if self._threads is None:
-            alone = self.first.policy.engine is not None
-            self._threads = ThreadPoolExecutor(1 if alone else self.staleness + 1, "rollouts")
+            self._threads = ThreadPoolExecutor(1 if self.first.policy.engine else self.staleness + 1, "rollouts")
         return self._threads

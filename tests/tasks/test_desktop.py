@@ -12,7 +12,9 @@ import pytest
 
 from tasks.gui_agent import GuiAgent
 from tasks.web import desktop
-from vlrl.types import Decision, Episode, Frame, Turn, UserError
+from tests.tasks.episodes import frames as frames_of
+from tests.tasks.episodes import play_gold as play
+from vlrl.types import UserError
 
 SIZE = desktop.SIZE
 NAMES = tuple(desktop.TASKS)
@@ -23,24 +25,6 @@ def task():
     agent = GuiAgent(environment="desktop", held_out=2 * len(NAMES), browsers=1)
     yield agent
     agent.close()
-
-
-def play(task, sample, between=lambda environment, turns: None):
-    """One episode of gold actions; `between` is called before each."""
-    episode, environment = Episode(sample, 0), task.environment(sample)
-    shown = environment.reset()
-    try:
-        while not episode.turns or not (episode.turns[-1].step.terminated or episode.turns[-1].step.truncated):
-            frames = tuple(Frame("rel1000", image.size, image.size) for image in shown.images)
-            between(environment, episode.turns)
-            text = environment.gold(frames)
-            step = environment.step(text, frames)
-            episode.turns.append(Turn(shown, Decision(text, None, None, False, frames), step))
-            shown = step.observation
-    finally:
-        environment.close()
-    episode.score = task.score(episode)
-    return episode
 
 
 def kill_program(environment, name):
@@ -79,7 +63,7 @@ def test_what_dies_is_replaced_and_the_episode_goes_on(task, victim):
         if len(turns) == 2 and not killed:
             killed.append(kill_program(environment, victim))
 
-    episode = play(task, sample, kill)
+    episode = play(task, sample, between=kill)
     assert killed and (episode.score.correct, len(episode.turns)) == (1.0, 4)
 
 
@@ -92,7 +76,7 @@ def test_a_desktop_that_cannot_live_voids_the_episode(task, monkeypatch, tmp_pat
     (tmp_path / "Xvfb").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     kill_program(environment, "Xvfb")
-    frames = tuple(Frame("rel1000", image.size, image.size) for image in shown.images)
+    frames = frames_of(shown)
     step = environment.step('<answer>["key", "Enter"]</answer>', frames)
     environment.close()
     assert step.truncated and "3 desktops died" in step.fault
@@ -103,7 +87,7 @@ def test_a_closed_application_is_the_policys_own_doing(task):
     """Whoever closes the editor has failed; nothing is void, and no script knows a way on."""
     environment = task.environment(task.samples("train")[1])
     shown = environment.reset()
-    frames = tuple(Frame("original_px", image.size, image.size) for image in shown.images)
+    frames = frames_of(shown, "original_px")
     step = environment.step('<answer>["click", 300, 8]</answer>', frames)
     gold = environment.gold(frames)
     environment.close()

@@ -13,8 +13,10 @@ from tasks import check
 from tasks.gui_agent import GuiAgent
 from tasks.web import miniwob
 from tasks.web.miniwob import GOLD
+from tests.tasks.episodes import frames
+from tests.tasks.episodes import play_gold as play
 from vlrl.rollout import collect
-from vlrl.types import Decision, Episode, Frame, Policy, Turn, UserError
+from vlrl.types import Decision, Policy, UserError
 
 pytestmark = pytest.mark.slow
 
@@ -26,28 +28,6 @@ def task():
     made = GuiAgent(held_out=len(GOLD), turns=12)
     yield made
     made.close()
-
-
-def frames(shown, space="rel1000"):
-    return tuple(Frame(space, image.size, image.size) for image in shown.images)
-
-
-def play(task, sample, answer=None, between=lambda environment, turns: None):
-    """One episode of gold actions, or of `answer` every turn; `between` is called before each action."""
-    episode, environment = Episode(sample, 0), task.environment(sample)
-    shown = environment.reset()
-    try:
-        while not episode.turns or not (episode.turns[-1].step.terminated or episode.turns[-1].step.truncated):
-            seen = frames(shown)
-            between(environment, episode.turns)
-            text = answer if answer is not None else environment.gold(seen)
-            step = environment.step(text, seen)
-            episode.turns.append(Turn(shown, Decision(text, None, None, False, seen), step))
-            shown = step.observation
-    finally:
-        environment.close()
-    episode.score = task.score(episode)
-    return episode
 
 
 def of_page(task, page, split="test"):

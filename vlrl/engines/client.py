@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import shutil
 import tempfile
@@ -94,28 +93,22 @@ class Host:
     pace: float | None = None  # answers a second, lately
     fails: int = 0  # in a row
     until: float = 0.0  # not asked before this time
+    busy: int = 0  # requests under way
+    done: int = 0  # answers of the present batch
+    spent: float = 0.0  # seconds from the batch's beginning to the latest of them
     latest: float = 0.0  # when it said something
     updating: threading.Lock = field(default_factory=threading.Lock)
 
 
-@dataclass
-class Share:
-    """A server's part of a batch."""
-
-    busy: int = 0  # jobs under way
-    done: int = 0
-    spent: float = 0.0  # seconds from the batch's beginning to the latest answer
-
-
 class EnginePool:
-    """Servers that share batches of jobs, one batch or several at a time.
+    """Servers that share batches of jobs.
 
     Each takes a job when it has a place for one, so that slow ones get fewer; how many it may hold at a time follows
     its pace so far. A job that fails goes to another server. A server that fails is left alone for `backoff` seconds,
     twice as long each time, then tried with one job; with the first answer it is a server as the others.
 
     Args:
-        concurrent: jobs of a server at a time, at most, of a batch.
+        concurrent: jobs of a server at a time, at most.
         patience: seconds without any answer, of any server, after which a batch has failed.
     """
 
@@ -131,6 +124,7 @@ class EnginePool:
         """
         batch = _Batch(self, do, jobs)
         for host in self.hosts:
+            host.done, host.busy = 0, 0
             for _ in range(min(self.concurrent, len(jobs))):
                 threading.Thread(target=batch.work, args=(host,), daemon=True).start()
         return batch.wait()
@@ -145,7 +139,6 @@ class _Batch:
         self.change = threading.Condition()
         self.began = self.latest = time.monotonic()
         self.faults: dict[str, str] = {}  # the latest of each server
-        self.shares = {host.caller.url: Share() for host in pool.hosts}
 
     def wait(self) -> list[Any]:
         with self.change:
@@ -159,9 +152,8 @@ class _Batch:
             if self.error is not None:
                 raise self.error
             for host in self.pool.hosts:
-                share = self.shares[host.caller.url]
-                if share.done:
-                    now = share.done / max(1e-6, share.spent)
+                if host.done:
+                    now = host.done / max(1e-6, host.spent)
                     host.pace = now if host.pace is None else (host.pace + now) / 2
         return [self.found[i] for i in range(len(self.jobs))]
 
@@ -176,11 +168,10 @@ class _Batch:
             except Exception as raised:
                 result, error = None, raised
             with self.change:
-                share = self.shares[host.caller.url]
-                share.busy -= 1
+                host.busy -= 1
                 if error is None:
                     self.found[number], self.latest, host.fails = result, time.monotonic(), 0
-                    share.done, share.spent = share.done + 1, self.latest - self.began
+                    host.done, host.spent = host.done + 1, self.latest - self.began
                 elif isinstance(error, FailedError):
                     self.give_back(host, number, error)
                 else:
@@ -189,15 +180,14 @@ class _Batch:
 
     def next(self, host: Host) -> int | None:
         """The next job of a server, when there is one and it may have it; None at the end."""
-        share = self.shares[host.caller.url]
         with self.change:
             while self.error is None and len(self.found) < len(self.jobs):
                 now = time.monotonic()
-                place = self.find_job(host, now) if now >= host.until and share.busy < self.room(host) else None
+                place = self.find_job(host, now) if now >= host.until and host.busy < self.room(host) else None
                 if place is not None:
                     number, _ = self.waiting[place]
                     del self.waiting[place]
-                    share.busy += 1
+                    host.busy += 1
                     return number
                 self.change.wait(min(1.0, max(0.005, host.until - now)))
         return None
@@ -306,14 +296,10 @@ def _write_late(policy: Any, version: str, path: Path, save: Callable[[], None])
 
 def version_of(model: nn.Module) -> str:
     """A name of the weights that train, by what they are: the same in every process, another after any update."""
-    import torch
+    from vlrl.policies.weights import find_moments, name_moments
 
     learned = [p.detach() for p in model.parameters() if p.requires_grad]
-    if not learned:
-        return "start"
-    # two moments of each tensor: a digest of all of it would have to leave the device
-    sums = torch.stack([torch.stack([p.sum(dtype=torch.float64), p.double().square().sum()]) for p in learned])
-    return hashlib.sha256(sums.cpu().numpy().tobytes()).hexdigest()[:12]
+    return name_moments(find_moments(learned)) if learned else "start"
 
 
 def learned_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -611,12 +597,11 @@ class Server(Engine):
             self._probe.begin()
 
     def generate(self, asked: Sequence[GenerationRequest], options: Options) -> list[list[Completion]]:
-        start = time.monotonic()
+        start, retries = time.monotonic(), self._pool.retries
         try:
             return self._pool.run(lambda host, each: self._write(host, each, options).completions, asked)
         finally:
-            retries, self._pool.retries = self._pool.retries, 0
-            self._tally.add(seconds=time.monotonic() - start, retries=retries)
+            self._tally.add(seconds=time.monotonic() - start, retries=self._pool.retries - retries)
 
     def record_gaps(self, gaps: Sequence[Tensor]) -> None:
         self._tally.gaps(gaps)

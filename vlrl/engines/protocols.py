@@ -127,9 +127,6 @@ class RefusedError(Exception):
     """The server says no for good, in its own words: the request is wrong, and would be elsewhere."""
 
 
-Hear = Callable[[dict[str, Any]], None]
-
-
 class Caller:
     """Requests to one server.
 

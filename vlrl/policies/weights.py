@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +28,18 @@ from vlrl.types import UserError
 PassKind = Literal["policy", "reference"]
 
 # The weights of a model that train: to remember them, and to put others in their place for a while.
+
+
+def find_moments(weights: Iterable[Tensor]) -> Tensor:
+    """The sum and the sum of squares of N tensors, float64 [N, 2], on the CPU: a digest of all would have to leave the
+    device, and those of parts add up."""
+    sums = [torch.stack([each.sum(dtype=torch.float64), each.double().square().sum()]) for each in weights]
+    return torch.stack(sums).cpu()
+
+
+def name_moments(sums: Tensor) -> str:
+    """A name for weights, by what `find_moments` says of them."""
+    return hashlib.sha256(sums.numpy().tobytes()).hexdigest()[:12]
 
 
 def learned(model: nn.Module) -> dict[str, Tensor]:
@@ -208,11 +220,9 @@ class JointPasses(Passes):
         """After a change of the weights: gives them a name that all processes know, and the engine takes them."""
         policy = self._policy
         weights = [p.detach() for p in policy.model.parameters() if p.requires_grad]
-        # two moments of each tensor, as `vlrl.engines.client.version_of`
-        moments = [torch.stack([part.double().sum(), part.double().square().sum()]) for part in map(local, weights)]
-        rows, sums = torch.tensor([isinstance(p, DTensor) for p in weights]), torch.stack(moments).cpu()
+        rows, sums = torch.tensor([isinstance(p, DTensor) for p in weights]), find_moments(map(local, weights))
         sums[rows] = self._total(sums[rows])
-        policy.version = hashlib.sha256(sums.numpy().tobytes()).hexdigest()[:12]
+        policy.version = name_moments(sums)
         if policy.engine is not None:
             policy.engine.publish()
 
@@ -276,7 +286,7 @@ def _copy_rows(parameter: Tensor, value: Any) -> None:
         local.copy_(value[first : first + len(local)])
 
 
-PARTED, PUT_TOGETHER = "sharded", "model-00001-of-00001.safetensors"  # as torch names them
+PUT_TOGETHER = "model-00001-of-00001.safetensors"  # as torch names the joined file
 
 
 def write_parts(values: Mapping[str, Tensor], file: Path) -> None:
