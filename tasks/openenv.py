@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 PATIENCE = 180.0  # seconds for a server to start
+TRIES, AGAIN_S = 3, 0.5  # to connect to one, and seconds between them
 CONVERSATION = "messages"  # the field that holds one, as chat messages
 
 
@@ -92,7 +93,8 @@ class OpenEnv(SeededTask):
         check(sessions > 0 and seconds > 0, "sessions, seconds", (sessions, seconds), "above 0")
         check(sends in ("answer", "completion"), "sends", sends, "answer or completion")
         super().__init__(
-            id=app or url, instruction=instruction, success=success, turns=turns, context=context, template=template,
+            id=app or url, instruction=instruction, success=success, turns=turns, context=context,
+            template="short" if sends == "completion" else template,  # no tags are asked for where none are read
             pool=pool, held_out=held_out, thinking=thinking, weights=weights, seed=seed,
         )  # fmt: skip
         check_package()
@@ -131,7 +133,7 @@ class OpenEnv(SeededTask):
 
     def make_env(self, seed: int) -> OpenEnvSession:
         options = self._options["test" if seed >= TEST_SEEDS else "train"]
-        return OpenEnvSession(self._find_url(), options, self._seconds)
+        return OpenEnvSession(self._find_url, options, self._seconds)
 
     def read(self, completion: str) -> Parsed:
         return Parsed({self.form.only: completion}) if self.form.is_whole else super().read(completion)
@@ -175,15 +177,32 @@ def check_package() -> None:
 class OpenEnvSession:
     """One session with a server, as a Gymnasium environment."""
 
-    def __init__(self, url: str, options: Mapping[str, Any], seconds: float):
-        from openenv.core.generic_client import GenericEnvClient
-
-        self._options = options
-        self._client = GenericEnvClient(url, message_timeout_s=seconds).sync()
+    def __init__(self, find_url: Callable[[], str], options: Mapping[str, Any], seconds: float):
+        self._find_url, self._options, self._seconds = find_url, options, seconds
+        self._client: Any = None
 
     def reset(self, *, seed: int) -> tuple[dict[str, Any], dict[str, float]]:
-        self._client.connect()
+        self._connect()
         return self._client.reset(seed=seed, **self._options).observation, {}
+
+    def _connect(self) -> None:
+        """A server that is just ending, as one does whose last episode killed it, is not there on another try.
+
+        Raises:
+            ConnectionError: TRIES times.
+        """
+        from openenv.core.generic_client import GenericEnvClient
+
+        for left in reversed(range(TRIES)):
+            self._client = GenericEnvClient(self._find_url(), message_timeout_s=self._seconds).sync()
+            try:
+                self._client.connect()
+                return
+            except ConnectionError:
+                self._client.close()
+                if not left:
+                    raise
+                time.sleep(AGAIN_S)
 
     def step(self, action: dict[str, Any]) -> tuple[dict[str, Any], float, bool, bool, dict[str, float]]:
         try:
@@ -196,7 +215,8 @@ class OpenEnvSession:
         return result.observation, float(result.reward or 0.0), bool(result.done), False, numbers
 
     def close(self) -> None:
-        self._client.close()
+        if self._client is not None:
+            self._client.close()
 
 
 class LocalServer:

@@ -38,6 +38,7 @@ def kill_program(environment, name):
 
 
 @pytest.mark.slow
+@pytest.mark.alone  # when a screen is still is told by a clock: beside other work a picture may be an earlier one
 def test_every_task_is_solved_and_repeats(task):
     """Demonstrations come from these solutions; a resumed run must be shown the same screens."""
     samples = list(task.samples("test"))
