@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
@@ -343,6 +344,29 @@ def through(
         if i < len(deep):
             hidden = hidden + torch.zeros_like(hidden).masked_scatter(where[..., None], deep[i].to(hidden.dtype))
     return language.norm(hidden)
+
+
+PassKind = Literal["policy", "reference"]
+
+
+class Passes:
+    """Passes without gradient through a policy's weights: each process makes its own, while it has them whole."""
+
+    in_parts = False  # also outside of updates
+
+    def run[T](self, kind: PassKind, forward: Callable[[], T]) -> T:
+        """What a pass gives. kind: of which weights."""
+        return forward()
+
+    def join(self) -> None:
+        """Called by all processes, where each has made the passes of its own episodes."""
+
+    def check_whole(self, what: str) -> None:
+        """UserError where something that needs whole weights cannot have them."""
+
+    def freeze(self, scorer: nn.Module) -> nn.Module:
+        """A copy of a scorer that stays as it is."""
+        return copy.deepcopy(scorer).requires_grad_(False).eval()
 
 
 @dataclass(frozen=True, eq=False)

@@ -50,6 +50,7 @@ from vlrl.policies.generation import (
 from vlrl.policies.prefix_sharing import (
     MediaFeatures,
     Packed,
+    Passes,
     Prefill,
     Prompts,
     TowerFeatures,
@@ -64,7 +65,7 @@ from vlrl.policies.prefix_sharing import (
     spread,
 )
 from vlrl.policies.processor import Prompt, codec_for, going_on
-from vlrl.policies.weights import Passes, acts, learned, save_parts, swapped
+from vlrl.policies.weights import acts, learned, save_parts, swapped
 from vlrl.types import Decision, Episode, Evaluation, Observation, OverlongError, Policy, Sample, Turn, UserError
 
 # What a language model would rather have written at each place of what it wrote.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,11 +20,9 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from vlrl.policies.generation import bare, has_adapter
-from vlrl.policies.prefix_sharing import Packed
+from vlrl.policies.prefix_sharing import Packed, Passes, PassKind
 from vlrl.policies.processor import CODECS
 from vlrl.types import UserError
-
-PassKind = Literal["policy", "reference"]
 
 # The weights of a model that train: to remember them, and to put others in their place for a while.
 
@@ -131,26 +128,6 @@ def nothing(policy: Any, scorer: Any) -> torch.Tensor:
     with policy.precision():
         logprobs, _ = scorer(packed.to(policy.device))
     return 0 * logprobs.sum()
-
-
-class Passes:
-    """Passes without gradient through a policy's weights: each process makes its own, while it has them whole."""
-
-    in_parts = False  # also outside of updates
-
-    def run[T](self, kind: PassKind, forward: Callable[[], T]) -> T:
-        """What a pass gives. kind: of which weights."""
-        return forward()
-
-    def join(self) -> None:
-        """Called by all processes, where each has made the passes of its own episodes."""
-
-    def check_whole(self, what: str) -> None:
-        """UserError where something that needs whole weights cannot have them."""
-
-    def freeze(self, scorer: nn.Module) -> nn.Module:
-        """A copy of a scorer that stays as it is."""
-        return copy.deepcopy(scorer).requires_grad_(False).eval()
 
 
 class JointPasses(Passes):
