@@ -32,8 +32,9 @@ from vlrl.types import Split, UserError, first_line
 SIZE = (720, 400)  # of the screen in pixels
 PATIENCE = 30.0  # seconds after which a server or an application that does not answer counts as dead
 WAIT = 0.5  # seconds of the action `wait`
-QUIET = 0.06  # seconds between two looks at the screen; it is still once STILL of them are equal
+QUIET = 0.06  # seconds between two looks at the screen; it is still once STILL of them in a row are equal
 STILL = 5
+STILL_DIALOG = 13  # behind an action on a file dialog: GTK carries out what was entered up to 0.5 s later
 MAX_UNREST = 10.0  # seconds after which a screen that still moves is taken as it is
 PACKAGES = {
     "Xvfb": "xvfb", "openbox": "openbox", "dbus-daemon": "dbus", "xdotool": "xdotool", "xclip": "xclip",
@@ -198,10 +199,10 @@ class Desktop(AgentScreen):
             if process.poll() is not None and (process.returncode or name not in (CALCULATOR, EDITOR)):
                 raise DesktopFaultError(f"{Path(name).name} ended with {process.returncode}")
 
-    def look(self) -> Image.Image:
-        """The screen once it is still, RGB, SIZE pixels."""
+    def look(self, still: int = STILL) -> Image.Image:
+        """The screen once so many looks at it are equal, RGB, SIZE pixels."""
         deadline, screens = time.monotonic() + MAX_UNREST, [self._read_screen()]
-        while len(screens) < STILL and time.monotonic() < deadline:
+        while len(screens) < still and time.monotonic() < deadline:
             time.sleep(QUIET)
             screen = self._read_screen()
             is_still = self._is_idle() and np.array_equal(screen, screens[-1])
@@ -231,6 +232,7 @@ class Desktop(AgentScreen):
     def act(self, action: ScreenAction) -> None:
         """What a hand would do; points in pixels of the screen. `done` does nothing."""
         points = [[str(int(value)) for value in point] for point in action.points]
+        still = STILL_DIALOG if read_dialog(self) else STILL
         if action.kind == "wait":
             time.sleep(WAIT)
         elif action.kind == "click":
@@ -245,7 +247,7 @@ class Desktop(AgentScreen):
             halfway = [str((int(a) + int(b)) // 2) for a, b in zip(*points, strict=True)]
             moves = ("mousemove", *halfway, "mousemove", *points[1])
             self._input("mousemove", *points[0], "mousedown", "1", *moves, "mouseup", "1")
-        self.look()
+        self.look(still)
 
     def _input(self, *arguments: str) -> None:
         command = ["xdotool", *arguments]
@@ -598,9 +600,14 @@ def choose(desktop: Desktop, menu: str, item: str) -> ScreenAction:
     return click_on(search(widgets, "menu item", item) or find(widgets, "menu", menu))
 
 
+def read_dialog(desktop: Desktop) -> list[DesktopWidget]:
+    """What the editor's dialog that asks for a file shows; [] where it is closed."""
+    return [each for each in desktop.widgets(EDITOR) if each.window == "file chooser"]
+
+
 def fill_dialog(desktop: Desktop, name: str) -> ScreenAction | None:
     """The next action in the editor's dialog that asks for a file's name; None where it is closed."""
-    entry = search([each for each in desktop.widgets(EDITOR) if each.window == "file chooser"], "text")
+    entry = search(read_dialog(desktop), "text")
     if entry is None:
         return None
     if entry.text == name:
