@@ -398,6 +398,7 @@ class RLTrainer(Learner):
         return functools.partial(self.policy.save, in_parts=True) if self.in_parts else self.policy.save
 
     def saving(self) -> AbstractContextManager[None]:
+        self.policy.forget()  # as who resumes, the run goes on without what was computed before, in other batches
         return self.updater.shared.saving()
 
     def load(self, folder: Path) -> None:

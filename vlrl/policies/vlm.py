@@ -669,9 +669,11 @@ class VLM(Policy):
         self.forget()
 
     def forget(self) -> None:
-        """Drops what was made by the weights as they were: others are in their place."""
+        """Drops what was made of prompts before: other weights see otherwise, and other batches round otherwise."""
         self._kept = None
-        self._seen.forget()
+        for features in (self._seen, self._frozen_seen):
+            if features is not None:
+                features.forget()
         self._histories.forget()
 
 
