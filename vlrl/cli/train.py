@@ -437,8 +437,10 @@ def _compare(options: argparse.Namespace) -> int:
         print(f"{file}\n{planned.text()}", flush=True)
     if not options.plan:
         quiet()
-        from vlrl.evaluation.compare_runs import compare, write_page
+        from vlrl.evaluation.compare_runs import check_page, compare, write_page
 
+        if options.page:
+            check_page(Path(options.page))  # a mistake in it is said before the work
         results = {file: compare(planned) for file, planned in plans.items()}
         if options.page:
             write_page(results, Path(options.page), changes)

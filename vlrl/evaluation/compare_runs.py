@@ -199,6 +199,15 @@ def _look(plan: ComparisonPlan, processes: Processes, test: AdaStop, counts: dic
     return result
 
 
+def check_page(page: Path) -> None:
+    """Makes a page's folder, and the file where it is not there; UserError: it cannot be written."""
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.open("a").close()
+    except OSError as error:
+        raise UserError(f"--page {page}: cannot be written ({error.strerror})") from None
+
+
 def write_page(results: Mapping[str, dict[str, Any]], page: Path, changes: Sequence[str]) -> None:
     """A page with every recipe's verdict, and its picture.
 
@@ -207,13 +216,10 @@ def write_page(results: Mapping[str, dict[str, Any]], page: Path, changes: Seque
         changes: that all of them were made with.
 
     Raises:
-        UserError: matplotlib is not installed; the folder cannot be written.
+        UserError: matplotlib is not installed; the file cannot be written.
     """
-    try:
-        page.parent.mkdir(parents=True, exist_ok=True)
-        write_text(page, compare_report.programme_page(results, page, changes))
-    except OSError as error:
-        raise UserError(f"{page}: cannot be written ({error.strerror})") from None
+    check_page(page)
+    write_text(page, compare_report.programme_page(results, page, changes))
     print(page)
 
 

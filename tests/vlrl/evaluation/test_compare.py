@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from vlrl.cli import main
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
@@ -110,6 +112,16 @@ def test_several_comparisons_make_one_page(compared):
     row = next(line for line in page.splitlines() if line.startswith("| grpo | 0."))
     assert re.search(r"\[[+-]0\.\d{3}, [+-]0\.\d{3}\] \| [01]\.\d{3} \| (undecided|no difference) \|", row)
     assert (folder / "results" / "page.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize("page", [".", "file/page.md"])
+def test_a_page_that_cannot_be_written_stops_before_the_runs(page, tmp_path, monkeypatch, capsys):
+    """Hours of runs would end in an error."""
+    write(tmp_path)
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", "compare.yaml", "--page", page]) == 2
+    assert f"--page {page}: cannot be written" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
