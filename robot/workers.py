@@ -15,7 +15,6 @@ from PIL import Image
 from robot.env import RobotEnv, VideoWriter, plan_chunk
 from robot.types import ActionSpec, Ending, Robot, RobotStatus, Snapshot, fault, send_home
 from vlrl.placement.workers import (
-    LOST_MOST,
     Arrays,
     LostWorkerError,
     Packed,
@@ -27,7 +26,7 @@ from vlrl.placement.workers import (
     unpack_images,
 )
 from vlrl.plugins import load_plugin
-from vlrl.types import Environment, Frame, Observation, Step, UserError, Video
+from vlrl.types import LOST_MOST, Environment, Frame, Observation, Step, UserError, Video
 
 
 def write_observation(observation: Observation) -> Packed:
@@ -93,7 +92,8 @@ class PooledRobotEnv(Environment):
             except WorkerError as error:
                 self._lose(str(error))
                 ending = Ending("error", str(error))
-                return Step(self._observation, truncated=True, info=ending.info(), fault=ending.void)
+                lost = isinstance(error, LostWorkerError)
+                return Step(self._observation, truncated=True, info=ending.info(), fault=ending.void, worker_lost=lost)
             if step.truncated and "error" in step.info:  # its simulator may be in any state
                 self._lose(next((key[len("error: ") :] for key in step.info if key.startswith("error: ")), "unnamed"))
             elif step.terminated or step.truncated:

@@ -102,10 +102,9 @@ def format_question(question: str, thinking: bool) -> str:
     return f"{question} {THINK}" if thinking and "<think>" not in question else question
 
 
-def answer_markup(text: str, thinking: bool) -> str:
+def answer_markup(text: str, thinking: bool, thought: str = "I look at the image.") -> str:
     """The completion that answers `text` in the form that `rewards.parse.answer_text` asks for."""
-    thought = "<think>I look at the image.</think>\n" if thinking else ""
-    return f"{thought}<answer>{text}</answer>"
+    return f"<think>{thought}</think>\n<answer>{text}</answer>" if thinking else f"<answer>{text}</answer>"
 
 
 def count_from(baseline: float, weights: Mapping[str, float]) -> dict[str, float]:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from rewards import parse
 from rewards.boxes import closeness, exact_count
+from rewards.parse import Object
 from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_weights, generator, rows_or_drawn
 from tasks.data import scenes
 from tasks.data.images import open_image
@@ -26,11 +27,18 @@ TEMPLATES = {
 WEIGHTS = {"exact": 1.0, "closeness": 0.0, **FORM}
 
 
+def _list_objects(objects: Sequence[Object]) -> str:
+    """Their names from left to right; of equal left edges the upper one first."""
+    return " ".join(each.label for each in sorted(objects, key=lambda each: each.box))
+
+
 class Counting(Task):
     """Samples: (picture, label) -> how many objects of the label it shows.
 
     Pictures are drawn as `detection` draws them, with as many of the label as of all counts alike from 0 to the most.
     With `data`, each row of a detection file asks for one of its labels, crowds left out.
+    With `thinking` gold answers think what `thoughts` says: a fixed sentence, the names of all objects from left to
+    right, or these twice, so that a model that imitates both can be taught to be brief.
     Parts: `exact` 0 or 1; `closeness` in [0, 1], 1 - error / truth (weight 0 unless given one); `format`.
     Correct: exact. Raises UserError for options out of range and for bad rows.
     """
@@ -46,15 +54,18 @@ class Counting(Task):
         objects: tuple[int, int] = (2, 5),
         side: tuple[float, float] = (0.2, 0.32),
         thinking: bool = False,
+        thoughts: Literal["fixed", "listed", "checked"] = "fixed",
         template: Literal["short", "guided"] = "short",
         weights: Mapping[str, float] = WEIGHTS,
         seed: int = 0,
     ):
         rendering_scenes.check_drawing(source, pool, held_out, size, objects, side)
         check(template in TEMPLATES, "template", template, f"one of {', '.join(TEMPLATES)}")
+        check(thoughts in ("fixed", "listed", "checked"), "thoughts", thoughts, "fixed, listed or checked")
+        check(thinking or thoughts == "fixed", "thoughts", thoughts, "fixed without task.thinking: nothing is thought")
         check(seed >= 0, "seed", seed, "at least 0")
         self.weights = check_weights(weights, tuple(WEIGHTS))
-        self.seed, self.thinking, self.template = seed, thinking, template
+        self.seed, self.thinking, self.thoughts, self.template = seed, thinking, thoughts, template
         self._source, self._objects = rendering_scenes.SOURCES[source], tuple(objects)
         self._size, self._side = tuple(size), tuple(side)
         self._drawn = {"train": pool, "test": held_out}
@@ -75,14 +86,16 @@ class Counting(Task):
         image, objects = self._source.draw(rng, split, labels, self._size, self._side)
         count = sum(thing.label == label for thing in objects)
         prompt = Observation((image, self._text(label)))
-        return Sample(f"counting/{split}/{index:06d}", prompt, count, tags={"count": str(count)})
+        tags = {"count": str(count), "listed": _list_objects(objects)}
+        return Sample(f"counting/{split}/{index:06d}", prompt, count, tags=tags)
 
     def _from_file(self, split: Split, index: int) -> Sample:
         row, label = self._questions[split][index]
         crowd = row.crowd or (False,) * len(row.objects)
         count = sum(each.label == label and not many for each, many in zip(row.objects, crowd, strict=True))
         prompt = Observation((*map(open_image, row.images), self._text(label)))
-        return Sample(f"{row.id}/{label}", prompt, count, weight=row.weight, tags={**row.tags, "count": str(count)})
+        tags = {**row.tags, "count": str(count), "listed": _list_objects(row.objects)}
+        return Sample(f"{row.id}/{label}", prompt, count, weight=row.weight, tags=tags)
 
     def _text(self, label: str) -> str:
         text = TEMPLATES[self.template].format(label=label)
@@ -105,7 +118,11 @@ class Counting(Task):
         )
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
-        return answer_markup(str(sample.answer), self.thinking)
+        if self.thoughts == "fixed":
+            return answer_markup(str(sample.answer), self.thinking)
+        listed = sample.tags["listed"]
+        thought = listed if self.thoughts == "listed" else f"{listed}; check: {listed}"
+        return answer_markup(str(sample.answer), self.thinking, thought)
 
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """Exact share, mean absolute and root mean square error, accuracy by count, the best constant's exact share."""

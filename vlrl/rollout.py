@@ -6,7 +6,7 @@ import copy
 import functools
 import math
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -25,6 +25,7 @@ from vlrl.performance.profiling import timed
 from vlrl.plugins import SHAPES, refuse_instance
 from vlrl.policies.engine import Shared
 from vlrl.types import (
+    LOST_MOST,
     OVERLONG,
     BaseTask,
     Decision,
@@ -121,7 +122,7 @@ def _all(decision: Any) -> Any:
     return decision.logprobs.new_ones(len(decision.logprobs)).bool() if decision.logprobs is not None else None
 
 
-TRIES = 3  # of an episode whose environment fails
+TRIES = 3  # of an episode whose environment fails; workers that die are counted apart, up to LOST_MOST
 
 
 class HaltedError(Exception):
@@ -151,7 +152,8 @@ def collect(
         act: passed on to `policy.act`, for example `greedy=True`.
 
     Raises:
-        UserError: an episode was void TRIES times; there are fewer environments than lanes.
+        UserError: an episode was void TRIES times, or LOST_MOST workers died over it; there are fewer environments
+            than lanes.
         HaltedError: the policy's attribute `halted` was set meanwhile.
     """
     episodes = [Episode(sample, group) for group, sample in enumerate(samples) for _ in range(group_size)]
@@ -185,6 +187,7 @@ def _play(
     waiting = deque(range(len(episodes)))
     opened: dict[int, Environment] = {}
     observations: dict[int, Observation] = {}
+    lost: Counter[int] = Counter()  # workers, by the episode that they carried
     try:
         while True:
             if policy.halted:
@@ -218,7 +221,8 @@ def _play(
                 if step.terminated or step.truncated:
                     opened.pop(i).close()
                 if step.fault:
-                    _forget(episodes[i], step.fault)
+                    lost[i] += step.worker_lost
+                    _forget(episodes[i], step.fault, lost[i])
                     waiting.appendleft(i)
     finally:
         for environment in opened.values():
@@ -360,12 +364,12 @@ class _Shared(PolicyWrapper):
             return self.policy.act(episodes, observations, **options)
 
 
-def _forget(episode: Episode, fault: str) -> None:
-    """Makes a void episode one that has not begun."""
+def _forget(episode: Episode, fault: str, lost: int) -> None:
+    """Makes a void episode one that has not begun. `lost`: so many of its faults are workers that died."""
     episode.faults.append(fault)
     episode.turns.clear()
-    if len(episode.faults) == TRIES:
-        raise UserError(f"sample {episode.sample.id}: failed {TRIES} times: {fault}")
+    if len(episode.faults) - lost == TRIES or lost == LOST_MOST:
+        raise UserError(f"sample {episode.sample.id}: failed {len(episode.faults)} times: {fault}")
 
 
 class _Stepper:

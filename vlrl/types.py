@@ -50,6 +50,7 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {first_line(error)}{line}"
 
 
+LOST_MOST = 10  # workers that may be lost over one thing; that is the machines' fault, unless it kills them all
 OVERLONG = "overlong"  # in a step's `info`: what would follow is longer than the policy takes
 
 
@@ -279,6 +280,7 @@ class Step:
     info: Mapping[str, float] = field(default_factory=dict)
     executed: float = 1.0  # share of the action that was carried out, from its beginning; what follows earns no credit
     fault: str = ""  # the fault, not the policy's, that ended the episode: it says nothing and is to be repeated
+    worker_lost: bool = False  # the fault is that its worker died: another one may carry the episode to its end
 
 
 @dataclass(frozen=True)

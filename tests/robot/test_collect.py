@@ -1,5 +1,7 @@
 """The collector that knows no robots, on robots."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from small_robots import Slide
@@ -9,7 +11,7 @@ from robot.types import RobotError
 from robot.workers import RobotPool
 from tasks.base import Task
 from vlrl.rollout import collect
-from vlrl.types import Decision, Observation, Policy, Sample, Score, UserError
+from vlrl.types import LOST_MOST, Decision, Observation, Policy, Sample, Score, UserError
 
 
 class GoRight(Task):
@@ -97,6 +99,30 @@ def test_a_void_episode_is_played_anew():
     assert [e.faults for e in episodes] == [["joint 3 does not answer"], ["joint 3 does not answer"], []]
     assert [e.reward for e in episodes] == [1.0, 1.0, 1.0]
     assert told(episodes) == told(collect(Steady(1), task, SAMPLES, 1))
+
+
+class LosesItsWorker(RobotEnv):
+    """Its worker dies in the first steps of the whole test."""
+
+    left = 0
+
+    def step(self, action, frames=()):
+        step = super().step(action, frames)
+        if LosesItsWorker.left:
+            LosesItsWorker.left -= 1
+            return replace(step, truncated=True, fault="died", worker_lost=True)
+        return step
+
+
+def test_workers_that_die_are_no_fault_of_the_episode():
+    """Where three in ten are killed, one episode in forty meets three: the run would end."""
+    LosesItsWorker.left = LOST_MOST - 1
+    task = GoRight(lambda s: LosesItsWorker(Shaky(), s.answer, ticks=20))
+    (episode,) = collect(Steady(1), task, SAMPLES[:1], 1)
+    assert episode.faults == ["died"] * (LOST_MOST - 1) and episode.reward == 1.0
+    LosesItsWorker.left = LOST_MOST
+    with pytest.raises(UserError, match=f"sample slide/0: failed {LOST_MOST} times: died"):
+        collect(Steady(1), task, SAMPLES[:1], 1)
 
 
 def test_a_robot_that_is_broken_ends_the_collecting():

@@ -3,12 +3,13 @@
 import json
 
 import pytest
+from PIL import Image
 
 from tasks.base import answer_markup
 from tasks.classification import Classification
 from tasks.counting import Counting
 from tasks.referring import Referring
-from vlrl.types import Decision, Episode, Frame, Observation, Sample, Step, Turn
+from vlrl.types import Data, Decision, Episode, Frame, Observation, Sample, Step, Turn, UserError
 
 SIZE = (100, 80)
 FRAME = Frame("original_px", SIZE, SIZE)
@@ -57,6 +58,25 @@ def test_counting_takes_one_whole_number(said, exact, closeness):
     score = scored(Counting(), f"<answer>{said}</answer>", 3)
     assert (score.parts["exact"], score.correct) == (exact, exact)
     assert score.parts["closeness"] == pytest.approx(closeness)
+
+
+@pytest.mark.parametrize(("thoughts", "form"), [("listed", "{0}"), ("checked", "{0}; check: {0}")])
+def test_counting_thinks_of_what_stands_there(tmp_path, thoughts, form):
+    """From left to right, by the boxes of a file that says where they are; the answer counts one label of them."""
+    Image.new("RGB", (64, 64)).save(tmp_path / "a.png")
+    boxes = [("ring", [40, 0, 50, 9]), ("bar", [30, 5, 39, 9]), ("ring", [2, 50, 9, 60])]
+    row = {"image": "a.png", "objects": [{"label": label, "box": box} for label, box in boxes]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    task = Counting(data=Data(test=str(tmp_path / "rows.jsonl")), thinking=True, thoughts=thoughts)
+    golden = [task.gold(sample, [FRAME]) for sample in task.samples("test")]
+    thought = form.format("ring bar ring")
+    assert sorted(golden) == [f"<think>{thought}</think>\n<answer>{count}</answer>" for count in (1, 2)]
+    assert all(scored(task, text, int(text[-10])).correct == 1.0 for text in golden)
+
+
+def test_thoughts_need_thinking():
+    with pytest.raises(UserError, match=r"fixed without task\.thinking"):
+        Counting(thoughts="listed")
 
 
 def test_counting_asks_about_nothing_as_well():

@@ -29,13 +29,12 @@ from PIL import Image
 from vlrl.decoders import wire_pack, wire_unpack
 from vlrl.plugins import load_object
 from vlrl.system.children import end_child, start_child
-from vlrl.types import UserError, one_line
+from vlrl.types import LOST_MOST, UserError, one_line
 
 Arrays = Mapping[str, np.ndarray]
 Packed = tuple[dict[str, Any], dict[str, np.ndarray]]  # fields, what JSON can hold, and arrays
 Kind = Literal["simulator", "browser", "judge", "reward"]
 
-LOST_MOST = 10  # workers that may be lost over one thing; that is the machines' fault, unless it kills them all
 FAREWELL = 2.0  # seconds for a worker to leave what it holds safe
 ALONE = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "LP_NUM_THREADS")}
 
