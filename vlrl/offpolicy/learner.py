@@ -339,7 +339,8 @@ class OffPolicyLearner(Learner):
 
     def evaluate(self, i: int, progress: Callable[[int, int], None]) -> EvalResult | None:
         result = super().evaluate(i, progress)
-        self.returns = mean_return(result.episodes)
+        if result is not None:
+            self.returns = mean_return(result.episodes)
         return result
 
     def remember(self, played: Transitions, won: np.ndarray) -> None:

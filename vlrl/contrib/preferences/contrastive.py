@@ -105,8 +105,8 @@ def contrastive_loss(logits: Tensor, label: Tensor) -> Tensor:
     """
     same = (label[:, None] == label[None]).to(logits.dtype)
     targets = same / same.sum(1, keepdim=True)
-    both = logits.log_softmax(1), logits.T.log_softmax(1)
-    return sum(-(targets * each).sum(1).mean() for each in both) / 2
+    of_pictures, of_texts = logits.log_softmax(1), logits.T.log_softmax(1)
+    return -(targets * (of_pictures + of_texts)).sum(1).mean() / 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +137,9 @@ class ContrastLearner(SupervisedLearner):
         """
         super().setup(saved)
         config, section = self.config, self.config.contrast
+        if section is None:
+            raise UserError("contrast: say what pictures are told by")
+        self.section = section
         self.task = registry.make_task(config)
         check_task(self.task, config.task.name)
         album, scale = StateAlbum(), ScriptedJudge(self.task, config.seed, what=section.what, where=section.where)
@@ -157,7 +160,7 @@ class ContrastLearner(SupervisedLearner):
         return self.config.updates
 
     def pictures(self, places: np.ndarray) -> list[Any]:
-        return [self.frames.pictures[place][self.config.contrast.image].convert("RGB") for place in places]
+        return [self.frames.pictures[place][self.section.image].convert("RGB") for place in places]
 
     def draw(self) -> tuple[list[Any], np.ndarray, Tensor]:
         """Pictures, which of all texts was said of each, and its sentence; every sentence is as likely."""
@@ -189,7 +192,7 @@ def measured(model: ContrastModel, learner: ContrastLearner, frames: EpisodeMome
 
     x = torch.cat([model.embed_pictures(learner.pictures(part))
                    for part in np.array_split(held.places, -(-len(held.places) // 256))])  # fmt: skip
-    sentences = learner.config.contrast.sentences
+    sentences = learner.section.sentences
     means = torch.stack([model.embed_texts(each.texts).mean(0) for each in sentences])
     choice = model.compute_logits(x, means).argmax(1).numpy()
     reward = projected(x, means[0], means[-1], ALPHA).numpy()

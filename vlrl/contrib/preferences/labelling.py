@@ -369,13 +369,15 @@ class ClipJudge(PreferenceJudge):
         self, task: Any, seed: int, *, model: str, baseline: Names, alpha: Share = 0.5,
         image: Annotated[int, Field(ge=0)] = 0, margin: Annotated[float, Field(ge=0)] = 0.0,
     ):  # fmt: skip
-        self._options = {"model": model, "baseline": baseline, "alpha": alpha, "image": image}
-        self._margin, self._rater = margin, None
+        self._options: dict[str, Any] = {"model": model, "baseline": baseline, "alpha": alpha, "image": image}
+        self._margin = margin
+        self._rater: Any = None  # loaded with the first question
 
     def prefer(self, pairs: Sequence[Pair], goal: str) -> list[Answer]:
         from vlrl.contrib.process_rewards.visual import VLMRM
 
-        self._rater = self._rater or VLMRM(None, None, 0, goal=[goal], **self._options)
+        nobody: Any = None  # no policy is needed
+        self._rater = self._rater or VLMRM(nobody, None, 0, goal=[goal], **self._options)
         first, second = np.split(self._rater.values([p.first for p in pairs] + [p.second for p in pairs]), 2)
         return [None if abs(b - a) <= self._margin else int(b > a) for a, b in zip(first, second, strict=True)]
 
