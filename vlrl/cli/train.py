@@ -66,7 +66,7 @@ def preferences_add(commands: Commands) -> None:
     learn = commands.add_parser("preferences", help="learn a reward from what a judge (a VLM) prefers (RL-VLM-F)")
     takes_run(learn, "a YAML file, for example configs/preferences_push.yaml")
     learn.set_defaults(run=_preferences)
-    prepare = commands.add_parser("pretrain", help="learn what states lead to, before any reward (ICVF, V-PTR)")
+    prepare = commands.add_parser("pretrain", help="learn values of states (ICVF, V-PTR) or a small CLIP")
     takes_run(prepare, "a YAML file: docs/offpolicy.md")
     prepare.set_defaults(run=_pretrain)
 
@@ -90,9 +90,13 @@ def _pretrain(options: argparse.Namespace) -> int:
 
     config = read_config(options, pretrain_config_load, "pretrain.yaml")
     quiet()
-    from vlrl.offpolicy.value_pretraining import ValuePretrainingLearner, summary_text
+    from vlrl.plugins import load_object  # by name: nothing imports vlrl.contrib
 
-    learner = ValuePretrainingLearner(config)
+    where, name = ("vlrl.offpolicy.value_pretraining", "ValuePretrainingLearner")
+    if config.contrast:
+        where, name = (f"{PREFERENCES}.contrastive", "ContrastLearner")
+    learner = load_object(f"{where}:{name}", "pretrain")(config)
+    summary_text = load_object(f"{where}:summary_text", "pretrain")
     run_learner(options, learner)
     print(f"{summary_text(learner.reported)}; {config.out}")
     return 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from vlrl import config, registry
 from vlrl.config import Change, Component, Count, DataSection, FitConfig, Plugin, Rate, Section, Tracker, load_as
@@ -142,6 +142,35 @@ def passive_read(task: Any, sources: Sequence[Component], seed: int) -> Transiti
 # The YAML of `vlrl pretrain`. Imports no torch: a mistake is answered at once.
 
 
+class SentenceSection(Section):
+    """What may be said of a picture."""
+
+    within: Rate  # distance up to which it is right, in units of the state; not read of the last one
+    texts: Annotated[list[str], Field(min_length=1)]  # wordings of it
+
+
+class ContrastSection(Section):
+    """A small CLIP in the place of values of states: which sentence tells a picture (VLM-RM, arXiv 2310.12921)."""
+
+    what: Annotated[list[str], Field(min_length=1)]  # numbers of the state whose distance to those under `where` tells
+    where: Annotated[list[str], Field(min_length=1)]  # as many numbers of the state
+    sentences: Annotated[list[SentenceSection], Field(min_length=2)]  # from the goal to the baseline
+    image: Whole = 0  # which of the pictures of an observation
+    pixels: Count = 64  # of a side
+    patch: Count = 8  # pixels of its side
+    width: Annotated[int, Field(gt=0, multiple_of=4)] = 64  # of both towers
+    layers: Count = 3  # of each tower
+
+    @model_validator(mode="after")
+    def _fits(self) -> ContrastSection:
+        limits = [each.within for each in self.sentences]
+        if limits != sorted(set(limits)):
+            raise ValueError("sentences: each should have a larger `within` than the one before")
+        if self.pixels % self.patch:
+            raise ValueError(f"pixels: {self.pixels} is no multiple of patch = {self.patch}")
+        return self
+
+
 class PretrainConfig(FitConfig):
     task: Plugin
     offline: Annotated[list[Plugin], Field(min_length=1)]  # sources, as in `vlrl offpolicy`; their actions are not read
@@ -154,6 +183,8 @@ class PretrainConfig(FitConfig):
     gamma: Annotated[float, Field(gt=0, lt=1)] = 0.95  # a decision
     expectile: Annotated[float, Field(ge=0.5, lt=1)] = 0.9
     tau: Annotated[float, Field(gt=0, le=1)] = 0.005
+    # instead: updates, batch_size, lr are read; hidden, layers, gamma, expectile, tau are not
+    contrast: ContrastSection | None = None
 
 
 def pretrain_config_load(path: str | Path, changes: Sequence[Change] = ()) -> PretrainConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -457,12 +458,13 @@ Success = float | Literal["terminated"] | None
 MAIN = "main_data.hdf5"
 
 
-@method(source="Minari's dataset standard; D4RL (arXiv 2004.07219), its files of version 1 and on")
+@method(source="Minari's dataset standard; D4RL (arXiv 2004.07219), its files of version 1 and on; D5RL (2408.08441)")
 def minari(
     task: Any, seed: int, *, path: str, obs: Sequence[str] = (), success: Success = None, units: Units = "limits",
     on_bad: OnBad = "stop", keep: Keep = "all",
 ) -> Transitions:  # fmt: skip
-    """Episodes of a Minari data set or of a D4RL file. A time-out (truncations, timeouts) is not terminal.
+    """Episodes of a Minari data set, of a D4RL file or of one of D5RL's HDF5 files (its legged robots; its kitchens and
+    arms lie in pickles, which are not read). A time-out (truncations, timeouts, trajectory_ends) is not terminal.
 
     Args:
         path: the .hdf5 file, or Minari's folder of it.
@@ -517,11 +519,12 @@ def _episode(group: Any, obs: Sequence[str]) -> _Steps:
 
 
 def _flat(whole: Any, obs: Sequence[str], file: Path) -> Iterator[tuple[int, Callable[[], _Steps]]]:
-    """D4RL's arrays, cut where an episode ended."""
+    """D4RL's arrays, cut where an episode ended; D5RL marks the last tick of each, however it ended."""
     try:
         states = joined(whole, [f"observations/{name}" for name in obs] or ["observations"])
         actions, rewards = matrix(whole, "actions"), column(whole, "rewards")
-        ends, cuts = (column(whole, name).astype(bool) for name in ("terminals", "timeouts"))
+        last = "trajectory_ends" if "trajectory_ends" in whole else "timeouts"
+        ends, cuts = (column(whole, name).astype(bool) for name in ("terminals", last))
         after = matrix(whole, "next_observations") if "next_observations" in whole else None
     except ValueError as problem:
         raise UserError(f"{file}: {problem}: D4RL's files of version 1 and on are read") from None
@@ -545,6 +548,81 @@ def _file(path: Path) -> Path:
     """A Minari folder's file, or the file itself."""
     inside = [path / "data" / MAIN, path / MAIN]
     return next((each for each in inside if each.is_file()), path)
+
+
+# NeoRL-2's files: NAME-train.npz and NAME-val.npz, each one long row of steps, `index` where trajectories begin.
+
+NEORL2 = ("obs", "next_obs", "action", "reward", "done", "index")
+
+
+@method(source="NeoRL-2 (arXiv 2503.19267), as released: github.com/polixir/NeoRL2, neorl2/envs/base.py")
+def neorl2(
+    task: Any, seed: int, *, path: str, part: Literal["train", "val"] = "train", episodes: Count | None = None,
+    success: Success = None, units: Units = "limits", on_bad: OnBad = "stop", keep: Keep = "all",
+) -> Transitions:  # fmt: skip
+    """Trajectories of a NeoRL-2 file. `done` ends the job; a trajectory without is a time-out.
+
+    Args:
+        path: the folder that holds *-train.npz and *-val.npz, or one of the two files.
+        part: of the folder. `val` is for choosing between runs: never learn from both.
+        episodes: the first so many; of `val` a quarter of them, as the released loader takes.
+        success: as of `minari`.
+        units: `limits`: -1 and 1 are the robot's limits; `physical`.
+        on_bad: a bad trajectory: stop, or set it aside and go on.
+        keep: `success` leaves out what was not won.
+
+    Raises:
+        UserError: no such file, or nothing in it that can be used.
+    """
+    file = _part(Path(path), part)
+    columns = _npz(file)
+    states, after, actions = (columns[name].astype(np.float32) for name in NEORL2[:3])
+    rewards, ends = columns["reward"].astype(np.float32), columns["done"].astype(bool)
+    starts = columns["index"].astype(np.int64)
+    if not len(starts) or starts[0] != 0 or (np.diff(starts) <= 0).any() or starts[-1] >= len(states):
+        raise UserError(f"{file}: index: should count up from 0, below the {len(states)} ticks")
+    rows = np.split(np.arange(len(states)), starts[1:])
+    count = episodes if episodes is None or part == "train" else max(1, episodes // 4)
+
+    def read(number: int) -> Recording:
+        steps = _of_rows(rows[number], states, actions, rewards, ends, after)
+        if (states[rows[number][1:]] != after[rows[number][:-1]]).any():
+            raise ValueError("obs is not what next_obs of the tick before was")
+        return _minari_recording(steps, success, units, task)
+
+    return gather(task, file, ((i, lambda i=i: read(i)) for i in range(len(rows[:count]))), on_bad, keep)
+
+
+def _part(path: Path, part: str) -> Path:
+    """The file of a part. UserError where there is none, or several."""
+    if path.is_file():
+        return path
+    files = sorted(path.glob(f"*-{part}.npz"))
+    if len(files) != 1:
+        raise UserError(f"offline: neorl2: {len(files)} files *-{part}.npz in {path}: name one")
+    return files[0]
+
+
+def _npz(file: Path) -> dict[str, np.ndarray]:
+    """NeoRL-2's columns, with [N, 1] as [N]. UserError where one is missing, of no numbers or of another length."""
+    try:
+        with np.load(file, allow_pickle=False) as whole:
+            lacking = [name for name in NEORL2 if name not in whole]
+            if lacking:
+                raise UserError(f"{file}: has no {lacking[0]} (it has {', '.join(whole)})")
+            columns = {name: whole[name] for name in NEORL2}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"{file}: no NeoRL-2 file, or damaged: {str(error).splitlines()[0]}") from None
+    for name, values in columns.items():
+        wide = name in NEORL2[:3]
+        if values.ndim == 2 and values.shape[1] == 1 and not wide:
+            columns[name] = values = values[:, 0]
+        if values.dtype.kind not in "fiub" or values.ndim != 1 + wide:
+            raise UserError(f"{file}: {name} is of {values.dtype}, shape {values.shape}")
+    lengths = {name: len(columns[name]) for name in NEORL2[:-1]}
+    if len(set(lengths.values())) != 1 or columns["obs"].shape != columns["next_obs"].shape:
+        raise UserError(f"{file}: columns of different lengths: " + ", ".join(f"{k} {n}" for k, n in lengths.items()))
+    return columns
 
 
 # Robomimic's files: data/demo_0 and on, each with obs/*, actions, rewards, dones.

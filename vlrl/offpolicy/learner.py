@@ -25,7 +25,7 @@ from vlrl.policies.loading import load as load_policy
 from vlrl.policies.loading import newest_checkpoint, sees_images
 from vlrl.policies.robot_common import ActorShape, image_bytes
 from vlrl.rollout import collect
-from vlrl.runner import Learner, Runner, StepMetrics, evaluate, stop_not_finite
+from vlrl.runner import EvalResult, Learner, Runner, StepMetrics, evaluate, stop_not_finite
 from vlrl.types import Decision, Episode, Observation, Policy, RobotTask, Sample, Turn, UserError, wilson
 
 # Episodes of a robot's task, and the transitions that they are for an off-policy agent.
@@ -283,6 +283,7 @@ class OffPolicyLearner(Learner):
         self.counts = {"ticks": 0, "episodes": 0, "updates": 0, "rehearsed": 0}
         self.owed = 0.0  # updates that the decisions played so far are still to bring
         self.scale: tuple[np.ndarray, np.ndarray] | None = None  # mean and spread of the states
+        self.returns: float | None = None  # mean of the last evaluation
         self.agent: Any = None
 
     @property
@@ -335,6 +336,12 @@ class OffPolicyLearner(Learner):
         timing = {"rollout": rolled - start} if episodes else {}
         timing |= {"update": time.monotonic() - rolled}
         return StepMetrics({"step": self.steps_made, **outcome(episodes), **stats, **sizes}, timing, episodes)
+
+    def evaluate(self, i: int, progress: Callable[[int, int], None]) -> EvalResult | None:
+        result = super().evaluate(i, progress)
+        if result is not None:
+            self.returns = mean_return(result.episodes)
+        return result
 
     def remember(self, played: Transitions, won: np.ndarray) -> None:
         """Into the replay; a person's also to what is given, for a person shows the job (HIL-SERL, 2410.21845).
@@ -399,7 +406,7 @@ class OffPolicyLearner(Learner):
         head = {"model": self.config.agent.name, "bad_rows": len(self.task.bad_rows)}
         return {
             **head,
-            **summarise_protocol(Path(self.config.out), results),
+            **summarise_protocol(Path(self.config.out), results, self.returns),
             "rollouts": self.counts["episodes"],
             **self.counts,
         }
@@ -504,7 +511,7 @@ def _return(given: Transitions, rows: np.ndarray) -> float:
     return float(given.paid[rows[::every]].sum(dtype=np.float64))
 
 
-# How offline learning is judged: beside who made the data (NeoRL-2) and between chance and the script (D4RL).
+# How offline learning is judged: beside who made the data (NeoRL-2) and between chance and the script (D4RL, D5RL).
 #
 # `given.json` of the run folder holds what the data are; the numbers of it that matter go into summary.json.
 
@@ -541,16 +548,32 @@ def keep(out: Path, given: ReplayBuffer, config: OffPolicyConfig, task: Any) -> 
 
 
 def references(task: Any, config: OffPolicyConfig) -> dict[str, float]:
-    """Success of `random` and `expert` on the scenes of the evaluation, where the task can play them."""
+    """Success and return of `random` and `expert` on the scenes of the evaluation, where the task can play them."""
     if not (config.updates and task.pool.info.script and task.arm()):
         return {}
-    arms = {name: task.arm(name) for name in ("random", "expert")}
-    return {name: evaluate(arm.policy, arm, samples=config.eval.num_samples).accuracy.value
-            for name, arm in arms.items()}  # fmt: skip
+    reached: dict[str, float] = {}
+    for name in ("random", "expert"):
+        arm = task.arm(name)
+        result = evaluate(arm.policy, arm, samples=config.eval.num_samples)
+        reached |= {name: result.accuracy.value, f"{name}_return": mean_return(result.episodes)}
+    return reached
 
 
-def summarise_protocol(out: Path, results: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """For the summary: the behaviour policy's success and return, what the data are, the score; {} without data."""
+def mean_return(episodes: Sequence[Episode]) -> float:
+    """The mean sum of what the simulator paid in an episode."""
+    return float(np.mean([sum(turn.step.reward for turn in episode.turns) for episode in episodes]))
+
+
+def summarise_protocol(
+    out: Path, results: Mapping[str, Mapping[str, float]], returns: float | None = None
+) -> dict[str, float]:
+    """For the summary: the behaviour policy's success and return, what the data are, the scores; {} without data.
+
+    Scores are of successes, and of returns as D4RL, D5RL and NeoRL-2 have them.
+
+    Args:
+        returns: mean return of the policy in the last evaluation, where it was measured.
+    """
     path = out / FILE
     if not path.is_file():
         return {}
@@ -567,6 +590,11 @@ def summarise_protocol(out: Path, results: Mapping[str, Mapping[str, float]]) ->
         summary |= {"random_success": random, "expert_success": expert}
         if expert > random:
             summary["normalised_score"] = normalised(reached, random, expert)
+    low, high = (kept["references"].get(f"{name}_return") for name in ("random", "expert"))
+    if returns is not None:
+        summary |= {"return": returns, "return_over_behaviour": returns - facts["returns"]}
+        if low is not None and high is not None and high > low:
+            summary["normalised_return"] = normalised(returns, low, high)
     return summary
 
 

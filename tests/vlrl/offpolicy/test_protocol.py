@@ -140,6 +140,51 @@ def test_references_are_played_where_the_task_can():
     try:
         found = references(task, config)
         assert found["expert"] == 1.0 and found["random"] <= 0.5
+        assert found["expert_return"] > found["random_return"]
         assert references(task, SimpleNamespace(updates=0, eval=config.eval)) == {}
     finally:
         task.close()
+
+
+def test_returns_are_scored_by_hand(tmp_path):
+    """NeoRL-2 and D5RL score returns, not successes: 100 * (-2 + 6) / (-1 + 6) = 80, and 1 above the data's -3."""
+    kept = {"properties": {"episodes": 4, "success": None, "returns": -3.0, "coverage": 0.5, "entropy": 0.9},
+            "references": {"random": 0.0, "expert": 0.0, "random_return": -6.0, "expert_return": -1.0},
+            "set_aside": []}  # fmt: skip
+    (tmp_path / "given.json").write_text(json.dumps(kept))
+    said = summarise_protocol(tmp_path, {"after": {"value": 0.3}}, -2.0)
+    assert said["normalised_return"] == pytest.approx(80) and said["return_over_behaviour"] == pytest.approx(1)
+    assert "normalised_score" not in said
+    assert "normalised_return" not in summarise_protocol(tmp_path, {"after": {"value": 0.3}})
+
+
+def write_trajectories(path: Path, count: int, seed: int) -> None:
+    """A file in NeoRL-2's form of a policy that is half as good as it could be: one tick in two it drives at random."""
+    import line_task
+
+    rng, columns, index = np.random.default_rng(seed), [], []
+    for number in range(count):
+        played, over = line_task.Line(number, 20, 1), False
+        state = played.reset().state
+        index.append(len(columns))
+        while not over:
+            control = np.float32([[rng.uniform(-1, 1)]]) if rng.random() < 0.8 else played.gold(())
+            step = played.step(control)
+            success, over = "success" in step.info, step.terminated or step.truncated
+            columns.append((state, step.observation.state, control[0], float(success), step.terminated))
+            state = step.observation.state
+    arrays = dict(zip(("obs", "next_obs", "action", "reward", "done"), map(np.array, zip(*columns, strict=True)),
+                      strict=True))  # fmt: skip
+    np.savez(path, **arrays, index=np.array(index))
+
+
+def test_offline_learning_from_a_neorl2_file_beats_its_author(place):
+    """NeoRL-2's measure: what was learned must be better than the policy that recorded, else it is of no use."""
+    write_trajectories(place / "Line-train.npz", 60, 0)
+    source = "offline=[{name: neorl2, path: ., success: 1.0, units: physical}]"
+    settings = ["agent={name: iql, hidden: 64, expectile: 0.9, beta: 30.0, lr: 3.0e-3}", "updates=1500"]
+    small = ["task.chunk=1", "task.ticks=20", "task.scenes=100", "eval.num_samples=100", "batch_size=64"]
+    assert main(["offpolicy", "line.yaml", source, *settings, *small]) == 0
+    said = json.loads(Path("run/summary.json").read_text())
+    assert said["given_episodes"] == 60 and said["behaviour_success"] < 0.5
+    assert said["after"]["low"] > said["behaviour_success"] and said["over_behaviour"] > 0.1

@@ -11,7 +11,7 @@ import pytest
 
 from vlrl import registry
 from vlrl.config import Component
-from vlrl.offpolicy.datasets import lerobot, minari, robomimic, scripted
+from vlrl.offpolicy.datasets import lerobot, minari, neorl2, robomimic, scripted
 from vlrl.types import UserError
 
 LOW, HIGH = np.array([-2.0, 0.0], np.float32), np.array([2.0, 1.0], np.float32)
@@ -157,6 +157,93 @@ def test_d4rl_comes_back(tmp_path, h5py):
     after = np.concatenate([each["states"][1:] for each, _ in takes])
     found = minari(task(), 0, path=str(write_d4rl(h5py, tmp_path / "b.hdf5", takes, next_observations=after)))
     same(found.take(range(4, 9)), takes[1][0]["states"], controls[1], won=False, ended=False)
+
+
+# -- D5RL and NeoRL-2 ------------------------------------------------------------------------------------------------
+
+
+def test_d5rl_comes_back(tmp_path, h5py):
+    """Its files mark the last tick of every trajectory, of terminated ones too, in a column of another name."""
+    takes = [(take(4, 0), True), (take(5, 1), False), (take(3, 2), True)]
+    after = np.concatenate([each["states"][1:] for each, _ in takes])
+    ends = np.concatenate([np.eye(len(each["rewards"]))[-1] for each, _ in takes]).astype(bool)
+    path = write_d4rl(
+        h5py, tmp_path / "d5rl.h5", takes, timeouts=None, trajectory_ends=ends, next_observations=after
+    )  # fmt: skip
+    found, first = minari(task(), 0, path=str(path)), 0
+    for each, terminated in takes:
+        count = len(each["controls"])
+        part = found.take(range(first, first + count))
+        same(part, each["states"], physical(each["controls"]), won=False, ended=terminated)
+        first += count
+    assert first == len(found)
+
+
+def write_neorl2(path: Path, takes: list[tuple[dict, bool]], **changes) -> Path:
+    """As https://github.com/polixir/NeoRL2 describes it; `index` is where each trajectory begins."""
+    lengths = [len(each["rewards"]) for each, _ in takes]
+    columns = {"obs": [each["states"][:-1] for each, _ in takes], "next_obs": [each["states"][1:] for each, _ in takes],
+               "action": [each["controls"] for each, _ in takes], "reward": [each["rewards"] for each, _ in takes],
+               "done": [np.eye(n)[-1] * ended for n, (_, ended) in zip(lengths, takes, strict=True)]}  # fmt: skip
+    whole = {name: np.concatenate(parts) for name, parts in columns.items()}
+    whole |= {"index": np.cumsum([0, *lengths[:-1]])} | changes
+    np.savez(path, **{name: values for name, values in whole.items() if values is not None})
+    return path
+
+
+def test_neorl2_comes_back(tmp_path):
+    """Two trajectories would be one where a time-out leaves no `done`; a quarter of `val` goes with `train`."""
+    takes = [(take(4, i, won=3), i == 0) for i in range(8)]
+    write_neorl2(tmp_path / "Pipeline-train.npz", takes)
+    write_neorl2(tmp_path / "Pipeline-val.npz", takes[::-1], reward=np.zeros((32, 1)))
+    found = neorl2(task(), 0, path=str(tmp_path), episodes=3)
+    assert len(found) == 3 * 4
+    for number, (each, ended) in enumerate(takes[:3]):
+        part = found.take(range(4 * number, 4 * number + 4))
+        same(part, each["states"], physical(each["controls"]), won=False, ended=ended)
+        assert part.paid.tolist() == [0, 0, 1, 1]  # of chunks of two
+    chosen = neorl2(task(), 0, path=str(tmp_path), part="val", episodes=8, units="physical")
+    assert len(chosen) == 2 * 4 and not chosen.terminal.any()
+    np.testing.assert_array_equal(chosen.state[0], takes[7][0]["states"][0])
+    won = neorl2(task(), 0, path=str(tmp_path / "Pipeline-train.npz"), success=1.0)
+    assert won.terminal.sum() == won.reward.sum() == 8 * 2
+
+
+def test_bad_neorl2_files_are_one_line(tmp_path):
+    """A traceback of numpy, or transitions from the end of one trajectory to the beginning of another."""
+    takes = [(take(4, 0), True), (take(4, 1), False)]
+    broken = [dict(each) for each, _ in takes]
+    broken[1]["states"] = broken[1]["states"].copy()
+    broken[1]["states"][2, 1] = np.inf
+    text = tmp_path / "text.npz"
+    text.write_bytes(b"PK but no archive")
+    write_neorl2(tmp_path / "one-val.npz", takes)
+    write_neorl2(tmp_path / "two-val.npz", takes)
+    cases = [
+        ({"path": str(tmp_path / "none")}, r"0 files \*-train.npz"),
+        ({"path": str(tmp_path), "part": "val"}, r"2 files \*-val.npz"),
+        ({"path": str(text)}, "no NeoRL-2 file, or damaged"),
+    ]
+    for number, (changes, problem) in enumerate([
+        ({"index": None}, r"has no index \(it has obs, next_obs, action, reward, done\)"),
+        ({"index": np.array([0, 9])}, "index: should count up from 0, below the 8 ticks"),
+        ({"index": np.array([4, 0])}, "index: should count up from 0"),
+        ({"index": np.array([0, 3])}, "episode 0: obs is not what next_obs of the tick before was|episode 1"),
+        ({"reward": np.zeros(7)}, "columns of different lengths: obs 8, next_obs 8, action 8, reward 7, done 8"),
+        ({"done": np.zeros((8, 2))}, r"done is of float64, shape \(8, 2\)"),
+        ({"obs": np.array([["a"] * 3] * 8)}, "obs is of <U1"),
+        ({"action": np.zeros((8, 5))}, "episode 0: controls of 5 numbers; the robot's are x, grip: mend it"),
+        ({"action": np.full((8, 2), np.nan)}, "episode 0: controls are not finite"),
+        ({"reward": np.array([object()] * 8)}, "no NeoRL-2 file, or damaged"),
+    ]):  # fmt: skip
+        cases.append(({"path": str(write_neorl2(tmp_path / f"{number}.npz", takes, **changes))}, problem))
+    path = write_neorl2(tmp_path / "bad.npz", list(zip(broken, (True, False), strict=True)))
+    cases.append(({"path": str(path)}, "episode 1: states are not finite: mend it, or set on_bad: skip"))
+    for options, problem in cases:
+        with pytest.raises(UserError, match=problem) as said:
+            neorl2(task(), 0, **options)
+        assert "\n" not in str(said.value)
+    assert len(neorl2(task(), 0, path=str(path), on_bad="skip")) == 4
 
 
 # -- LeRobotDataset --------------------------------------------------------------------------------------------------

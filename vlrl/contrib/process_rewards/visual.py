@@ -312,14 +312,18 @@ class VLMRM(ProcessReward):
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         import numpy as np
 
-        pictures = [self._picture(each) for episode in episodes for each in list_observations(episode)]
-        values = projected(self._pictures(pictures), self._goal, self._baseline, self.alpha).double().numpy()
+        values = self.values([each for episode in episodes for each in list_observations(episode)])
         self.metrics = {"vlm_rm/reward": float(values.mean())}
         of_each = np.split(values, np.cumsum([len(e.turns) + 1 for e in episodes])[:-1])
         return [
             earning(e, value, coef=self.coef, form=self.form, gamma=self.gamma)
             for e, value in zip(episodes, of_each, strict=True)
         ]
+
+    def values(self, observations: Sequence[Observation]) -> np.ndarray:
+        """R of what was shown, float64 [M]."""
+        vectors = self._pictures([self._picture(each) for each in observations])
+        return projected(vectors, self._goal, self._baseline, self.alpha).double().numpy()
 
     def _picture(self, observation: Observation) -> Image:
         try:
@@ -336,7 +340,7 @@ class VLMRM(ProcessReward):
         whole = "max_length" if self._model.config.model_type.startswith("siglip") else True
         inputs = self._processor(text=list(prompts), padding=whole, truncation=True, return_tensors="pt")
         with torch.no_grad():
-            return _unit(self._model.get_text_features(**inputs.to(self._model.device)))
+            return unit_vectors(self._model.get_text_features(**inputs.to(self._model.device)))
 
     def _pictures(self, pictures: Sequence[Image]) -> Tensor:
         """float32 [M, D], of length 1."""
@@ -346,7 +350,7 @@ class VLMRM(ProcessReward):
         for start in range(0, len(pictures), self.batch):
             given = self._processor(images=list(pictures[start : start + self.batch]), return_tensors="pt")
             with torch.no_grad():
-                made.append(_unit(self._model.get_image_features(**given.to(self._model.device))))
+                made.append(unit_vectors(self._model.get_image_features(**given.to(self._model.device))))
         return torch.cat(made)
 
 
@@ -361,7 +365,7 @@ def projected(x: Tensor, goal: Tensor, baseline: Tensor, alpha: float) -> Tensor
     return 1 - (alpha * along + (1 - alpha) * away).square().sum(1) / 2
 
 
-def _unit(features: Any) -> Tensor:
+def unit_vectors(features: Any) -> Tensor:
     """Features [M, D] as transformers gives them, of length 1, float32 on the CPU."""
     from transformers.utils import ModelOutput
 
