@@ -22,6 +22,7 @@ from robot.deploy.config import Deploy
 from robot.trial.plan import Trial
 from vlrl import methods as vlrl_methods
 from vlrl import registry
+from vlrl.cli.help import read_errors
 from vlrl.config import Component, Config
 from vlrl.contrib.preferences.labelling import PreferencesConfig
 from vlrl.decoders import load_yaml
@@ -153,7 +154,18 @@ def pages() -> dict[str, str]:
         "reference/methods/task.md": _tasks(),
         "reference/keys.md": _keys(),
         "reference/peers.md": _peers(),
+        "reference/errors.md": _errors(),
     }
+
+
+def _errors() -> str:
+    """What each code of an error means."""
+    head = "# Errors\n\nThe code stands in brackets behind an error's message; `vlrl explain CODE` prints its entry.\n"
+    entries = (
+        f"\n## {code}\n\n**{entry['subject'].capitalize()}.** {entry['means']}\n\n{entry['remedy']}\n"
+        for code, entry in read_errors().items()
+    )
+    return head + re.sub(r"\]\((?!https?:)", "](../", "".join(entries))
 
 
 def _tasks() -> str:
