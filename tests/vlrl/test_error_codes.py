@@ -98,7 +98,7 @@ def test_every_command_that_an_entry_names_is_one(capsys):
         (["train", "gui_grounding", "train.group_size=1"], "VL107"),
         (["train", "gui_grounding", "data.train=none.jsonl"], "VL201"),
         (["train", "gui_grounding", "policy.model=none/"], "VL301"),
-        (["train", "--resume", "none"], "VL101"),
+        (["train", "--resume", "none"], "VL403"),
         (["view", "none"], "VL410"),
         (["trial", "none.yaml"], "VL102"),
     ],
