@@ -226,8 +226,8 @@ def _rows(section: type[BaseModel]) -> Iterator[str]:
         plain = default.name if isinstance(default, Component) else default
         shown = "" if default is PydanticUndefined or _is_section(type(default)) else f"`{plain!r}`".replace("|", "/")
         names = ", ".join(_synonyms().get((section, name), ()))
-        elsewhere = f" Elsewhere: {names}." if names else ""
-        yield f"| `{name}` | {shown} | {text.replace('|', '/')}{elsewhere} |"
+        described = f"{text.rstrip('.')}; elsewhere {names}" if names else text
+        yield f"| `{name}` | {shown} | {described.replace('|', '/')} |"
 
 
 @cache
