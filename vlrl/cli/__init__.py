@@ -76,7 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return options.run(options)
     except UserError as error:
         if message := to_tell(error):
-            print(f"vlrl: {message} [{find_code(error)}]", file=sys.stderr)
+            code = "" if error.exit_code == 130 else f" [{find_code(error)}]"  # Ctrl-C is no mistake
+            print(f"vlrl: {message}{code}", file=sys.stderr)
         return 2 if error.exit_code is None else error.exit_code
     except ModuleNotFoundError as error:
         if not (message := lacking(error)):
