@@ -17,6 +17,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPTS = sorted(file.name for file in EXAMPLES.glob("*.py") if file.name != "one_page.py")  # has a test of its own
 NOTEBOOKS = sorted(file.name for file in EXAMPLES.glob("*.ipynb"))
 SAYS = {  # what a newcomer reads at the end
+    "own_method.py": "own: held out",
     "own_task.py": "hits the larger disc:",
     "robot_policy.py": "policy against random:",
     "score_completions.py": "boxes.iou alone: 0.80",
@@ -30,8 +31,7 @@ def folder(tmp_path, monkeypatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(EXAMPLES))
     yield tmp_path
-    here = (str(EXAMPLES), str(tmp_path))
-    for name in [n for n, m in sys.modules.items() if (getattr(m, "__file__", None) or "").startswith(here)]:
+    for name in [n for n, m in sys.modules.items() if (getattr(m, "__file__", None) or "").startswith(str(EXAMPLES))]:
         del sys.modules[name]
 
 
