@@ -61,7 +61,7 @@ def _leave_nothing(request):
         pytest.fail(f"{request.path} leaves behind: " + "; ".join(left), pytrace=False)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def needs() -> Callable[..., str]:
     """`needs("chromium", "google-chrome")`: the path of the first that is on PATH; without one the test is skipped.
 

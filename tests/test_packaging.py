@@ -112,7 +112,7 @@ def test_training_without_the_extra_says_what_to_install(clean):
     """A traceback that ends in `No module named 'torch'` leaves a newcomer to guess."""
     done = clean("vlrl", "train", "gui_grounding", *SMALL)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "vlrl: torch is not installed, which this command needs: pip install 'vlrl[train]'\n"
+    assert done.stderr == "vlrl: torch is not installed, which this command needs: pip install 'vlrl[train]' [VL105]\n"
 
 
 def test_with_the_extra_the_demo_trains_and_sends_nothing(wheel, tmp_path):

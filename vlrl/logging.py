@@ -232,7 +232,7 @@ class ProgressBar:
 
 
 class Progress:
-    """Step, some metrics, seconds a step, time left: with a bar on a terminal, now and then in a file.
+    """Step, some metrics, seconds a step, rollouts a second, time left: a bar on a terminal, lines in a file.
 
     Args:
         names: of the metrics, where a step has them; on a terminal the first has a sparkline.
@@ -265,8 +265,9 @@ class Progress:
         digits = 2 if row["seconds"] >= 0.1 else 4
         of, left = self._left(step)
         self._values += [row[name] for name in self.names[:1] if name in row]
+        rate = f"  {row['played'] / row['seconds']:.3g} rollouts/s" if row.get("played") else ""
         is_end = step == 1 or step >= self.steps
-        self._write(f"step {step}{of}  {numbers}{row['seconds']:.{digits}f} s/step{left}", is_end, step)
+        self._write(f"step {step}{of}  {numbers}{row['seconds']:.{digits}f} s/step{rate}{left}", is_end, step)
         for notice in self.notices.see(row):
             self.say(notice)
 

@@ -22,7 +22,8 @@ from robot.deploy.config import Deploy
 from robot.trial.plan import Trial
 from vlrl import methods as vlrl_methods
 from vlrl import registry
-from vlrl.config import Component, Config
+from vlrl.cli.help import read_errors
+from vlrl.config import EASYR1, TRL, VERL, Component, Config, find_section
 from vlrl.contrib.preferences.labelling import PreferencesConfig
 from vlrl.decoders import load_yaml
 from vlrl.evaluation.compare import Comparison
@@ -153,7 +154,18 @@ def pages() -> dict[str, str]:
         "reference/methods/task.md": _tasks(),
         "reference/keys.md": _keys(),
         "reference/peers.md": _peers(),
+        "reference/errors.md": _errors(),
     }
+
+
+def _errors() -> str:
+    """What each code of an error means."""
+    head = "# Errors\n\nThe code stands in brackets behind an error's message; `vlrl explain CODE` prints its entry.\n"
+    entries = (
+        f"\n## {code}\n\n**{entry['subject'].capitalize()}.** {entry['means']}\n\n{entry['remedy']}\n"
+        for code, entry in read_errors().items()
+    )
+    return head + re.sub(r"\]\((?!https?:)", "](../", "".join(entries))
 
 
 def _tasks() -> str:
@@ -213,7 +225,23 @@ def _rows(section: type[BaseModel]) -> Iterator[str]:
         default = section.model_fields[name].get_default(call_default_factory=True)
         plain = default.name if isinstance(default, Component) else default
         shown = "" if default is PydanticUndefined or _is_section(type(default)) else f"`{plain!r}`".replace("|", "/")
-        yield f"| `{name}` | {shown} | {text.replace('|', '/')} |"
+        names = ", ".join(_synonyms().get((section, name), ()))
+        described = f"{text.rstrip('.')}; elsewhere {names}" if names else text
+        yield f"| `{name}` | {shown} | {described.replace('|', '/')} |"
+
+
+@cache
+def _synonyms() -> dict[tuple[Any, str], list[str]]:
+    """What TRL, verl and EasyR1 call what a field of a section says, which the site's search then finds."""
+    found: dict[tuple[Any, str], list[str]] = {}
+    for peer, table in (("TRL", TRL), ("verl", VERL), ("EasyR1", EASYR1)):
+        for name, key in table.items():
+            *sections, last = key.partition(" ")[0].split(".")
+            section: Any = Config
+            for part in sections:
+                section = find_section(section.model_fields[part].annotation)
+            found.setdefault((section, last), []).append(f"`{name}` ({peer})")
+    return found
 
 
 def _page(kind: str) -> str:

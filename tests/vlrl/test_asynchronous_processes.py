@@ -187,7 +187,7 @@ def test_a_process_that_fails_does_not_wait_for_anothers_episodes(launch, tmp_pa
     changes = {"task": {"name": "mine:Stuck"}, "callbacks": [{"name": "mine:Failing"}]}
     folder = workplace(tmp_path / "failing", **changes)
     assert ended(launch(2, folder, "train", "config.yaml"), folder) == [2, 2]
-    assert told(folder, 0) == ["vlrl: the hook has failed"] and LOST in told(folder, 1)[0]
+    assert told(folder, 0) == ["vlrl: the hook has failed [VL106]"] and LOST in told(folder, 1)[0]
 
 
 def test_a_thread_talks_over_its_own_link():

@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import pty
 import re
+import select
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -104,6 +107,36 @@ def test_tab_completes(line, offered, tmp_path):
     """Names of 200 configs and 70 keys would have to be known by heart. Torch would make every Tab wait for seconds."""
     (tmp_path / "mine.yaml").write_text("")
     assert sorted(completed(line, tmp_path)) == offered
+
+
+@pytest.mark.slow
+def test_tab_completes_in_a_real_bash(tmp_path):
+    """The line that the docs give for a shell's start would complete nothing in the shell itself."""
+    ways = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    terminal, side = pty.openpty()
+    environment = os.environ | {"PATH": ways, "PS1": "$ ", "TERM": "dumb"}
+    shell = subprocess.Popen(["bash", "--norc", "--noprofile"], cwd=tmp_path, stdin=side, stdout=side, stderr=side,
+                             env=environment, start_new_session=True)  # fmt: skip
+    os.close(side)
+
+    def expect(text: str) -> None:
+        shown, end = "", time.monotonic() + 300
+        while text not in shown:
+            assert select.select([terminal], [], [], end - time.monotonic())[0], shown
+            shown += os.read(terminal, 4096).decode()
+
+    try:
+        page = (ROOT / "docs" / "reference" / "commands.md").read_text()
+        (start,) = [line for line in page.splitlines() if "argcomplete vlrl" in line]
+        os.write(terminal, f"{start}; echo is_$((1 + 1))_read\n".encode())
+        expect("is_2_read")
+        for typed, rest in (("vlrl train gui_gr", "ounding "), ("recipes/mss", "r "), ("policy.lora.ra", "nk=")):
+            os.write(terminal, f"{typed}\t".encode())
+            expect(typed + rest)
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(terminal)
 
 
 def test_the_demo_finds_its_config_from_anywhere(capsys, tmp_path, monkeypatch):

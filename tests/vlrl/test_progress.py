@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import io
 import os
+import pty
 import re
 import signal
+import struct
+import subprocess
 import sys
+import termios
 
 import pytest
 
@@ -31,11 +37,12 @@ def test_a_terminal_shows_one_line_rewritten_in_place(monkeypatch):
     with Progress(3, stream=stream) as progress:
         progress.note("evaluation 5/9")
         for step in (1, 2, 3):
-            progress.show(step, ROW | {"reward": step / 2})
+            progress.show(step, ROW | {"reward": step / 2, "played": 6})
             print(f"vlrl: said at {step}", file=sys.stderr)
     shown = screen_of(stream.getvalue())
     assert shown[:3] == ["vlrl: said at 1", "vlrl: said at 2", "vlrl: said at 3"]
     assert len(shown) == 4 and "▁▅█  step 3/3  reward 1.500  accuracy 0.250" in shown[3]
+    assert "1.00 s/step  6 rollouts/s  " in shown[3]
     assert "━" in shown[3] and sys.stderr is stream
 
 
@@ -53,6 +60,36 @@ def screen_of(text: str) -> list[str]:
             lines[row] += part
         lines += [""] * (row + 1 - len(lines))
     return [line for line in lines if line.strip()]
+
+
+def read_terminal(command: list[str], environment: dict[str, str], columns: int) -> str:
+    """All that a program writes to a terminal of its own, which is as wide as is said."""
+    terminal, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("4H", 40, columns, 0, 0))
+    program = subprocess.Popen(command, env=os.environ | environment, stdin=side, stdout=side, stderr=side)
+    os.close(side)
+    parts = []
+    with contextlib.suppress(OSError):  # EIO: the program, and so the other side, has ended
+        while part := os.read(terminal, 65536):
+            parts.append(part)
+    os.close(terminal)
+    assert program.wait() == 0, b"".join(parts).decode()
+    return b"".join(parts).decode().replace("\r\n", "\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_a_run_on_a_terminal_shows_rates_a_sparkline_and_the_time_left(is_plain, tmp_path):
+    """Lines would wrap, a terminal with NO_COLOR would show colours, a reader would wait without a clue."""
+    settings = "train.steps=4 train.prompts_per_step=2 train.group_size=2 eval.num_samples=4 eval.every_steps=null"
+    command = [sys.executable, "-m", "vlrl.cli", "train", "gui_grounding", *settings.split(), f"out={tmp_path}/run"]
+    environment = {"TERM": "xterm-256color"} | ({"NO_COLOR": "1"} if is_plain else {})
+    environment |= {"COLUMNS": "", "PYTHONPATH": os.getcwd(), "PYTHONIOENCODING": "utf-8"}
+    written = read_terminal(command, environment, 110)
+    last = next(line for line in screen_of(written) if "step 4/4" in line)
+    assert re.search(r"━ +[▁▂▃▄▅▆▇█]{4}  step 4/4  reward \d\.\d{3}  accuracy ", last) and len(last) <= 110
+    assert re.search(r"\d s/step  \d[\d.]* rollouts/s  00:00:\d\d left", last), last
+    assert bool(re.search(r"\x1b\[[0-9;]*3[0-9][0-9;]*m", written)) is not is_plain
 
 
 def test_a_run_without_steps_that_are_counted_has_a_bar_too(monkeypatch):

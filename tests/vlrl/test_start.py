@@ -60,7 +60,7 @@ def test_init_asks_at_a_terminal(screens):
     command = [sys.executable, "-m", "vlrl.cli", "init"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert done.returncode == 2 and done.stderr == "vlrl: name your data: vlrl init --data FILE\n"
+    assert done.returncode == 2 and done.stderr == "vlrl: name your data: vlrl init --data FILE [VL101]\n"
     ours, theirs = pty.openpty()
     os.write(ours, b"clicks.jsonl\nembedded\n\n")
     done = subprocess.run(command, env=environment, stdin=theirs, capture_output=True, text=True, timeout=60)
@@ -74,7 +74,7 @@ def test_init_asks_at_a_terminal(screens):
     os.close(ours)
     os.close(theirs)
     assert done.returncode == 2
-    assert done.stderr == "vlrl: GPU memory '24 GB': should be a number of GB, for example 24\n"
+    assert done.stderr == "vlrl: GPU memory '24 GB': should be a number of GB, for example 24 [VL101]\n"
 
 
 def test_memory_settings_are_those_of_the_plan(screens, capsys):

@@ -8,9 +8,10 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from vlrl.cli import robots
-from vlrl.cli.help import complete, describe_commands, find_unknown, format_groups
+from vlrl.cli.help import complete, describe_commands, find_code, find_code_of, find_unknown, format_groups
 from vlrl.cli.robots import bridge_add, engines_add
 from vlrl.cli.tools import data_add, looking_add, planning_add, sharing_add
 from vlrl.cli.train import offpolicy_add, preferences_add, residual_add, stages_add, training_add
@@ -19,8 +20,15 @@ from vlrl.registry import check_packages, lacking
 from vlrl.types import UserError, __version__
 
 
+class Parser(argparse.ArgumentParser):
+    """Its mistakes have a code, as all have."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(f"{message} [{find_code_of(__name__)}]")
+
+
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="vlrl",
         usage="vlrl COMMAND ...     (vlrl COMMAND --help: its options)",
         description="Reinforcement learning for vision-language models and robot policies.",
@@ -68,12 +76,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return options.run(options)
     except UserError as error:
         if message := to_tell(error):
-            print(f"vlrl: {message}", file=sys.stderr)
+            code = "" if error.exit_code == 130 else f" [{find_code(error)}]"  # Ctrl-C is no mistake
+            print(f"vlrl: {message}{code}", file=sys.stderr)
         return 2 if error.exit_code is None else error.exit_code
     except ModuleNotFoundError as error:
         if not (message := lacking(error)):
             raise
-        print(f"vlrl: {message}", file=sys.stderr)
+        print(f"vlrl: {message} [{find_code_of(f'{lacking.__module__}.lacking')}]", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader, `head` for example, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -81,7 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT, errno.EFBIG):
             raise
-        print(f"vlrl: cannot write {error.filename or 'a file'}: {error.strerror}", file=sys.stderr)
+        code = find_code_of("vlrl.metrics.open_folder")  # whose error says the same of a run's folder
+        print(f"vlrl: cannot write {error.filename or 'a file'}: {error.strerror} [{code}]", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("vlrl: interrupted", file=sys.stderr)

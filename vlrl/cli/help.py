@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import textwrap
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from vlrl.config import Change
+from vlrl.decoders import load_yaml
 from vlrl.types import UserError, meant
 
 if TYPE_CHECKING:
@@ -87,6 +91,7 @@ GROUPS = {
         "init": "vlrl init --data clicks.jsonl --model Qwen/Qwen2.5-VL-3B-Instruct --gpu-memory 24",
         "import-config": "vlrl import-config trl.yaml --task visual_reasoning --out mine.yaml",
         "list": "vlrl list --search num_generations",
+        "explain": "vlrl explain VL103",
         "show": "vlrl show configs/gui_grounding.yaml configs/recipes/mssr.yaml --explain",
     },
     "Train and evaluate": {
@@ -180,6 +185,46 @@ def find_unknown(word: str) -> str:
     if word.startswith("-") or word in known:
         return ""
     return f"unknown command {word!r}{meant(word, known)} (`vlrl --help` lists them)"
+
+
+# The codes of errors: what `vlrl explain` and the site's page of errors say of each.
+
+
+@cache
+def read_errors() -> dict[str, dict[str, Any]]:
+    """Code -> `subject`, `means`, `remedy` (Markdown, links from docs/), and `from`: prefixes of module.function."""
+    return load_yaml(Path(__file__).with_name("errors.yaml"))
+
+
+def find_code(error: BaseException) -> str:
+    """An error's code, by the function that raised it or the one that it only puts a place before."""
+    while isinstance(error.__context__, UserError):
+        error = error.__context__
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return find_code_of(f"{frames[-1].f_globals['__name__']}.{frames[-1].f_code.co_qualname}")
+
+
+def find_code_of(function: str) -> str:
+    """The code of what a function raises, `module.function`; of one that is not ours the code of plug-ins."""
+    codes = {prefix: code for code, entry in read_errors().items() for prefix in entry["from"]}
+    prefixes = [prefix for prefix in codes if f"{function}.".startswith(f"{prefix}.")]
+    return codes[max(prefixes, key=len, default="vlrl.plugins")]
+
+
+def explain_code(code: str | None) -> str:
+    """What a code means and what to do, as lines of text; without one, all codes and their subjects.
+
+    Raises:
+        UserError: there is no such code.
+    """
+    errors = read_errors()
+    if code is None:
+        return "\n".join(f"{name}  {entry['subject']}" for name, entry in errors.items())
+    if (name := code.upper()) not in errors:
+        raise UserError(f"explain: unknown code {code!r}{meant(name, list(errors))} (`vlrl explain` lists them)")
+    entry = errors[name]
+    parts = (f"{name}: {entry['subject']}", entry["means"], entry["remedy"])
+    return "\n\n".join(textwrap.fill(re.sub(r"\[(.*?)\]\((.*?)\)", r"\1 (docs/\2)", part), 100) for part in parts)
 
 
 # What a shell that runs `eval "$(register-python-argcomplete vlrl)"` offers behind Tab: commands and options by

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vlrl.api import check_sources, quiet
-from vlrl.cli.help import Commands, takes_changes
+from vlrl.cli.help import Commands, explain_code, takes_changes
 from vlrl.system.hub import reach_model
 from vlrl.types import UserError
 
@@ -185,6 +185,10 @@ def looking_add(commands: Commands) -> None:
     listing.add_argument("--search", nargs="+", metavar="WORD", help="all that has these words, also TRL's and verl's")
     listing.set_defaults(run=_list)
 
+    explain = commands.add_parser("explain", help="what the code of an error means, and what to do")
+    explain.add_argument("code", nargs="?", help="as behind the message, in brackets; default: all, a line for each")
+    explain.set_defaults(run=_explain)
+
     view = commands.add_parser("view", help="runs side by side in a browser, live while they train")
     view.add_argument("runs", nargs="+", metavar="RUN", type=Path, help="a run folder, or a folder of runs")
     view.add_argument("--port", type=int, default=8300, help="on 127.0.0.1, default 8300; 0: any free one")
@@ -223,6 +227,11 @@ def _list(options: argparse.Namespace) -> int:
 def _cut(line: str, width: int) -> str:
     """The line as wide as the terminal; a pipe and a file have it whole."""
     return line if len(line) <= width else f"{line[: width - 3]}..."
+
+
+def _explain(options: argparse.Namespace) -> int:
+    print(explain_code(options.code))
+    return 0
 
 
 def _view(options: argparse.Namespace) -> int:

@@ -62,7 +62,7 @@ WRITERS: dict[str, tuple[str, str]] = {
 # and have tests of their own
 OTHERS = {"eval", "show", "doctor", "list", "init", "import-config", "view", "plan", "check-task", "score",
           "serve-model", "serve-task", "serve", "emulate", "deploy", "replay", "trial", "accept", "reproduce",
-          "advise"}  # fmt: skip
+          "advise", "explain"}  # fmt: skip
 
 
 def test_every_command_that_writes_is_in_the_table():

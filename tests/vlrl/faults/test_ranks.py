@@ -41,4 +41,4 @@ def test_an_odd_patience_is_named(given, place, train):
     run = train(place("run"), "config.yaml", WORLD_SIZE="2", RANK="0", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1",
                 MASTER_PORT="1", VLRL_WAIT_S=given)  # fmt: skip
     code, said = run.wait()
-    assert code == 2 and said.splitlines()[-1] == f"vlrl: VLRL_WAIT_S: {given!r}: must be seconds, at least 1"
+    assert code == 2 and said.splitlines()[-1] == f"vlrl: VLRL_WAIT_S: {given!r}: must be seconds, at least 1 [VL101]"
