@@ -299,6 +299,11 @@ class AgentScreen(ABC):
     def list_pages() -> tuple[str, ...]:
         """The names of all pages."""
 
+    @staticmethod
+    def describe(page: str, seed: str, split: Split) -> str:
+        """What is known of an episode before it is begun: its instruction, or the page alone."""
+        return f"The page {page}."
+
     @property
     @abstractmethod
     def pages(self) -> Collection[str]:
