@@ -20,6 +20,7 @@ from tasks.agent_actions import (
     ActionForm,
     ActionReading,
     AgentScreen,
+    DrawnForms,
     ScreenAction,
     ScreenWorker,
     Status,
@@ -29,7 +30,6 @@ from tasks.agent_actions import (
 from tasks.base import FORM, Rendered, Task, check, check_weights
 from tasks.context import ContextEnvironment, Full, LastImages, SummaryContext, with_context
 from tasks.web.desktop import Desktop
-from tasks.web.forms import DrawnForms
 from tasks.web.miniwob import MiniWob
 from vlrl.placement.workers import WorkerError, WorkerPool
 from vlrl.types import (
@@ -88,7 +88,7 @@ class GuiAgent(Task):
 
     Args:
         environment: `browser`; `desktop`, applications under a screen of their own (tasks/web/desktop.py); or `drawn`,
-            forms that need neither (tasks/web/forms.py)
+            forms that need neither (tasks/rendering/screens.py)
         pages: of MiniWoB++, or tasks of the desktop; none: all with scripted solutions
         turns: of an episode at most
         browsers: or desktops that run at a time

@@ -49,7 +49,7 @@ HOMES = {
     "agent": ("vlrl.offpolicy.agents",),
     "source": (
         "vlrl.offpolicy.datasets",
-        "vlrl.contrib.preferences.source",
+        "vlrl.contrib.preferences.labelling",
     ),
     "judge": ("vlrl.contrib.preferences.labelling",),
 }

@@ -284,7 +284,7 @@ digirl = DigiRL
 
 
 @method(
-    reads=("reward", "steps"),
+    reads=("reward",),
     gives=("baseline",),
     needs=("features",),
     source="WebRL, arXiv 2411.02337, Eq. 9; github.com/THUDM/WebRL",
@@ -332,7 +332,7 @@ class WebRLAdvantage(Estimator):
             self.critic.load_state_dict(state)
 
 
-webrl = WebRLAdvantage
+webrl_advantage = WebRLAdvantage
 
 
 def turns_left(episode: Tensor) -> Tensor:
