@@ -20,7 +20,7 @@ from rewards import parse
 from tasks.base import THINK, answer_markup
 from tasks.context import MAX_ERROR, write_call
 from tasks.gui_formats import format_numbers
-from tasks.rendering.screens import BUTTON, COLUMNS, SIDE, Form, Option, draw_form, list_forms, make_form
+from tasks.rendering.screens import BUTTON, COLUMNS, SIDE, ColorForm, FormOption, draw_form, list_forms, make_form
 from tasks.tools import Point, Tool, Toolbox, ToolError
 from tasks.web.browser import driver_message
 from vlrl.placement.workers import Arrays, Packed, Worker, WorkerPool, WorkerService, pack_images, unpack_images
@@ -427,7 +427,7 @@ class DrawnForms(AgentScreen):
     list_pages = staticmethod(list_forms)
 
     def __init__(self):
-        self._form, self._chosen, self._is_over = Form((), ()), [], False
+        self._form, self._chosen, self._is_over = ColorForm((), ()), [], False
 
     @staticmethod
     def describe(page: str, seed: str, split: Split) -> str:
@@ -457,7 +457,7 @@ class DrawnForms(AgentScreen):
         self._is_over = BUTTON[0] <= x <= BUTTON[2] and BUTTON[1] <= y <= BUTTON[3]
         for row in range(len(self._form.colors)):
             for column in range(COLUMNS):
-                middle = Option(row, column).center
+                middle = FormOption(row, column).center
                 if max(abs(x - middle[0]), abs(y - middle[1])) <= SIDE / 2:
                     self._chosen[row] = column
 
@@ -465,7 +465,7 @@ class DrawnForms(AgentScreen):
         """The first row's option that is not as it should be, then the button."""
         for row, (want, have) in enumerate(zip(self._form.target, self._chosen, strict=True)):
             if want is not None and want != have:
-                return ScreenAction("click", (Option(row, want).center,))
+                return ScreenAction("click", (FormOption(row, want).center,))
         return ScreenAction("click", (((BUTTON[0] + BUTTON[2]) / 2, (BUTTON[1] + BUTTON[3]) / 2),))
 
     def quit(self) -> None:

@@ -329,7 +329,7 @@ BUTTON = (6, 63, 58, 77)  # x1, y1, x2, y2
 ANY = "any"  # of a row that the instruction leaves open
 
 
-class Option(NamedTuple):
+class FormOption(NamedTuple):
     """A place in the form."""
 
     row: int
@@ -342,7 +342,7 @@ class Option(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Form:
+class ColorForm:
     """What a page shows and asks for.
 
     colors: [rows][COLUMNS], names. target: [rows], the column that is asked for; None: any. walk: the random clicks
@@ -351,7 +351,7 @@ class Form:
 
     colors: tuple[tuple[str, ...], ...]
     target: tuple[int | None, ...]
-    walk: tuple[Option, ...] = ()
+    walk: tuple[FormOption, ...] = ()
 
     @property
     def instruction(self) -> str:
@@ -367,34 +367,34 @@ def list_forms() -> tuple[str, ...]:
     return tuple(f"{kind}-{rows}" for kind in ("form", "walk") for rows in range(1, MOST_ROWS + 1))
 
 
-def make_form(page: str, seed: str, split: Split) -> Form:
+def make_form(page: str, seed: str, split: Split) -> ColorForm:
     """The page's form of this seed, the same everywhere."""
     kind, _, rows = page.partition("-")
     rng = generator(len(page), split, int.from_bytes(f"{page}/{seed}".encode()))
     names = np.array(list(COLORS))
     colors = tuple(tuple(rng.permutation(names)[:COLUMNS].tolist()) for _ in range(int(rows)))
     if kind == "form":
-        return Form(colors, tuple(rng.integers(COLUMNS, size=len(colors)).tolist()))
+        return ColorForm(colors, tuple(rng.integers(COLUMNS, size=len(colors)).tolist()))
     walk = [
-        Option(*map(int, rng.integers((len(colors), COLUMNS)))) for _ in range(rng.integers(1, 2 * len(colors) + 1))
+        FormOption(*map(int, rng.integers((len(colors), COLUMNS)))) for _ in range(rng.integers(1, 2 * len(colors) + 1))
     ]
     chosen = choose(len(colors), walk)
-    return Form(colors, chosen, tuple(walk))
+    return ColorForm(colors, chosen, tuple(walk))
 
 
-def choose(rows: int, clicks: Sequence[Option]) -> tuple[int | None, ...]:
+def choose(rows: int, clicks: Sequence[FormOption]) -> tuple[int | None, ...]:
     """[rows]: the column that is chosen after these clicks; the last one of a row counts."""
     last = {click.row: click.column for click in clicks}
     return tuple(last.get(row) for row in range(rows))
 
 
-def draw_form(form: Form, chosen: Sequence[int | None]) -> Image.Image:
+def draw_form(form: ColorForm, chosen: Sequence[int | None]) -> Image.Image:
     """RGB, FORM_SIZE pixels; the option that is chosen in a row has a dark frame and a light core."""
     image = Image.new("RGB", FORM_SIZE, (245, 245, 245))
     draw = ImageDraw.Draw(image)
     for row, names in enumerate(form.colors):
         for column, name in enumerate(names):
-            x, y = (number - SIDE / 2 for number in Option(row, column).center)
+            x, y = (number - SIDE / 2 for number in FormOption(row, column).center)
             is_chosen = chosen[row] == column
             box = (x, y, x + SIDE - 1, y + SIDE - 1)
             draw.rectangle(box, COLORS[name], (0, 0, 0) if is_chosen else COLORS[name], 2)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tasks.agent_actions import DrawnForms, ScreenAction
 from tasks.context import HIDDEN, LastImages
 from tasks.gui_agent import GuiAgent
-from tasks.rendering.screens import ANY, BUTTON, Option, list_forms, make_form
+from tasks.rendering.screens import ANY, BUTTON, FormOption, list_forms, make_form
 from tests.tasks.episodes import play_gold
 from vlrl.config import PolicySection
 from vlrl.contrib.rollouts.hints import GuideTurns
@@ -67,7 +67,7 @@ def test_the_button_pays_for_the_right_state_alone(page, seed, clicks):
     """Wrong options would be paid for, or the script not find back from them."""
     form, screen = make_form(page, seed, "train"), begun(page, seed)
     for row, column in clicks:
-        screen.act(ScreenAction("click", (Option(row, column).center,)))
+        screen.act(ScreenAction("click", (FormOption(row, column).center,)))
     last = {row: column for row, column in clicks if row < len(form.colors)}
     is_right = all(want is None or last.get(row) == want for row, want in enumerate(form.target))
     wrong = sum(want is not None and last.get(row) != want for row, want in enumerate(form.target))
@@ -78,7 +78,7 @@ def test_the_button_pays_for_the_right_state_alone(page, seed, clicks):
     assert (screen.status().done, screen.status().reward) == (True, 1.0)
     other = begun(page, seed)
     for row, column in clicks:
-        other.act(ScreenAction("click", (Option(row, column).center,)))
+        other.act(ScreenAction("click", (FormOption(row, column).center,)))
     other.act(SUBMIT)
     assert other.status().reward == float(is_right)
 

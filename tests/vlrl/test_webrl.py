@@ -155,7 +155,7 @@ def test_the_outcome_model_learns_from_labels_and_pays_the_others():
 @pytest.mark.parametrize(("chance", "earns"), [(0.97, False), (0.94, True), (0.51, True), (0.49, False)])
 def test_what_the_actor_is_sure_of_or_would_never_do_earns_no_credit(chance, earns):
     """WebRL replays actions whose perplexity lies between 1 / 0.95 and 1 / 0.5."""
-    decision = Decision("x", None, torch.full((3,), math.log(chance)), False)
+    decision = Decision("x", torch.full((3,), math.log(chance)), None, False)
     episode = episode_of(SAMPLES[0], 1.0)
     episode = replace(episode, turns=[replace(episode.turns[0], decision=decision)])
     forced = between(episode, 1 / 0.95, 1 / 0.5).turns[0].decision.forced_mask

@@ -743,8 +743,8 @@ class WebRL(Sampler):
 
     def choose(self, kind: str, text: str) -> int | None:
         """The candidate most like an instruction that failed; None: the critic lets none pass."""
-        found = [self.further.find(kind) for _ in range(self.tries)]
-        candidates = list(dict.fromkeys(position for position in found if position is not None))
+        positions = [self.further.find(kind) for _ in range(self.tries)]
+        candidates = list(dict.fromkeys(position for position in positions if position is not None))
         if not candidates:
             return None
         words = self._words([text, *(self._samples[position].prompt.text for position in candidates)])

@@ -435,8 +435,8 @@ class OutcomeModel(ProcessReward):
         if rows:
             loss = self.model.learn(ends[rows], ends.new_tensor([float(won(episodes[i])) for i in rows]))
             self.metrics = {"outcome_model/loss": loss}
-        asked_about = [i for i, known in enumerate(is_labelled) if not known]
-        agreed = [(chance[i] > VERDICT) == won(episodes[i]) for i in asked_about]
+        unlabelled = [i for i, known in enumerate(is_labelled) if not known]
+        agreed = [(chance[i] > VERDICT) == won(episodes[i]) for i in unlabelled]
         self.metrics = self.metrics | {
             "outcome_model/labelled": len(rows) / len(episodes), "outcome_model/agreement": _share(agreed),
         }  # fmt: skip
