@@ -427,13 +427,12 @@ class OutcomeModel(ProcessReward):
 
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
         ends = self._ends(episodes)
-        if self.model is None:
-            self._make(ends.shape[1])
+        model = self._get_model(ends.shape[1])
         is_labelled = [self.has_label(episode.sample.id) for episode in episodes]
-        chance = self.model.values(ends).tolist()
+        chance = model.values(ends).tolist()
         rows = [i for i, known in enumerate(is_labelled) if known]
         if rows:
-            loss = self.model.learn(ends[rows], ends.new_tensor([float(won(episodes[i])) for i in rows]))
+            loss = model.learn(ends[rows], ends.new_tensor([float(won(episodes[i])) for i in rows]))
             self.metrics = {"outcome_model/loss": loss}
         unlabelled = [i for i, known in enumerate(is_labelled) if not known]
         agreed = [(chance[i] > VERDICT) == won(episodes[i]) for i in unlabelled]
@@ -461,18 +460,19 @@ class OutcomeModel(ProcessReward):
         features = self.policy.features([episode.turns[-1].decision for episode in episodes]).cpu()
         return torch.cat([features, hashed([e.completion for e in episodes], self.width)], 1)
 
-    def _make(self, width: int) -> None:
+    def _get_model(self, width: int) -> Critic:
         from vlrl.algorithms.critics import Critic
 
-        self.model = Critic(width, lr=self.lr, epochs=self.epochs)
+        if self.model is None:
+            self.model = Critic(width, lr=self.lr, epochs=self.epochs)
+        return self.model
 
     def state_dict(self) -> dict[str, Any]:
         return {} if self.model is None else self.model.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state:
-            self._make(len(state["total"]))
-            self.model.load_state_dict(state)
+            self._get_model(len(state["total"])).load_state_dict(state)
 
 
 outcome_model = OutcomeModel
