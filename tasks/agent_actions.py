@@ -20,6 +20,7 @@ from rewards import parse
 from tasks.base import THINK, answer_markup
 from tasks.context import MAX_ERROR, write_call
 from tasks.gui_formats import format_numbers
+from tasks.rendering.screens import BUTTON, COLUMNS, SIDE, ColorForm, FormOption, draw_form, list_forms, make_form
 from tasks.tools import Point, Tool, Toolbox, ToolError
 from tasks.web.browser import driver_message
 from vlrl.placement.workers import Arrays, Packed, Worker, WorkerPool, WorkerService, pack_images, unpack_images
@@ -299,6 +300,11 @@ class AgentScreen(ABC):
     def list_pages() -> tuple[str, ...]:
         """The names of all pages."""
 
+    @staticmethod
+    def describe(page: str, seed: str, split: Split) -> str:
+        """What is known of an episode before it is begun: its instruction, or the page alone."""
+        return f"The page {page}."
+
     @property
     @abstractmethod
     def pages(self) -> Collection[str]:
@@ -408,3 +414,65 @@ class ScreenWorker:
 def screen_pool(screen: type[AgentScreen], size: int) -> WorkerPool:
     """At most so many screens, each in a worker; a worker keeps the pages that its screen has loaded."""
     return WorkerPool(screen.SERVICE, {}, kind="browser", size=size, name=f"{screen.NAME}s")
+
+
+# A screen that is drawn: it needs no browser.
+
+
+class DrawnForms(AgentScreen):
+    """One form after the other. A click on an option chooses it, a click on the button ends the episode."""
+
+    NAME, PAGE, SOLVED = "drawn screen", "a drawn page", list_forms()
+    SERVICE = f"{__name__}:FormService"
+    list_pages = staticmethod(list_forms)
+
+    def __init__(self):
+        self._form, self._chosen, self._is_over = ColorForm((), ()), [], False
+
+    @staticmethod
+    def describe(page: str, seed: str, split: Split) -> str:
+        """The instruction."""
+        return make_form(page, seed, split).instruction
+
+    @property
+    def pages(self) -> Collection[str]:
+        return self.SOLVED
+
+    def begin(self, page: str, seed: str, split: Split) -> None:
+        self._form = make_form(page, seed, split)
+        self._chosen, self._is_over = [None] * len(self._form.colors), False
+
+    def status(self) -> Status:
+        is_right = self._is_over and self._form.is_fulfilled(self._chosen)
+        return Status(self._is_over, float(is_right), self._form.instruction)
+
+    def look(self) -> Image.Image:
+        """The screen, RGB, FORM_SIZE pixels."""
+        return draw_form(self._form, self._chosen)
+
+    def act(self, action: ScreenAction) -> None:
+        if action.kind != "click" or self._is_over:
+            return
+        x, y = action.points[0]
+        self._is_over = BUTTON[0] <= x <= BUTTON[2] and BUTTON[1] <= y <= BUTTON[3]
+        for row in range(len(self._form.colors)):
+            for column in range(COLUMNS):
+                middle = FormOption(row, column).center
+                if max(abs(x - middle[0]), abs(y - middle[1])) <= SIDE / 2:
+                    self._chosen[row] = column
+
+    def gold(self) -> ScreenAction:
+        """The first row's option that is not as it should be, then the button."""
+        for row, (want, have) in enumerate(zip(self._form.target, self._chosen, strict=True)):
+            if want is not None and want != have:
+                return ScreenAction("click", (FormOption(row, want).center,))
+        return ScreenAction("click", (((BUTTON[0] + BUTTON[2]) / 2, (BUTTON[1] + BUTTON[3]) / 2),))
+
+    def quit(self) -> None:
+        """Nothing was started."""
+
+
+class FormService(ScreenService):
+    """A worker's forms."""
+
+    make_screen = DrawnForms

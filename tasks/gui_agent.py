@@ -1,4 +1,5 @@
-"""GUI agents over several turns, seen as screenshots only: MiniWoB++ pages in a browser (1802.08802), or a desktop.
+"""GUI agents over several turns, seen as screenshots only: MiniWoB++ pages in a browser (1802.08802), a desktop, or
+drawn forms.
 
 Each turn the policy is shown a screen and answers with one action (tasks/agent_actions.py) in the coordinates of its
 frame. What it is shown of earlier turns is an option. The page, or what applications leave behind, says whether the
@@ -19,6 +20,7 @@ from tasks.agent_actions import (
     ActionForm,
     ActionReading,
     AgentScreen,
+    DrawnForms,
     ScreenAction,
     ScreenWorker,
     Status,
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 
 WEIGHTS = {"success": 1.0, **FORM}
 TRIES = 3  # browsers that may die over one action
-SCREENS: Mapping[str, type[AgentScreen]] = {"browser": MiniWob, "desktop": Desktop}
+SCREENS: Mapping[str, type[AgentScreen]] = {"browser": MiniWob, "desktop": Desktop, "drawn": DrawnForms}
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ class GuiAgent(Task):
     Reward parts: `success` (0 or 1, the page's verdict) and `format` (the share of turns whose answer held an action).
 
     Args:
-        environment: `browser`, or `desktop`, applications under a screen of their own (tasks/web/desktop.py)
+        environment: `browser`; `desktop`, applications under a screen of their own (tasks/web/desktop.py); or `drawn`,
+            forms that need neither (tasks/rendering/screens.py)
         pages: of MiniWoB++, or tasks of the desktop; none: all with scripted solutions
         turns: of an episode at most
         browsers: or desktops that run at a time
@@ -101,7 +104,7 @@ class GuiAgent(Task):
     def __init__(
         self,
         *,
-        environment: Literal["browser", "desktop"] = "browser",
+        environment: Literal["browser", "desktop", "drawn"] = "browser",
         pages: tuple[str, ...] | None = None,
         pool: int = 100_000,
         held_out: int = 500,
@@ -115,7 +118,7 @@ class GuiAgent(Task):
         seed: int = 0,
     ):
         check(environment in SCREENS, "environment", environment, f"one of {', '.join(SCREENS)}")
-        screen = SCREENS[environment]
+        self._screen = screen = SCREENS[environment]
         pages = screen.SOLVED if pages is None else pages
         check(len(pages) > 0, "pages", pages, "at least one page")
         known = screen.list_pages()
@@ -139,7 +142,8 @@ class GuiAgent(Task):
     def _sample(self, split: Split, index: int) -> Sample:
         page = self.pages[index % len(self.pages)]
         goal = Goal(page, f"{self.seed}/{split}/{index}", split)
-        return Sample(f"gui_agent/{page}/{split}/{index:06d}", Observation((f"The page {page}.",)), goal)
+        prompt = Observation((self._screen.describe(page, goal.seed, split),))
+        return Sample(f"gui_agent/{page}/{split}/{index:06d}", prompt, goal, tags={"page": page})
 
     def environment(self, sample: Sample) -> BrowserEpisode | ContextEnvironment:
         history = self.context.actions if isinstance(self.context, OneScreen) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -12,8 +13,10 @@ from PIL import Image, ImageDraw, ImageFont
 from rewards.gui import PLACED
 from rewards.parse import Object
 from rewards.text import DIRECTIONS
+from tasks.base import generator
 from tasks.data.records import LabelledScene
 from tasks.gui_formats import GuiTruth
+from vlrl.types import Split
 
 RGB = tuple[int, int, int]
 Box = tuple[int, int, int, int]  # x1, y1, x2, y2 in pixels; x2 and y2 are the edges after the last pixel
@@ -312,3 +315,90 @@ def two_steps(
     done = history and bool(rng.integers(2))
     instruction = f"{first}, then {second[0].lower()}{second[1:]}"
     return instruction, first if done else "None", later if done else truth
+
+
+# Forms: rows of colored options and a button that ends the episode, for curricula over instructions (Learning to
+# Navigate the Web, arXiv 1812.09195). `form-N` asks for an option of each of N rows. `walk-N` asks for what a random
+# walk over the form left behind, so that the walk is a demonstration of it: the paper's generator of goals (INET) in
+# miniature, where a rule reads the instruction off the page that a trained network reads there.
+
+MOST_ROWS, COLUMNS = 3, 3
+FORM_SIZE = (64, 80)  # of the screen in pixels
+SIDE, PITCH, BORDER = 14, 19, 6  # of an option, from one to the next, and around them, in pixels
+BUTTON = (6, 63, 58, 77)  # x1, y1, x2, y2
+ANY = "any"  # of a row that the instruction leaves open
+
+
+class FormOption(NamedTuple):
+    """A place in the form."""
+
+    row: int
+    column: int
+
+    @property
+    def center(self) -> tuple[float, float]:
+        """In pixels of the screen."""
+        return BORDER + self.column * PITCH + SIDE / 2, BORDER / 2 + self.row * PITCH + SIDE / 2
+
+
+@dataclass(frozen=True)
+class ColorForm:
+    """What a page shows and asks for.
+
+    colors: [rows][COLUMNS], names. target: [rows], the column that is asked for; None: any. walk: the random clicks
+    that led to the target; () of a `form-N`.
+    """
+
+    colors: tuple[tuple[str, ...], ...]
+    target: tuple[int | None, ...]
+    walk: tuple[FormOption, ...] = ()
+
+    @property
+    def instruction(self) -> str:
+        names = (ANY if c is None else row[c] for row, c in zip(self.colors, self.target, strict=True))
+        return f"Choose {', '.join(names)}."
+
+    def is_fulfilled(self, chosen: Sequence[int | None]) -> bool:
+        return all(want is None or want == have for want, have in zip(self.target, chosen, strict=True))
+
+
+def list_forms() -> tuple[str, ...]:
+    """The pages that `make_form` knows."""
+    return tuple(f"{kind}-{rows}" for kind in ("form", "walk") for rows in range(1, MOST_ROWS + 1))
+
+
+def make_form(page: str, seed: str, split: Split) -> ColorForm:
+    """The page's form of this seed, the same everywhere."""
+    kind, _, rows = page.partition("-")
+    rng = generator(len(page), split, int.from_bytes(f"{page}/{seed}".encode()))
+    names = np.array(list(COLORS))
+    colors = tuple(tuple(rng.permutation(names)[:COLUMNS].tolist()) for _ in range(int(rows)))
+    if kind == "form":
+        return ColorForm(colors, tuple(rng.integers(COLUMNS, size=len(colors)).tolist()))
+    walk = [
+        FormOption(*map(int, rng.integers((len(colors), COLUMNS)))) for _ in range(rng.integers(1, 2 * len(colors) + 1))
+    ]
+    chosen = choose(len(colors), walk)
+    return ColorForm(colors, chosen, tuple(walk))
+
+
+def choose(rows: int, clicks: Sequence[FormOption]) -> tuple[int | None, ...]:
+    """[rows]: the column that is chosen after these clicks; the last one of a row counts."""
+    last = {click.row: click.column for click in clicks}
+    return tuple(last.get(row) for row in range(rows))
+
+
+def draw_form(form: ColorForm, chosen: Sequence[int | None]) -> Image.Image:
+    """RGB, FORM_SIZE pixels; the option that is chosen in a row has a dark frame and a light core."""
+    image = Image.new("RGB", FORM_SIZE, (245, 245, 245))
+    draw = ImageDraw.Draw(image)
+    for row, names in enumerate(form.colors):
+        for column, name in enumerate(names):
+            x, y = (number - SIDE / 2 for number in FormOption(row, column).center)
+            is_chosen = chosen[row] == column
+            box = (x, y, x + SIDE - 1, y + SIDE - 1)
+            draw.rectangle(box, COLORS[name], (0, 0, 0) if is_chosen else COLORS[name], 2)
+            if is_chosen:
+                draw.rectangle((x + 5, y + 5, x + SIDE - 6, y + SIDE - 6), (255, 255, 255))
+    draw.rectangle(BUTTON, (90, 90, 90))
+    return image

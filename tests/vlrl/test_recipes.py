@@ -36,8 +36,9 @@ SMALL = (
 )
 FEW = {"pool": 4, "held_out": 2}  # samples, of tasks that are drawn
 MORE = {  # dapo: its length penalty begins later; seele: a group is played in as many rounds;
-    # sws: new samples lie behind its pool
+    # sws, webrl: new samples lie behind the pool
     "dapo": ("policy.max_tokens=12",), "seele": ("rollout_strategy.rounds=2",), "sws": ("sampler.limit=2",),
+    "webrl": ("sampler.limit=2",),
 }  # fmt: skip
 
 

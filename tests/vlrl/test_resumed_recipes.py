@@ -42,7 +42,7 @@ SMALL = (
 )
 FEW = {"pool": 4, "held_out": 2}  # samples, of tasks that are drawn
 MORE = {
-    "seele": ("rollout_strategy.rounds=2",), "sws": ("sampler.limit=2",),
+    "seele": ("rollout_strategy.rounds=2",), "sws": ("sampler.limit=2",), "webrl": ("sampler.limit=2",),
     "relift": ("replay_mixing=[{name: relift, wait: 2}]",),
     "snapshot_rl": ("train.prompts_per_step=6", "rollout_strategy.share=0.9"),  # something is won, and begun from
 }  # fmt: skip

@@ -5,15 +5,20 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from vlrl.algorithms.samplers import ByDomain, Domains, Shuffled, weighed
-from vlrl.config import Count
+from vlrl.config import Count, Rate
 from vlrl.methods import PromptTracker, Recipe, RecipePart, Sampler, method
 from vlrl.types import Episode, Sample, UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vlrl.algorithms.critics import Critic
 
 Weight = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -544,6 +549,41 @@ SwsShare = Annotated[float, Field(gt=0, lt=1)]
 Several = Annotated[int, Field(ge=2)]
 
 
+class FurtherSamples:
+    """Samples of a kind, a tag's value, that lie behind a pool: what a task that draws its samples has without end.
+
+    Raises:
+        UserError: there is nothing behind the pool.
+    """
+
+    def __init__(self, n: int, seed: int, tag: str, first: int):
+        if first >= n:
+            raise UserError(f"sampler.limit: {first}: the split has {n} samples, and new ones must lie behind the pool")
+        self.n, self.first, self._domains = n, first, Domains(n, seed, tag, first)
+        self.used: dict[str, int] = {}  # kind -> position of its latest new sample
+
+    def follow(self, samples: Sequence[Sample]) -> None:
+        """Tells what the tags are of. UserError where the samples have no such tag."""
+        self._kinds: dict[int, str] = {}
+        self._domains.follow(samples)
+
+    def kind(self, position: int) -> str:
+        if position not in self._kinds:
+            self._kinds[position] = self._domains.at(position)
+        return self._kinds[position]
+
+    def find(self, kind: str) -> int | None:
+        """The next sample of a kind behind the pool, over and over; None where there is none."""
+        size = self.n - self.first
+        start = self.used.get(kind, self.first - 1) + 1 - self.first
+        for offset in range(size):
+            position = self.first + (start + offset) % size
+            if self.kind(position) == kind:
+                self.used[kind] = position
+                return position
+        return None
+
+
 @method(
     reads=("latest_draw",),
     source="SwS, arXiv 2506.08989; github.com/MasterVito/SwS: a reconstruction, new samples in place of synthesis",
@@ -571,22 +611,19 @@ class Sws(Sampler):
     def __init__(
         self, n: int, seed: int, *, tag: str = "task", limit: Count = 512, epochs: Several = 5, share: SwsShare = 0.5
     ):
-        if limit >= n:
-            raise UserError(f"sampler.limit: {limit}: the split has {n} samples, and new ones must lie behind the pool")
-        self.n, self.seed, self.epochs, self.share = n, seed, epochs, share
-        self.domains, self.pool = Domains(n, seed, tag, limit), Trajectories(n, seed, limit)
+        self.seed, self.epochs, self.share = seed, epochs, share
+        self.further, self.pool = FurtherSamples(n, seed, tag, limit), Trajectories(n, seed, limit)
         self.draws = 0
-        self.used: dict[str, int] = {}  # kind -> position of its latest new sample
 
     def follow(self, samples: Sequence[Sample], estimators: Sequence[Any]) -> None:
         """Tells the sampler what the tags are of. UserError where the samples have no such tag."""
-        self._samples, self._kinds = samples, {}
-        self.domains.follow(samples)
+        self._samples = samples
+        self.further.follow(samples)
 
     @property
     def positions(self) -> Sequence[int]:
         """All of the pool."""
-        return range(self.domains.n)
+        return range(self.further.first)
 
     def draw(self, count: int) -> list[int]:
         """The pool's next positions, and new ones of the weak kinds."""
@@ -594,7 +631,7 @@ class Sws(Sampler):
         rng = np.random.default_rng([self.seed, self.draws])
         self.draws += 1
         wanted = rng.choice(list(shares), round(self.share * count), p=list(shares.values())).tolist() if shares else []
-        new = [position for kind in wanted if (position := self._new(kind)) is not None]
+        new = [position for kind in wanted if (position := self.further.find(kind)) is not None]
         self.metrics = {"sws/new": len(new) / count, **{f"sws/{kind}": share for kind, share in shares.items()}}
         return [*new, *self.pool.draw(self._samples, count - len(new))]
 
@@ -603,36 +640,149 @@ class Sws(Sampler):
         if self.pool.epochs < self.epochs:
             return {}
         known = {position: failed(course) for position, course in self.pool.complete(self.epochs).items()}
-        sizes = Counter(map(self._kind, known))
-        weak = Counter(self._kind(position) for position, weakness in known.items() if weakness)
+        sizes = Counter(map(self.further.kind, known))
+        weak = Counter(self.further.kind(position) for position, weakness in known.items() if weakness)
         return weighed(list(weak), [weak[kind] / sizes[kind] for kind in weak]) if weak else {}
-
-    def _kind(self, position: int) -> str:
-        if position not in self._kinds:
-            self._kinds[position] = self.domains.at(position)
-        return self._kinds[position]
-
-    def _new(self, kind: str) -> int | None:
-        """The next sample of a kind behind the pool, over and over; None where there is none."""
-        first, size = self.domains.n, self.n - self.domains.n
-        start = self.used.get(kind, first - 1) + 1 - first
-        for offset in range(size):
-            position = first + (start + offset) % size
-            if self._kind(position) == kind:
-                self.used[kind] = position
-                return position
-        return None
 
     def observe(self, episodes: Sequence[Episode]) -> None:
         """What came of a step's rollouts; those of new samples do not change what is weak."""
         self.pool.observe(episodes)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"pool": self.pool.state_dict(), "draws": self.draws, "used": dict(self.used)}
+        return {"pool": self.pool.state_dict(), "draws": self.draws, "used": dict(self.further.used)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.pool.load_state_dict(state["pool"])
-        self.draws, self.used = state["draws"], dict(state["used"])
+        self.draws, self.further.used = state["draws"], dict(state["used"])
 
 
 sws = Sws
+
+
+# Further samples like those that failed, of which a critic expects neither too much nor too little.
+
+WebShare = Annotated[float, Field(ge=0, le=1)]
+
+
+@method(
+    reads=("latest_draw",),
+    source="WebRL, arXiv 2411.02337; github.com/THUDM/WebRL, scripts/gen_task.py: a reconstruction by a rule",
+)
+class WebRL(Sampler):
+    """Epochs over a pool, and a `share` of new instructions like those that failed, neither hopeless nor easy.
+
+    For each new one an instruction that failed is drawn from the latest `window`. Of the next `tries` samples of its
+    kind behind the pool those stay whose success a critic puts within [`low`, `high`]; the one whose words are most
+    like the failed one's is played. Where none stays, the pool's next sample is.
+
+    Published: GPT-4o writes the new instructions after examples of failed ones, once a phase; the critic of the
+    policy's own values keeps those from 0.05 to 0.75; a model drops what cannot be done. Ours: the task's own
+    generator writes (what it draws can be done), in every step; the critic is a linear one over the trigrams of the
+    instruction's text, trained by cross-entropy on the outcomes of all that was played.
+
+    Args:
+        n: samples in the training split.
+        seed: of the run.
+        tag: of the samples, whose values are the kinds.
+        limit: the pool: the first so many samples. Those behind it are the new ones.
+        share: of a step's samples that are to be new ones.
+        low, high: the critic's value of a new instruction.
+        tries: candidates of each new one.
+        window: latest failures.
+        width: numbers that stand for an instruction's text.
+        lr, epochs: of the critic: its learning rate, and its gradient steps a step.
+
+    Raises:
+        UserError: there is nothing behind the pool, or low is above high.
+    """
+
+    def __init__(
+        self, n: int, seed: int, *, tag: str = "page", limit: Count = 256, share: WebShare = 0.5, low: WebShare = 0.05,
+        high: WebShare = 0.75, tries: Count = 8, window: Count = 64, width: Count = 256, lr: Rate = 3e-2,
+        epochs: Count = 5,
+    ):  # fmt: skip
+        if low > high:
+            raise UserError(f"sampler: webrl: low = {low:g} is above high = {high:g}")
+        self.further, self.pool = FurtherSamples(n, seed, tag, limit), Shuffled(n, seed, limit=limit)
+        self.seed, self.tag, self.share, self.low, self.high = seed, tag, share, low, high
+        self.tries, self.window, self.width, self.lr, self.epochs = tries, window, width, lr, epochs
+        self.draws = 0
+        self.failures: list[tuple[str, str]] = []  # kind and instruction, the latest at the end
+        self._critic: Critic | None = None  # made when it is needed, for it needs torch
+
+    def follow(self, samples: Sequence[Sample], estimators: Sequence[Any]) -> None:
+        """Tells the sampler the samples. UserError where they have no such tag."""
+        self._samples = samples
+        self.further.follow(samples)
+
+    @property
+    def positions(self) -> Sequence[int]:
+        """All of the pool."""
+        return self.pool.positions
+
+    @property
+    def critic(self) -> Critic:
+        """The chance of success by an instruction's words."""
+        if self._critic is None:
+            from vlrl.algorithms.critics import Critic
+
+            self._critic = Critic(self.width, lr=self.lr, epochs=self.epochs)
+        return self._critic
+
+    def draw(self, count: int) -> list[int]:
+        """New positions, and the pool's next ones."""
+        rng = np.random.default_rng([self.seed, self.draws])
+        self.draws += 1
+        new: list[int] = []
+        for _ in range(round(self.share * count) if self.failures else 0):
+            kind, text = self.failures[int(rng.integers(len(self.failures)))]
+            if (position := self.choose(kind, text)) is not None:
+                new.append(position)
+        self.metrics = {"webrl/new": len(new) / count, "webrl/failures": float(len(self.failures))}
+        return [*new, *self.pool.draw(count - len(new))]
+
+    def choose(self, kind: str, text: str) -> int | None:
+        """The candidate most like an instruction that failed; None: the critic lets none pass."""
+        positions = [self.further.find(kind) for _ in range(self.tries)]
+        candidates = list(dict.fromkeys(position for position in positions if position is not None))
+        if not candidates:
+            return None
+        words = self._words([text, *(self._samples[position].prompt.text for position in candidates)])
+        values, likeness = self.critic.values(words[1:]).tolist(), (words[1:] @ words[0]).tolist()
+        passing = [i for i, value in enumerate(values) if self.low <= value <= self.high]
+        return candidates[max(passing, key=likeness.__getitem__)] if passing else None
+
+    def observe(self, episodes: Sequence[Episode]) -> None:
+        """What came of a step's rollouts: the critic learns, failures are remembered."""
+        import torch
+
+        played = [episode for episode in episodes if self.tag in episode.sample.tags]
+        outcome = torch.tensor([float(episode.score.is_correct) for episode in played])
+        loss = self.critic.learn(self._words([episode.sample.prompt.text for episode in played]), outcome)
+        for episode in played:
+            about = (episode.sample.tags[self.tag], episode.sample.prompt.text)
+            self.failures = [each for each in self.failures if each != about]
+            self.failures += [] if episode.score.is_correct else [about]
+        self.failures = self.failures[-self.window :]
+        self.metrics = self.metrics | {"webrl/critic_loss": loss}
+
+    def _words(self, texts: Sequence[str]) -> Tensor:
+        """float32 [texts, width], of length 1."""
+        from vlrl.algorithms.multi_turn import hashed
+
+        return hashed(texts, self.width)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "pool": self.pool.state_dict(), "draws": self.draws, "used": dict(self.further.used),
+            "failures": [list(each) for each in self.failures], "critic": self.critic.state_dict(),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.pool.load_state_dict(state["pool"])
+        self.draws, self.further.used = state["draws"], dict(state["used"])
+        self.failures = [(kind, text) for kind, text in state["failures"]]
+        self.critic.load_state_dict(state["critic"])
+
+
+webrl = WebRL

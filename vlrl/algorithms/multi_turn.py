@@ -280,6 +280,61 @@ class DigiRL(Estimator):
 digirl = DigiRL
 
 
+# WebRL (arXiv 2411.02337): what a turn gained, and what came of it, against a critic of the chance of success.
+
+
+@method(
+    reads=("reward",),
+    gives=("baseline",),
+    needs=("features",),
+    source="WebRL, arXiv 2411.02337, Eq. 9; github.com/THUDM/WebRL",
+)
+class WebRLAdvantage(Estimator):
+    """`A_t = lam (V_(t+1) - V_t + r_t) + (1 - lam) (R - V_t)`, V the chance of success from what was shown.
+
+    r is the outcome R at the last turn and 0 before, V behind the last turn 0; R is the episode's reward within [0, 1],
+    that of an outcome model where the recipe has one. V is asked first, then learns R by cross-entropy. One turn gets
+    `R - V`. Published: V is a language model's head, trained over a replay buffer. Ours: it is linear in the policy's
+    own features. With the loss `direct_advantage` this is the paper's KL-constrained update.
+
+    Args:
+        lam: weight of the one-step gain; what it lacks is the whole outcome's.
+        critic_lr, critic_epochs: the critic's learning rate, and its gradient steps a step.
+    """
+
+    def __init__(self, *, lam: DigirlShare = 0.5, critic_lr: Rate = 1e-2, critic_epochs: Count = 5):
+        self.lam, self.critic_lr, self.critic_epochs = lam, critic_lr, critic_epochs
+        self.critic: Critic | None = None  # made when the features' width is known
+
+    def __call__(self, rollouts: Rollouts, advantage: Tensor) -> Tensor:
+        """-> [B], and the critic trained."""
+        if self.critic is None:
+            self._make(rollouts.features.shape[1])
+        outcome = rollouts.reward.clamp(0, 1)[rollouts.episode]
+        value = self.critic.values(rollouts.features).to(outcome)
+        last = last_of(rollouts.episode)
+        loss = self.critic.learn(rollouts.features, outcome.to(rollouts.features))
+        self.metrics = {"webrl/value": float(value.mean()), "webrl/value_loss": loss}
+        gain = value.roll(-1).masked_fill(last, 0.0) - value + outcome * last
+        return (self.lam * gain + (1 - self.lam) * (outcome - value)).to(advantage.dtype)
+
+    def _make(self, width: int) -> None:
+        from vlrl.algorithms.critics import Critic
+
+        self.critic = Critic(width, lr=self.critic_lr, epochs=self.critic_epochs)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self.critic is None else self.critic.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state:
+            self._make(len(state["total"]))
+            self.critic.load_state_dict(state)
+
+
+webrl_advantage = WebRLAdvantage
+
+
 def turns_left(episode: Tensor) -> Tensor:
     """int64 [B]: how many turns of its episode follow each one. An episode's turns stand together, in order."""
     _, counts = episode.unique_consecutive(return_counts=True)

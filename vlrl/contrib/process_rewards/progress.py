@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,6 +18,8 @@ from vlrl.types import Episode, Policy, Step, UserError
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
+
+    from vlrl.algorithms.critics import Critic
 
 
 # What process rewards share: how a value of everything that was shown becomes what the steps earned.
@@ -378,6 +381,105 @@ class SPA(ProcessReward):
 
 
 spa = SPA
+
+
+# A model of outcomes, learned from episodes whose verdict is known, that gives the others theirs.
+
+VERDICT = 0.5  # a chance of success from which on the model says yes
+
+
+@method(
+    reads=("all_episodes",),
+    source="outcome-supervised reward model of WebRL, arXiv 2411.02337; github.com/THUDM/WebRL",
+)
+class OutcomeModel(ProcessReward):
+    """Pays 1 or 0 by a model's verdict on the whole episode; the model learns from a `labelled` share of the groups.
+
+    It reads what the policy makes of all that it was shown at the last turn, its earlier actions included, and the last
+    action's text. In each step it is asked about the groups without a label, then learns from those with one, whose
+    reward stays the task's.
+    `outcome_model/agreement` in the log is its agreement with the task on what it was asked about.
+
+    Published: a language model that answers YES or NO to the instruction, the actions and the last page, trained once
+    on 12,000 labelled trajectories (about 80 % agree with people). Ours: logistic regression on the policy's own
+    features, which move as it trains: so the labels go on.
+
+    Args:
+        labelled: share of the groups, known from their samples' names.
+        lr, epochs: the model's learning rate, and its gradient steps a step.
+        width: numbers that stand for the last action's text.
+
+    Raises:
+        UserError: the policy gives no features, or its actions are no texts.
+    """
+
+    def __init__(
+        self, policy: Policy, task: Any, seed: int, *, labelled: Annotated[float, Field(gt=0, le=1)] = 0.5,
+        lr: Rate = 1e-2, epochs: Count = 20, width: Count = 128,
+    ):  # fmt: skip
+        if not policy.has_features:
+            raise UserError(
+                "process_rewards: outcome_model: needs what a policy makes of its prompts, which this one does not give"
+            )
+        self.policy, self.seed, self.labelled = policy, seed, labelled
+        self.lr, self.epochs, self.width = lr, epochs, width
+        self.model: Critic | None = None  # made when the features' width is known
+
+    def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
+        ends = self._ends(episodes)
+        model = self._get_model(ends.shape[1])
+        is_labelled = [self.has_label(episode.sample.id) for episode in episodes]
+        chance = model.values(ends).tolist()
+        rows = [i for i, known in enumerate(is_labelled) if known]
+        if rows:
+            loss = model.learn(ends[rows], ends.new_tensor([float(won(episodes[i])) for i in rows]))
+            self.metrics = {"outcome_model/loss": loss}
+        unlabelled = [i for i, known in enumerate(is_labelled) if not known]
+        agreed = [(chance[i] > VERDICT) == won(episodes[i]) for i in unlabelled]
+        self.metrics = self.metrics | {
+            "outcome_model/labelled": len(rows) / len(episodes), "outcome_model/agreement": _share(agreed),
+        }  # fmt: skip
+        return [
+            episode if known else replace(episode, reward=float(value > VERDICT))
+            for episode, known, value in zip(episodes, is_labelled, chance, strict=True)
+        ]
+
+    def has_label(self, name: str) -> bool:
+        """Whether the task's verdict on a sample's episodes may be read."""
+        return zlib.crc32(f"{self.seed}/{name}".encode()) < self.labelled * 2**32
+
+    def _ends(self, episodes: Sequence[Episode]) -> Tensor:
+        """float32 [N, H + width]: the policy's features of the last turn's prompt, and the last action's trigrams."""
+        import torch
+
+        from vlrl.algorithms.multi_turn import hashed
+
+        for episode in episodes:
+            if not isinstance(episode.turns[-1].decision.action, str):
+                raise UserError("process_rewards: outcome_model reads actions as texts, but this policy moves a robot")
+        features = self.policy.features([episode.turns[-1].decision for episode in episodes]).cpu()
+        return torch.cat([features, hashed([e.completion for e in episodes], self.width)], 1)
+
+    def _get_model(self, width: int) -> Critic:
+        from vlrl.algorithms.critics import Critic
+
+        if self.model is None:
+            self.model = Critic(width, lr=self.lr, epochs=self.epochs)
+        return self.model
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self.model is None else self.model.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state:
+            self._get_model(len(state["total"])).load_state_dict(state)
+
+
+outcome_model = OutcomeModel
+
+
+def _share(flags: Sequence[bool]) -> float:
+    return sum(flags) / len(flags) if flags else 1.0
 
 
 def changes(policy: Any, episodes: Sequence[Episode]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
@@ -187,28 +188,43 @@ def _loaded(name: str, policy: Any, seed: int) -> Any:
 
 @method(
     check_recipe=begins_turns("plays the first of several turns", "guide"),
-    source="roll-in by a guide, over turns: PPO++ of RLGF, arXiv 2306.11816; JSRL, 2204.02372 (without its curriculum)",
+    source="roll-in by a guide, over turns: PPO++ of RLGF, arXiv 2306.11816; with `until` the curriculum of JSRL, "
+    "2204.02372, and of Learning to Navigate the Web, 1812.09195",
 )
 class GuideTurns(RolloutStrategy):
     """A `share` of the episodes is begun by the environment's own script; the policy plays on, and learns its part.
 
-    How many turns the script takes is drawn evenly from 1 to `turns`. They are recorded as what was done, but earn no
-    credit. An episode that the script ends, or a page that it does not know, is left as it is.
+    How many turns the script takes is drawn evenly from 1 to a most of `turns`. They are recorded as what was done, but
+    earn no credit. An episode that the script ends, or a page that it does not know, is left as it is.
+
+    With `until` the most falls from step to step, and the start moves away from the goal: `ceil(turns (1 - step /
+    until))`, 0 from step `until` on. Published (1812.09195): each part of the goal is done before the start with a
+    chance that falls over training, in any order; the schedule is ours, and parts are done in the script's order.
 
     Args:
         turns: the most that the script takes; fewer than it needs to the end, or there is nothing left to do.
+        until: the step from which episodes begin at their start; null: the script always takes up to `turns`.
 
     Raises:
         UserError: the task's environments have no script.
     """
 
-    def __init__(self, policy: Policy, task: Any, seed: int, *, turns: Count, share: Share = 0.8):
-        self.seed, self.share, self.turns = seed, share, turns
+    def __init__(
+        self, policy: Policy, task: Any, seed: int, *, turns: Count, share: Share = 0.8, until: Count | None = None
+    ):
+        self.seed, self.share, self.turns, self.until = seed, share, turns, until
+
+    def most(self, step: int) -> int:
+        """The most turns that the script takes in this step."""
+        if self.until is None:
+            return self.turns
+        return max(0, math.ceil(self.turns * (1 - step / self.until)))
 
     def __call__(
         self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any
     ) -> list[Episode]:
         act["keep"] = False  # a prefill that is kept knows nothing of the script's decisions
+        most = self.most(step)
         turns: dict[int, int] = {}  # id of a sample -> turns of its script
         opened: dict[int, Begun] = {}  # id of a sample -> its latest environment
 
@@ -220,8 +236,8 @@ class GuideTurns(RolloutStrategy):
         for i, sample in enumerate(samples):
             rng = generator(self.seed, step, sample.id)
             for own in asked[i * group_size : (i + 1) * group_size]:
-                guided, count = rng.random() < self.share, int(rng.integers(1, self.turns + 1))
-                turns[id(own)] = count if guided else 0
+                guided, count = rng.random() < self.share, int(rng.integers(1, max(most, 1) + 1))
+                turns[id(own)] = count if guided and most else 0
         played = collect(policy, with_environment(task, begin), asked, 1, **act)
         scripts = [opened[id(own)].given for own in asked]
         episodes = [

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from vlrl.algorithms.rollout_common import Share, begins_turns, evaluated, groups_accuracy, replayed
 from vlrl.algorithms.rollout_filtering import Repeating, WonEpisode, repeated, success_of
@@ -16,11 +18,14 @@ from vlrl.methods import RolloutStrategy, method
 from vlrl.rollout import collect, plain
 from vlrl.types import Episode, Policy, Sample, UserError
 
+Perplexity = Annotated[float, Field(ge=1, allow_inf_nan=False)]
+
 
 @method(
     reads=("all_turns",),
     lacks=("group", "sampled"),
-    source="replay of all episodes: github.com/DigiRL-agent/digirl, arXiv 2406.11896",
+    source="replay of all episodes: github.com/DigiRL-agent/digirl, arXiv 2406.11896; of successes by the actor's "
+    "confidence: WebRL, 2411.02337",
 )
 class ReplayRollouts(RolloutStrategy):
     """New episodes, and earlier ones of the run among them: where playing is dear, each is learned from several times.
@@ -31,10 +36,20 @@ class ReplayRollouts(RolloutStrategy):
     Args:
         earlier: so many for each new one, as soon as there are as many.
         capacity: episodes to remember; the oldest make room. They are in every checkpoint, images and all.
+        only: `won` remembers successes alone, as WebRL does.
+        perplexity: least and most perplexity of an earlier action under the present policy, `exp(-mean log p)` over
+            its tokens; others earn no credit: what the policy is sure of teaches nothing, what it would never do is
+            noise. WebRL: 1 / 0.95 and 1 / 0.5.
     """
 
-    def __init__(self, policy: Policy, task: Any, seed: int, *, earlier: Count = 3, capacity: Count = 2000):
+    def __init__(
+        self, policy: Policy, task: Any, seed: int, *, earlier: Count = 3, capacity: Count = 2000,
+        only: Literal["all", "won"] = "all", perplexity: tuple[Perplexity, Perplexity] | None = None,
+    ):  # fmt: skip
+        if perplexity is not None and perplexity[0] > perplexity[1]:
+            raise UserError(f"rollout_strategy.perplexity: {list(perplexity)}: the least first, then the most")
         self.seed, self.earlier, self.memory = seed, earlier, EpisodeBuffer(capacity)
+        self.only, self.perplexity = only, perplexity
 
     def __call__(
         self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any
@@ -44,9 +59,11 @@ class ReplayRollouts(RolloutStrategy):
         past = self._past(policy, task, len(new) * self.earlier, step)
         for number, episode in enumerate(past, start=len(samples)):
             episode.group = number
-        self.memory.add(new)
+        self.memory.add([e for e in new if e.score.is_correct or self.only == "all"])
+        turns = [turn.decision for episode in past for turn in episode.turns]
         self.metrics = {
             "replay/new_accuracy": sum(e.score.correct for e in new) / len(new), "replay/earlier": float(len(past)),
+            "replay/credited": sum(d.forced_mask is None for d in turns) / max(1, len(turns)),
         }  # fmt: skip
         return [*new, *past]
 
@@ -54,7 +71,8 @@ class ReplayRollouts(RolloutStrategy):
         """Up to `count` remembered episodes: known from the step's number and the memory."""
         kept = self.memory.episodes()
         places = np.random.default_rng([self.seed, step]).permutation(len(kept))[:count].tolist()
-        return evaluated(policy, [replayed(policy, task, kept, i) for i in places])
+        past = evaluated(policy, [replayed(policy, task, kept, i) for i in places])
+        return past if self.perplexity is None else [between(episode, *self.perplexity) for episode in past]
 
     def state_dict(self) -> dict[str, Any]:
         return self.memory.state_dict()
@@ -64,6 +82,17 @@ class ReplayRollouts(RolloutStrategy):
 
 
 replay = ReplayRollouts
+
+
+def between(episode: Episode, least: float, most: float) -> Episode:
+    """The episode, of which only actions with a perplexity within the bounds earn credit."""
+    turns = []
+    for turn in episode.turns:
+        logprobs = turn.decision.logprobs
+        is_near = least <= float((-logprobs.double().mean()).exp()) <= most
+        forced = turn.decision.forced_mask if is_near else logprobs.new_ones(len(logprobs)).bool()
+        turns.append(replace(turn, decision=replace(turn.decision, forced_mask=forced)))
+    return replace(episode, turns=turns)
 
 
 # Recorded episodes before new ones: rollout strategy `offline_first`.
