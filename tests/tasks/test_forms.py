@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tasks.agent_actions import DrawnForms, ScreenAction
 from tasks.context import HIDDEN, LastImages
-from tasks.gui_agent import GuiAgent
+from tasks.gui_agent import BrowserEpisode, GuiAgent
 from tasks.rendering.screens import ANY, BUTTON, FormOption, list_forms, make_form
 from tests.tasks.episodes import play_gold
 from vlrl.config import PolicySection
@@ -122,9 +122,11 @@ def test_episodes_begin_near_the_goal_and_later_at_their_start(make_task, writer
     assert set(forced[0]) <= {1, 2, 3} and max(forced[0]) > 1 and set(forced[3]) == {1} and set(forced[4]) == {0}
 
 
-def test_log_probabilities_are_those_of_the_context_as_it_was_compressed(make_task, writer):
+def test_log_probabilities_are_those_of_the_context_as_it_was_compressed(make_task, writer, monkeypatch):
     """WebAgent-R1: older screens shrink to a line, actions stay; training would else read what was never shown."""
-    task = make_task(pages=("form-3",), context=LastImages(images=1))
+    task, step = make_task(pages=("form-3",), context=LastImages(images=1)), BrowserEpisode.step
+    # Whatever the policy writes, the script's next click is carried out, so that each turn has a screen of its own.
+    monkeypatch.setattr(BrowserEpisode, "step", lambda self, _, frames=(): step(self, self.gold(frames), frames))
     (episode,) = collect(writer, task, task.samples("train")[:1], 1)
     assert len(episode.turns) > 2
     full = [message for turn in episode.turns[:1] for message in turn.observation.messages]
