@@ -191,6 +191,7 @@ def find_noise(curves: RunCurves) -> str:
     return f"{last.n} held-out samples, so that {last.value:.3f} may be {last.low:.3f} to {last.high:.3f}"
 
 
+JUDGED = "docs/judged.md"
 RESULTS, CURVES, ASYNCHRONOUS = "docs/results.md", "docs/guides/curves.md", "docs/asynchronous.md#measured"
 SINGLE = f"{RESULTS}#single-rollout-against-groups"
 EMBEDDED, RL_DID = (f"docs/evidence/embedded.md#{name}" for name in ("visual-search", "what-rl-did-and-did-not-do"))
@@ -203,8 +204,8 @@ RULES = (
          "0.457 to 0.496 (one seed each).", EMBEDDED),
     Rule("no group succeeds", find_agreement(-1.0, 1 - HOPELESS),
          "easier samples; imitate some answers first (`vlrl warmstart`); with gold answers the recipe relift",
-         "From 0.434, ReLIFT with gold answers ended at 0.673 and GRPO at 0.623 (undecided, p 0.39); GHPO's hints "
-         "ended at 0.512, worse (p 0.011).", f"{RESULTS}#one-method-of-each-kind-against-grpo"),
+         "From 0.096, ReLIFT with gold answers ended at 0.254 and GRPO at 0.167 (p 0.006); hints were no better: GHPO "
+         "0.149, SEELE 0.127.", f"{JUDGED}#rare"),
     Rule("every group succeeds", find_agreement(HOPELESS, 1.0),
          "it is done, or its samples are too easy: `vlrl select` finds those that the model is unsure of",
          NONE, f"{CURVES}#shapes"),
@@ -221,9 +222,9 @@ RULES = (
     Rule("completions are cut", find_above("cut", CUT, "{:.0%} of them end at policy.max_tokens"),
          "raise policy.max_tokens, or pay for brevity: the recipe overlong", NONE, f"{CURVES}#the-others"),
     Rule("answers grow", find_growth("length", LONGER, "to {:.1f} times the first ones, and no gain is shown"),
-         "weigh tokens alike: loss_aggregation token_mean, the recipe dr_grpo; or pay for brevity: overlong",
-         "Longer was no better: forced rethinking ended at 0.474 and GRPO at 0.472 (p 0.98), at 3.6 times the tokens.",
-         f"{RESULTS}#forced-rethinking-where-there-are-thoughts"),
+         "weigh tokens alike: loss_aggregation token_mean; or pay for brevity: the recipe overlong, or kimi_length",
+         "Brief was no worse: with 8.1 and 8.0 tokens kimi_length and overlong ended at 0.250 and 0.246, GRPO with 13.1 "
+         "at 0.239.", f"{JUDGED}#length"),
     Rule("a reward part is constant", find_constant_parts,
          "where it is 0: read rollouts whether it can be earned; else it teaches nothing, leave it out (task.weights)",
          NONE, "docs/rewards.md#why-is-my-reward-zero"),

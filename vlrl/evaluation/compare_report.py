@@ -574,10 +574,11 @@ def programme_page(results: Mapping[str, Mapping[str, Any]], page: Path, changes
 
 
 def programme_section(words: Sequence[str], result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    """A comparison's heading, what its file's first comment says, and its table; `words`: the file, then changes."""
+    """A comparison's heading, its file's first paragraph of comment, and its table; `words`: the file, then changes."""
     file = words[0]
     first, budget, k = result["arms"][0], result["config"]["budget"], max(result["config"]["pass_at"]["k"])
-    remark = [line.lstrip("# ") for line in first_comment(file) if not line.lstrip("# ").startswith("vlrl ")]
+    paragraph = takewhile(bool, (line.lstrip("# ") for line in first_comment(file)))
+    remark = [line for line in paragraph if not line.startswith("vlrl ")]
     smallest = detectable([finals_of(arm) for arm in result["arms"]])
     table = [[head.format(k=k) for head in PAGE_TABLE], ["---"] * len(PAGE_TABLE)]
     table.append([first["name"], f"{first['final']['value']:.3f}", "", "", "", *programme_means(first, k)])
