@@ -223,8 +223,8 @@ RULES = (
          "raise policy.max_tokens, or pay for brevity: the recipe overlong", NONE, f"{CURVES}#the-others"),
     Rule("answers grow", find_growth("length", LONGER, "to {:.1f} times the first ones, and no gain is shown"),
          "weigh tokens alike: loss_aggregation token_mean; or pay for brevity: the recipe overlong, or kimi_length",
-         "Brief was no worse: with 8.1 and 8.0 tokens kimi_length and overlong ended at 0.250 and 0.246, GRPO with 13.1 "
-         "at 0.239.", f"{JUDGED}#length"),
+         "Brief was no worse: with 8.1 and 8.0 tokens kimi_length and overlong ended at 0.250 and 0.246, GRPO with "
+         "13.1 at 0.239.", f"{JUDGED}#length"),
     Rule("a reward part is constant", find_constant_parts,
          "where it is 0: read rollouts whether it can be earned; else it teaches nothing, leave it out (task.weights)",
          NONE, "docs/rewards.md#why-is-my-reward-zero"),
