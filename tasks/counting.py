@@ -37,10 +37,12 @@ class Counting(Task):
 
     Pictures are drawn as `detection` draws them, with as many of the label as of all counts alike from 0 to the most.
     With `data`, each row of a detection file asks for one of its labels, crowds left out.
-    With `thinking` gold answers think what `thoughts` says: a fixed sentence, the names of all objects from left to
-    right, or these twice, so that a model that imitates both can be taught to be brief.
     Parts: `exact` 0 or 1; `closeness` in [0, 1], 1 - error / truth (weight 0 unless given one); `format`.
     Correct: exact. Raises UserError for options out of range and for bad rows.
+
+    Args:
+        thoughts: of gold answers, with `thinking`: a fixed sentence, the names of all objects from left to right, or
+            these twice, so that a model that imitates both can be taught to be brief.
     """
 
     def __init__(

@@ -159,7 +159,7 @@ def test_help_names_every_command(capsys):
     [
         (["trian"], "unknown command 'trian'; did you mean 'train'?"),
         (["train", GROUNDING, "--steps", "3"], "settings are written key=value"),
-        (["deploy"], "required: config\n"),
+        (["deploy"], "required: config [VL101]\n"),
     ],
 )
 def test_a_mistyped_command_line_is_led_on(arguments, named, capsys):
