@@ -222,7 +222,7 @@ RULES = (
     Rule("completions are cut", find_above("cut", CUT, "{:.0%} of them end at policy.max_tokens"),
          "raise policy.max_tokens, or pay for brevity: the recipe overlong", NONE, f"{CURVES}#the-others"),
     Rule("answers grow", find_growth("length", LONGER, "to {:.1f} times the first ones, and no gain is shown"),
-         "weigh tokens alike: loss_aggregation token_mean; or pay for brevity: the recipe overlong, or kimi_length",
+         "weigh tokens alike: loss_aggregation token_mean, the recipe dr_grpo; or pay for brevity: overlong",
          "Brief was no worse: with 8.1 and 8.0 tokens kimi_length and overlong ended at 0.250 and 0.246, GRPO with "
          "13.1 at 0.239.", f"{JUDGED}#length"),
     Rule("a reward part is constant", find_constant_parts,

@@ -189,7 +189,7 @@ def test_a_real_run_is_read(tmp_path, capsys):
     assert [each["n"] for each in advice["accuracy"]] == [16, 16]
     assert found["completions are cut"]["shows"] == "100% of them end at policy.max_tokens"
     assert found["answers are not read"]["shows"] == "100% of the answers are not read"
-    assert found["no group succeeds"]["page"].startswith("docs/results.md#")
+    assert found["no group succeeds"]["page"].startswith("docs/judged.md#")
     assert main(["advise", str(run.folder)]) == 0
     text = capsys.readouterr().out
     assert text == format_advice(advice) + "\n"
