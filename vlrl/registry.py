@@ -49,7 +49,7 @@ HOMES = {
     "agent": ("vlrl.offpolicy.agents",),
     "source": (
         "vlrl.offpolicy.datasets",
-        "vlrl.contrib.preferences.reward_model",
+        "vlrl.contrib.preferences.source",
     ),
     "judge": ("vlrl.contrib.preferences.labelling",),
 }

@@ -94,7 +94,7 @@ def _pretrain(options: argparse.Namespace) -> int:
 
     where, name = ("vlrl.offpolicy.value_pretraining", "ValuePretrainingLearner")
     if config.contrast:
-        where, name = (f"{PREFERENCES}.contrastive", "ContrastLearner")
+        where, name = (f"{PREFERENCES}.reward_model", "ContrastLearner")
     learner = load_object(f"{where}:{name}", "pretrain")(config)
     summary_text = load_object(f"{where}:summary_text", "pretrain")
     run_learner(options, learner)

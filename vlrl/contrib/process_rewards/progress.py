@@ -431,6 +431,7 @@ class OutcomeModel(ProcessReward):
         is_labelled = [self.has_label(episode.sample.id) for episode in episodes]
         chance = model.values(ends).tolist()
         rows = [i for i, known in enumerate(is_labelled) if known]
+        self.metrics = {}  # a step without a labelled episode has no loss
         if rows:
             loss = model.learn(ends[rows], ends.new_tensor([float(won(episodes[i])) for i in rows]))
             self.metrics = {"outcome_model/loss": loss}

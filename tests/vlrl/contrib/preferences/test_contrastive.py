@@ -13,8 +13,8 @@ import torch
 from vlrl import registry
 from vlrl.cli import main
 from vlrl.config import Component
-from vlrl.contrib.preferences.contrastive import build, contrastive_loss, label_distances
 from vlrl.contrib.preferences.labelling import pair_of
+from vlrl.contrib.preferences.reward_model import build_contrast, contrastive_loss, label_distances
 from vlrl.contrib.process_rewards.visual import VLMRM
 from vlrl.offpolicy.config import ContrastSection
 from vlrl.types import UserError
@@ -79,7 +79,7 @@ def test_the_loss_by_hand():
 
 def test_it_is_clips_own_loss_where_no_sentence_comes_twice():
     """Another temperature or only one direction would be no CLIP."""
-    model = build(ContrastSection(**SMALL), 0)
+    model = build_contrast(ContrastSection(**SMALL), 0)
     rng = np.random.default_rng(0)
     pictures = [rng.integers(0, 256, (32, 32, 3), np.uint8) for _ in range(3)]
     texts = ["the cube", "a robot hand", "x"]
