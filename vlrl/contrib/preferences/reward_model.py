@@ -286,8 +286,8 @@ def measured(
     return report
 
 
-# A small CLIP from rendered pictures and what there is to say of them (`vlrl pretrain` with `contrast`): what CLIP is to
-# VLM-RM (arXiv 2310.12921), on a simulator that no photo on the web looks like. It is written as any CLIP of
+# A small CLIP from rendered pictures and what there is to say of them (`vlrl pretrain` with `contrast`): what CLIP is
+# to VLM-RM (arXiv 2310.12921), on a simulator that no photo on the web looks like. It is written as any CLIP of
 # transformers is, so that either goes into the process reward `vlm_rm`.
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,-"
