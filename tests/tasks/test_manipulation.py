@@ -20,7 +20,7 @@ from tasks.manipulation import Manipulation
 from tasks.robot_helpers import Speech, format_state, read_speech, write_speech
 from vlrl.batch import columns
 from vlrl.rollout import collect
-from vlrl.types import Decision, Policy, UserError
+from vlrl.types import LOST_MOST, Decision, Policy, UserError
 
 CONTROLS = ActionSpec(("x", "grip"), ("m/s", "m"), np.array([-0.4, 0.0]), np.array([0.4, 0.04]))
 SPEECHES = [
@@ -141,8 +141,8 @@ def test_a_killed_simulator_costs_a_repeat(made):
 def test_a_simulator_that_always_fails_stops_the_run(made):
     """It would be tried for ever."""
     task = made()
-    with pytest.raises(UserError, match=r"test/020000: failed 3 times: the worker died"):
-        collect(Murderer(np.zeros((6, 3), np.float32), task, 9), task, [task.samples("test")[0]], 1)
+    with pytest.raises(UserError, match=rf"test/020000: failed {LOST_MOST} times: the worker died"):
+        collect(Murderer(np.zeros((6, 3), np.float32), task, LOST_MOST), task, [task.samples("test")[0]], 1)
 
 
 def test_scenes_that_begin_alike_share_a_bucket(made):
