@@ -24,6 +24,7 @@ TEMPLATES = {
     "short": "Count every {label}.",
     "guided": "How many objects are there of: {label}? Answer with one whole number inside <answer> </answer>.",
 }
+THOUGHTS = {"fixed": "I look at the image.", "listed": "{listed}", "checked": "{listed}; check: {listed}"}
 WEIGHTS = {"exact": 1.0, "closeness": 0.0, **FORM}
 
 
@@ -63,7 +64,7 @@ class Counting(Task):
     ):
         rendering_scenes.check_drawing(source, pool, held_out, size, objects, side)
         check(template in TEMPLATES, "template", template, f"one of {', '.join(TEMPLATES)}")
-        check(thoughts in ("fixed", "listed", "checked"), "thoughts", thoughts, "fixed, listed or checked")
+        check(thoughts in THOUGHTS, "thoughts", thoughts, f"one of {', '.join(THOUGHTS)}")
         check(thinking or thoughts == "fixed", "thoughts", thoughts, "fixed without task.thinking: nothing is thought")
         check(seed >= 0, "seed", seed, "at least 0")
         self.weights = check_weights(weights, tuple(WEIGHTS))
@@ -94,9 +95,10 @@ class Counting(Task):
     def _from_file(self, split: Split, index: int) -> Sample:
         row, label = self._questions[split][index]
         crowd = row.crowd or (False,) * len(row.objects)
-        count = sum(each.label == label and not many for each, many in zip(row.objects, crowd, strict=True))
+        single = [each for each, many in zip(row.objects, crowd, strict=True) if not many]
+        count = sum(each.label == label for each in single)
         prompt = Observation((*map(open_image, row.images), self._text(label)))
-        tags = {**row.tags, "count": str(count), "listed": _list_objects(row.objects)}
+        tags = {**row.tags, "count": str(count), "listed": _list_objects(single)}
         return Sample(f"{row.id}/{label}", prompt, count, weight=row.weight, tags=tags)
 
     def _text(self, label: str) -> str:
@@ -120,10 +122,7 @@ class Counting(Task):
         )
 
     def gold(self, sample: Sample, frames: Sequence[Frame]) -> str:
-        if self.thoughts == "fixed":
-            return answer_markup(str(sample.answer), self.thinking)
-        listed = sample.tags["listed"]
-        thought = listed if self.thoughts == "listed" else f"{listed}; check: {listed}"
+        thought = THOUGHTS[self.thoughts].format(listed=sample.tags.get("listed", ""))
         return answer_markup(str(sample.answer), self.thinking, thought)
 
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:

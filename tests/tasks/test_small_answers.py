@@ -74,6 +74,24 @@ def test_counting_thinks_of_what_stands_there(tmp_path, thoughts, form):
     assert all(scored(task, text, int(text[-10])).correct == 1.0 for text in golden)
 
 
+def test_thoughts_leave_crowds_out_as_the_count_does(tmp_path):
+    """The thoughts would name three rings, and the answer say two."""
+    Image.new("RGB", (64, 64)).save(tmp_path / "a.png")
+    marks = [([2, 2, 9, 9], 0), ([20, 2, 9, 9], 0), ([40, 2, 20, 20], 1)]
+    coco = {
+        "images": [{"id": 1, "file_name": "a.png", "width": 64, "height": 64}],
+        "categories": [{"id": 1, "name": "ring"}],
+        "annotations": [
+            {"id": i, "image_id": 1, "category_id": 1, "bbox": box, "iscrowd": crowd, "area": box[2] * box[3]}
+            for i, (box, crowd) in enumerate(marks)
+        ],
+    }
+    (tmp_path / "coco.json").write_text(json.dumps(coco))
+    task = Counting(data=Data(test=str(tmp_path / "coco.json")), thinking=True, thoughts="listed")
+    (sample,) = task.samples("test")
+    assert task.gold(sample, [FRAME]) == "<think>ring ring</think>\n<answer>2</answer>"
+
+
 def test_thoughts_need_thinking():
     with pytest.raises(UserError, match=r"fixed without task\.thinking"):
         Counting(thoughts="listed")
