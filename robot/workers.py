@@ -26,7 +26,7 @@ from vlrl.placement.workers import (
     unpack_images,
 )
 from vlrl.plugins import load_plugin
-from vlrl.types import LOST_MOST, Environment, Frame, Observation, Step, UserError, Video
+from vlrl.types import Environment, Frame, Observation, Step, UserError, Video, is_hopeless
 
 
 def write_observation(observation: Observation) -> Packed:
@@ -49,8 +49,6 @@ def read_start(seed: int, arrays: Arrays) -> int | Snapshot:
 
 
 # One episode on one of a pool's workers: what `robot.env.RobotEnv` is, with the robot in another process.
-
-TRIES = 3  # workers that may raise over an episode's start
 
 
 class PooledRobotEnv(Environment):
@@ -81,7 +79,7 @@ class PooledRobotEnv(Environment):
                     errors.append(error)
                     self._lose(str(error))
                 lost = sum(isinstance(each, LostWorkerError) for each in errors)
-                if len(errors) - lost == TRIES or lost == LOST_MOST:
+                if is_hopeless(len(errors), lost):
                     problem = f"an episode could not begin on {len(errors)} workers: {errors[-1]}"
                     raise UserError(f"robot.workers: {problem}")
 

@@ -25,7 +25,6 @@ from vlrl.performance.profiling import timed
 from vlrl.plugins import SHAPES, refuse_instance
 from vlrl.policies.engine import Shared
 from vlrl.types import (
-    LOST_MOST,
     OVERLONG,
     BaseTask,
     Decision,
@@ -38,6 +37,7 @@ from vlrl.types import (
     Score,
     Turn,
     UserError,
+    is_hopeless,
     one_line,
 )
 
@@ -114,15 +114,7 @@ def _stand_in(task: BaseTask, episode: Episode, others: Sequence[Episode]) -> No
         episode.reward = fmean([other.reward for other in others])
     episode.score = replace(episode.score, parts=parts, correct=correct)
     for i, turn in enumerate(episode.turns):
-        episode.turns[i] = replace(turn, decision=replace(turn.decision, forced_mask=_all(turn.decision)))
-
-
-def _all(decision: Any) -> Any:
-    """Every unit of a decision."""
-    return decision.logprobs.new_ones(len(decision.logprobs)).bool() if decision.logprobs is not None else None
-
-
-TRIES = 3  # of an episode whose environment fails; workers that die are counted apart, up to LOST_MOST
+        episode.turns[i] = replace(turn, decision=turn.decision.without_credit())
 
 
 class HaltedError(Exception):
@@ -368,7 +360,7 @@ def _forget(episode: Episode, fault: str, lost: int) -> None:
     """Makes a void episode one that has not begun. `lost`: so many of its faults are workers that died."""
     episode.faults.append(fault)
     episode.turns.clear()
-    if len(episode.faults) - lost == TRIES or lost == LOST_MOST:
+    if is_hopeless(len(episode.faults), lost):
         raise UserError(f"sample {episode.sample.id}: failed {len(episode.faults)} times: {fault}")
 
 

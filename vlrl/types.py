@@ -50,8 +50,14 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {first_line(error)}{line}"
 
 
+TRIES = 3  # of what fails by itself
 LOST_MOST = 10  # workers that may be lost over one thing; that is the machines' fault, unless it kills them all
 OVERLONG = "overlong"  # in a step's `info`: what would follow is longer than the policy takes
+
+
+def is_hopeless(failures: int, lost: int) -> bool:
+    """Whether to give up what failed so many times, `lost` of them because a worker died."""
+    return failures - lost == TRIES or lost == LOST_MOST
 
 
 class OverlongError(UserError):
@@ -267,6 +273,11 @@ class Decision:
     forced_mask: Tensor | None = None  # bool [T], units put there and not sampled, which earn no credit; None: none
     owner_rank: int | None = None  # of several processes the one that made it and evaluates it; None: any can
     engine_logprobs: Tensor | None = None  # float32 [T], under the engine that wrote it; None: the policy itself did
+
+    def without_credit(self) -> Decision:
+        """The same with every unit forced; one without log-probabilities has no units."""
+        forced = None if self.logprobs is None else self.logprobs.new_ones(len(self.logprobs)).bool()
+        return replace(self, forced_mask=forced)
 
 
 @dataclass(frozen=True)

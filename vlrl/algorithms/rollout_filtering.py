@@ -179,7 +179,7 @@ class Repeating(PolicyWrapper):
         decision = self.policy.decide(
             shown, action, key=f"{episode.sample.id}, turn {number + 1}", before=episode.turns
         )
-        return replace(decision, action=action, forced_mask=decision.logprobs.new_ones(len(decision.logprobs)).bool())
+        return replace(decision, action=action).without_credit()
 
 
 def repeated(episode: Episode) -> int:

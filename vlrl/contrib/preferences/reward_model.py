@@ -440,17 +440,16 @@ class ContrastLearner(SupervisedLearner):
 
     def report(self) -> dict[str, Any]:
         return {"moments": len(self.frames), "episodes": len(np.unique(self.frames.episode)), **self.summary({}),
-                **measure_contrast(self.policy, self, self.frames, self.held)}  # fmt: skip
+                **measure_contrast(self)}  # fmt: skip
 
 
 @torch.no_grad()
-def measure_contrast(
-    model: ContrastModel, learner: ContrastLearner, frames: EpisodeMoments, held: Captioned
-) -> dict[str, Any]:
+def measure_contrast(learner: ContrastLearner) -> dict[str, Any]:
     """Of held-out moments: how often the likeliest sentence is the right one, and how far VLM-RM's reward, with the
     first sentence as the goal and the last one as the baseline, ranks them as their distances do (Kendall's tau)."""
     from scipy.stats import kendalltau
 
+    model, held = learner.policy, learner.held
     x = torch.cat([model.embed_pictures(learner.pictures(part))
                    for part in np.array_split(held.places, -(-len(held.places) // 256))])  # fmt: skip
     sentences = learner.section.sentences

@@ -6,6 +6,7 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -431,15 +432,14 @@ class OutcomeModel(ProcessReward):
         is_labelled = [self.has_label(episode.sample.id) for episode in episodes]
         chance = model.values(ends).tolist()
         rows = [i for i, known in enumerate(is_labelled) if known]
-        self.metrics = {}  # a step without a labelled episode has no loss
-        if rows:
-            loss = model.learn(ends[rows], ends.new_tensor([float(won(episodes[i])) for i in rows]))
-            self.metrics = {"outcome_model/loss": loss}
-        unlabelled = [i for i, known in enumerate(is_labelled) if not known]
-        agreed = [(chance[i] > VERDICT) == won(episodes[i]) for i in unlabelled]
-        self.metrics = self.metrics | {
-            "outcome_model/labelled": len(rows) / len(episodes), "outcome_model/agreement": _share(agreed),
-        }  # fmt: skip
+        agreed = [(chance[i] > VERDICT) == won(episodes[i]) for i, known in enumerate(is_labelled) if not known]
+        self.metrics = {
+            "outcome_model/labelled": len(rows) / len(episodes),
+            "outcome_model/agreement": fmean(agreed) if agreed else 1.0,
+        }
+        if rows:  # a step without a labelled episode has no loss
+            labels = ends.new_tensor([float(won(episodes[i])) for i in rows])
+            self.metrics["outcome_model/loss"] = model.learn(ends[rows], labels)
         return [
             episode if known else replace(episode, reward=float(value > VERDICT))
             for episode, known, value in zip(episodes, is_labelled, chance, strict=True)
@@ -477,10 +477,6 @@ class OutcomeModel(ProcessReward):
 
 
 outcome_model = OutcomeModel
-
-
-def _share(flags: Sequence[bool]) -> float:
-    return sum(flags) / len(flags) if flags else 1.0
 
 
 def changes(policy: Any, episodes: Sequence[Episode]) -> Tensor:

@@ -283,14 +283,11 @@ class Begun(Environment):
 
 def _scripted(policy: Any, episode: Episode, given: Sequence[str | np.ndarray]) -> Episode:
     """The episode with what the script did in place of what the policy would have done."""
-    import torch
-
     turns = list(episode.turns)
     for number, action in enumerate(given):
         key = f"{episode.sample.id}, turn {number + 1}"
         decision = policy.decide(turns[number].observation, action, key=key, before=turns[:number])
-        forced = torch.ones(len(decision.logprobs), dtype=torch.bool)
-        turns[number] = replace(turns[number], decision=replace(decision, forced_mask=forced))
+        turns[number] = replace(turns[number], decision=decision.without_credit())
     return replace(episode, turns=turns)
 
 

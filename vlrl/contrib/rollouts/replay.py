@@ -88,10 +88,9 @@ def between(episode: Episode, least: float, most: float) -> Episode:
     """The episode, of which only actions with a perplexity within the bounds earn credit."""
     turns = []
     for turn in episode.turns:
-        logprobs = turn.decision.logprobs
-        is_near = least <= float((-logprobs.double().mean()).exp()) <= most
-        forced = turn.decision.forced_mask if is_near else logprobs.new_ones(len(logprobs)).bool()
-        turns.append(replace(turn, decision=replace(turn.decision, forced_mask=forced)))
+        perplexity = float((-turn.decision.logprobs.double().mean()).exp())
+        is_near = least <= perplexity <= most
+        turns.append(turn if is_near else replace(turn, decision=turn.decision.without_credit()))
     return replace(episode, turns=turns)
 
 
