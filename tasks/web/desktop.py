@@ -260,6 +260,7 @@ class Desktop(AgentScreen):
         self._check_alive()
         with contextlib.suppress(LookupError):
             return self.task.solve(self)
+        self.look()  # raises where the application has died: a process ends a little after its windows
         return None
 
     def read_clipboard(self) -> str:
