@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ def quiet() -> None:
 class View:
     """A part of a page, which a notebook shows where it is a cell's last value."""
 
-    html: str
+    html: str = field(repr=False)  # pages are long
 
     def _repr_html_(self) -> str:
         return self.html

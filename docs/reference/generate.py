@@ -1,4 +1,4 @@
-"""The generated part of the reference, added to the site while MkDocs builds it: methods, tasks, keys.
+"""The generated part of the site, added while MkDocs builds it: methods, tasks, keys, notebooks.
 
 Methods' pages are made of docstrings, of the recipes that name them, and of what the tests check.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -38,6 +39,7 @@ from vlrl.tools.start import PEERS, format_table
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests" / "vlrl"
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 # worked examples of tests/golden/algorithms.json -> the methods that equal them
 GOLDEN = {
     "grpo_advantage": ("grpo",), "drgrpo_advantage": ("grpo",), "liteppo_advantage": ("grpo",),
@@ -156,7 +158,20 @@ def pages() -> dict[str, str]:
         "reference/keys.md": _keys(),
         "reference/peers.md": _peers(),
         "reference/errors.md": _errors(),
+        **{f"notebooks/{file.stem}.md": _notebook(file) for file in NOTEBOOKS},
+        **{f"notebooks/{file.name}": file.read_text(encoding="utf-8") for file in NOTEBOOKS},
     }
+
+
+def _notebook(file: Path) -> str:
+    """A notebook's cells, and where it can be had."""
+    blocks = []
+    for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        shell = text.startswith("!")
+        code = f"```{'bash' if shell else 'python'}\n{text.removeprefix('!').replace(chr(10) + '!', chr(10))}\n```"
+        blocks.append(text if cell["cell_type"] == "markdown" else code)
+    return "\n\n".join([blocks[0], f"As a notebook: [{file.name}]({file.name}).", *blocks[1:]]) + "\n"
 
 
 def _errors() -> str:

@@ -440,6 +440,8 @@ def _compare(options: argparse.Namespace) -> int:
     for file, planned in plans.items():
         print(f"{file}\n{planned.text()}", flush=True)
     if not options.plan:
+        for arm in (arm for planned in plans.values() for arm in planned.arms):
+            api.check_sources(arm.config)
         quiet()
         from vlrl.evaluation.compare_runs import check_page, compare, write_page
 

@@ -71,8 +71,8 @@ class Processes:
         with self._lock:
             self._running.discard(process)
         if code and not self.stopped:
-            said = log.read_text(errors="replace").strip().splitlines()
-            raise UserError(f"{log.with_suffix('')}: {said[-1] if said else f'ended with code {code}'} (see {log})")
+            said = [f"ended with code {code}", *log.read_text(errors="replace").strip().splitlines()][-1]
+            raise UserError(f"{log.with_suffix('')}: {said.removeprefix('vlrl: ')} (see {log})")
 
     def stop(self) -> None:
         """Asks every process to finish its step and save, and begins no further one."""

@@ -138,11 +138,22 @@ def test_runs_made_with_other_settings_are_not_taken_for_these(compared):
 def test_a_run_that_fails_says_why_in_one_line(tmp_path):
     """Among dozens of runs, the one that fails must name itself."""
     write(tmp_path, task="bad.yaml")
+    (tmp_path / "nothing").mkdir()
     (tmp_path / "bad.yaml").write_text(yaml.safe_dump(TASK | {"policy": {"model": str(tmp_path / "nothing")}}))
-    shutil.rmtree(tmp_path / "out", ignore_errors=True)
     done = call(tmp_path)
+    last = done.stderr.splitlines()[-1]
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "mssr" in done.stderr.splitlines()[-1] and "nothing" in done.stderr
+    assert "mssr" in last and "nothing" in last and last.count("vlrl: ") == 1
+
+
+def test_a_start_that_is_missing_stops_before_the_runs(tmp_path, monkeypatch, capsys):
+    """The first recipes would train for hours before the one that lacks its start."""
+    write(tmp_path, task="bad.yaml")
+    (tmp_path / "bad.yaml").write_text(yaml.safe_dump(TASK | {"policy": {"model": "runs/nothing"}}))
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", "compare.yaml"]) == 2
+    assert "policy.model: there is no folder 'runs/nothing'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_plan_is_told_without_training(tmp_path):
