@@ -175,17 +175,17 @@ def draw_question(
     relations = [one(rng, tuple(page.facts))]
     if split is not None and held_out((page.title, relations[0])) != (split == "test"):
         return None
-    passed = {page.title}
+    path = {page.title}
     for _ in range(hops - 1):
         leads = [
             (each, relation) for each in book.pages for relation, value in each.facts.items()
-            if value == page.title and each.title not in passed
+            if value == page.title and each.title not in path
         ]  # fmt: skip
         if not leads:
             return None
         page, relation = one(rng, leads)
         relations.insert(0, relation)
-        passed.add(page.title)
+        path.add(page.title)
     if fuzz == 2 and relations[0] == next(iter(page.facts)):  # its decade would be said
         return None
     start = _describe(rng, book, page, fuzz, relations[0])
@@ -250,8 +250,8 @@ class SearchTools:
         Args:
             query: the words
         """
-        found = self.book.find(query, self.results)
-        return "\n".join(f"[{i + 1}] {self.book.pages[i].summary}" for i in found) or "No page has these words."
+        numbers = self.book.find(query, self.results)
+        return "\n".join(f"[{i + 1}] {self.book.pages[i].summary}" for i in numbers) or "No page has these words."
 
     def visit(self, page: int) -> str | Image.Image:
         """Opens a page of the encyclopedia.
