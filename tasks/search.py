@@ -337,9 +337,9 @@ class Search(Task):
         self._asks = [*([ASKS] if template == "guided" else []), *([THINK] if thinking else [])]
         self._tools = partial(SearchTools, results=results, pages=pages, text_height=text_height)
         self._sizes: dict[Split, int] = {"train": pool, "test": held_out}
-        for fuzz in range(self.fuzz[0], self.fuzz[1] + 1):
+        for blur in range(self.fuzz[0], self.fuzz[1] + 1):
             for split in self._sizes:
-                self._draw(generator(seed, split, 0), split, self.hops[1], fuzz)
+                self._draw(generator(seed, split, 0), split, self.hops[1], blur)
 
     def samples(self, split: Split) -> Sequence[Sample]:
         return Rendered(self._sizes[split], partial(self._sample, split))
