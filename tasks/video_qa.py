@@ -12,7 +12,7 @@ from tasks.base import FORM, OWN_DATA, THINK, Task, answer_markup, check, check_
 from tasks.data import video_questions
 from tasks.data.records import LETTERS, Clip, viewer
 from tasks.metrics import accuracy_by, mean, most_frequent_letter, parse_failures
-from tasks.rendering.video_events import StoryQuestion
+from tasks.rendering.robot_videos import StoryQuestion
 from tasks.rendering.videos import FILM, FILM_KINDS, Stories, VideoOptions
 from vlrl.types import Annotation, Data, Episode, Frame, Observation, Sample, Score, Split
 

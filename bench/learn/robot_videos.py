@@ -12,9 +12,8 @@ import time
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from tasks.rendering.robot_videos import draw_episode, planning, progress
+from tasks.rendering.robot_videos import Story, StoryQuestion, draw_episode, planning, progress
 from tasks.rendering.robot_world import LEVELS
-from tasks.rendering.video_events import Story, StoryQuestion
 
 SIDE, FRAMES, STRIP, HEAD = 96, 8, 36, 16
 SEEDS = {"L1": 0, "L2": 6, "L3": 5}

@@ -1,10 +1,10 @@
-"""Episodes of a simulated arm as videos, with questions about their events."""
+"""What a video tells, who does what and when, and episodes of a simulated arm as such videos, with questions."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +21,85 @@ from tasks.rendering.robot_world import (
     LEVELS,
     PARTS,
     Handling,
+    LooseObject,
     RenderJob,
     StateTrace,
     camera,
     draw_job,
-    events,
     furnish,
     handled,
     played,
     renderer,
     simulator,
 )
-from tasks.rendering.video_events import Story, StoryEvent, StoryQuestion
 from vlrl.types import Split, UserError, Video
+
+# What a drawn or simulated video tells: the truth of every question about it.
+
+HISSING = ("ches", "shes", "sses", "xes")  # verbs that take -es
+
+
+@dataclass(frozen=True)
+class StoryEvent:
+    """Something that one actor does for a while. `description` reads as 'the red circle grows'."""
+
+    actor: str  # 'red circle', 'robot'
+    action: str  # 'grows', 'grasps the blue cube'
+    span: Interval  # seconds, inside the video
+
+    @property
+    def description(self) -> str:
+        return f"the {self.actor} {self.action}"
+
+    @property
+    def bare(self) -> str:
+        """The action behind an auxiliary verb: 'grow', 'grasp the blue cube'."""
+        verb, space, rest = self.action.partition(" ")
+        return verb[: -2 if verb.endswith(HISSING) else -1] + space + rest
+
+
+@dataclass(frozen=True)
+class Story:
+    """A video and all that happens in it, in order of time. No two events say the same."""
+
+    video: Video
+    events: tuple[StoryEvent, ...]
+    facts: Mapping[str, str] = field(default_factory=dict)  # what else is known: 'level', 'goal', ...
+
+
+@dataclass(frozen=True)
+class StoryQuestion:
+    """A question about a story: `options` in order and the right one's position; without options `spans` answer it."""
+
+    kind: str
+    text: str
+    options: tuple[str, ...] = ()
+    answer: int = -1
+    spans: tuple[Interval, ...] = ()  # when what decides it is seen, in seconds
+    video: Video | None = None
+    image: Image.Image | None = None  # what is seen now; shown behind the video
+    level: str = ""  # L1, L2, L3 as in SEED-Bench-R1
+
+    @property
+    def letter(self) -> str:
+        """'' without options."""
+        return chr(ord("A") + self.answer) if self.options else ""
+
+    def alphabetical(self) -> StoryQuestion:
+        """The same with its options in the order of the alphabet."""
+        right = self.options[self.answer]
+        options = tuple(sorted(self.options))
+        return replace(self, options=options, answer=options.index(right))
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """What results are broken down by."""
+        return {"kind": self.kind} | ({"level": self.level} if self.level else {})
+
+    @property
+    def media(self) -> tuple[Video | Image.Image, ...]:
+        return tuple(part for part in (self.video, self.image) if part is not None)
+
 
 # Episodes of a robot arm that picks objects up and puts them down, simulated by MuJoCo, as videos with their events.
 #
@@ -56,6 +122,27 @@ class SimulatedEpisode:
     def facts(self) -> dict[str, str]:
         objects = ", ".join(thing.name for thing in self.job.scene.things)
         return {"level": self.level, "goal": self.job.goal, "task": self.job.name, "objects": objects}
+
+
+def events(done: Sequence[Handling], things: Sequence[LooseObject]) -> tuple[StoryEvent, ...]:
+    """The handlings in words, with their times in seconds."""
+    listed = []
+    for one in done:
+        name, support = things[one.what].name, PARTS[one.support]
+        support = things[one.support - FIRST].name if one.support >= FIRST else support
+        actions = (
+            f"reaches for the {name}",
+            f"grasps the {name}",
+            f"lifts the {name}",
+            f"moves the {name} over the {support}",
+            f"places the {name} {'in' if support == 'bin' else 'on'} the {support}",
+        )
+        spans = zip(one.steps, one.steps[1:], strict=False)
+        listed += [
+            StoryEvent("robot", action, (a * CONTROL, b * CONTROL))
+            for action, (a, b) in zip(actions, spans, strict=True)
+        ]
+    return tuple(listed)
 
 
 def draw_episode(

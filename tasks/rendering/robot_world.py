@@ -12,7 +12,6 @@ import numpy as np
 
 from robot.sim.tabletop import load_mujoco
 from robot.sim.tabletop import renderer as rendered
-from tasks.rendering.video_events import StoryEvent
 
 # The MJCF model of a table with a robot arm, four loose objects and things to put them on.
 #
@@ -293,27 +292,6 @@ def handled(record: StateTrace) -> tuple[Handling, ...]:
             one = _handling(record, what, start, end, handlings[-1].steps[-1] if handlings else 0)
             handlings += [one] if one else []
     return tuple(handlings)
-
-
-def events(done: Sequence[Handling], things: Sequence[LooseObject]) -> tuple[StoryEvent, ...]:
-    """The handlings in words, with their times in seconds."""
-    listed = []
-    for one in done:
-        name, support = things[one.what].name, PARTS[one.support]
-        support = things[one.support - FIRST].name if one.support >= FIRST else support
-        actions = (
-            f"reaches for the {name}",
-            f"grasps the {name}",
-            f"lifts the {name}",
-            f"moves the {name} over the {support}",
-            f"places the {name} {'in' if support == 'bin' else 'on'} the {support}",
-        )
-        spans = zip(one.steps, one.steps[1:], strict=False)
-        listed += [
-            StoryEvent("robot", action, (a * CONTROL, b * CONTROL))
-            for action, (a, b) in zip(actions, spans, strict=True)
-        ]
-    return tuple(listed)
 
 
 def _flights(record: StateTrace, what: int) -> list[tuple[int, int]]:

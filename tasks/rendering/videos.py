@@ -11,11 +11,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tasks.base import check, generator
-from tasks.rendering.robot_videos import draw_episode, perception, planning
+from tasks.rendering.robot_videos import Story, StoryEvent, StoryQuestion, draw_episode, perception, planning
 from tasks.rendering.robot_videos import progress as robot_videos_progress
 from tasks.rendering.robot_world import LEVELS
 from tasks.rendering.screens import COLORS
-from tasks.rendering.video_events import Story, StoryEvent, StoryQuestion
 from vlrl.types import Split, Video
 
 # Draws short videos of shapes that move, grow, change colour, blink or hide, one after another or at once.

@@ -83,6 +83,7 @@ FORMULAS = {
     **dict.fromkeys(
         (
             "arena_rl",
+            "asearcher",
             "dump",
             "grm",
             "igrpo",

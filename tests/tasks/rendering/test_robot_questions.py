@@ -11,8 +11,7 @@ from PIL import Image
 
 from tasks.base import generator
 from tasks.rendering import robot_videos
-from tasks.rendering.robot_videos import write_robot_dataset
-from tasks.rendering.video_events import Story
+from tasks.rendering.robot_videos import Story, write_robot_dataset
 from vlrl.types import Video
 
 CHANCE = 1 / robot_videos.OPTIONS
