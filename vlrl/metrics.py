@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -332,6 +333,13 @@ def provenance(seed: int) -> list[str]:
     packages = ("torch", "transformers", "accelerate", "peft", "numpy")
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in packages)
     return [f"# vlrl {__version__} (commit {commit()}), {versions}", f"# seed {seed}"]
+
+
+def commit_of(run: Path) -> str:
+    """The commit of the code that a run began with, as its config.yaml says."""
+    with (run / "config.yaml").open(encoding="utf-8") as file:
+        found = re.search(r"\(commit (\S+)\)", file.readline())
+    return found[1] if found else "unknown"
 
 
 def commit() -> str:

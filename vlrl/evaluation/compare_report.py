@@ -19,7 +19,7 @@ from vlrl.config import config_file
 from vlrl.decoders import load_json, parse_log_row
 from vlrl.evaluation.compare import PASS_AT, Comparison, RecipeArm, SeedRun, pass_at, spent, table_rows
 from vlrl.evaluation.stats import AdaStop, detectable, welch
-from vlrl.metrics import commit
+from vlrl.metrics import commit_of
 from vlrl.report.html import config_section, duration, fact_list, frame, note_lines
 from vlrl.report.html import interval as html_interval
 from vlrl.report.run_reader import table
@@ -45,6 +45,7 @@ class Curves:
     entropy: np.ndarray
     summary: dict[str, Any]
     answers: dict[str, Any]  # of `vlrl.evaluation.compare`
+    commit: str = "unknown"  # of the code that trained it
 
 
 def curves_read(run: SeedRun) -> Curves:
@@ -62,7 +63,7 @@ def curves_read(run: SeedRun) -> Curves:
     return Curves(
         run.seed, {axis: values[at] for axis, values in x.items()}, np.array([looked[step] for step in at]),
         np.array([entropy[a:b].mean() for a, b in pairwise(at)]), summary,
-        load_json(run.folder / PASS_AT, finite=False),
+        load_json(run.folder / PASS_AT, finite=False), commit_of(run.folder),
     )  # fmt: skip
 
 
@@ -684,7 +685,10 @@ def result_of(
         ],
         "notes": notes(arms, measured),
         "cpu_s": sum(run.summary["cpu_s"] + run.answers["cpu_s"] for each in runs.values() for run in each),
-        "versions": {"vlrl": __version__, "commit": commit()},
+        "versions": {
+            "vlrl": __version__,
+            "commit": ", ".join(sorted({run.commit for each in runs.values() for run in each})),
+        },
         "config": comparison.model_dump(mode="json"),
     }
 

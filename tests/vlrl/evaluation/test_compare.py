@@ -109,6 +109,9 @@ def test_several_comparisons_make_one_page(compared):
     assert (folder / "out" / "mssr" / "seed_0" / "summary.json").stat().st_mtime_ns == before
     page = (folder / "results" / "page.md").read_text()
     assert page.count("\n## ") == 2 and "2 recipes against" in page and "48 rollouts a run, 2 seeds" in page
+    first = (folder / "out" / "mssr" / "seed_0" / "config.yaml").read_text().partition("\n")[0]
+    commit = re.search(r"commit \w+(\+changes)?", first)[0]  # of the code that trained, whichever made the page
+    assert page.count(f"CPU-minutes, {commit}. ") == 2
     row = next(line for line in page.splitlines() if line.startswith("| grpo | 0."))
     assert re.search(r"\[[+-]0\.\d{3}, [+-]0\.\d{3}\] \| [01]\.\d{3} \| (undecided|no difference) \|", row)
     assert (folder / "results" / "page.png").read_bytes()[:4] == b"\x89PNG"
