@@ -311,7 +311,7 @@ class PlanNode:
 
     def puct(self, c: float) -> float:
         """`Q + c P sqrt(N_parent) / (1 + N)`."""
-        return self.q + c * self.prior * math.sqrt(self.parent.visits) / (1 + self.visits)
+        return self.q + c * self.prior * math.sqrt((self.parent or self).visits) / (1 + self.visits)
 
     def back_up(self, value: float) -> None:
         """One more completion through this state, and so through all before it."""
@@ -437,7 +437,7 @@ class PlanSearch(RolloutStrategy):
         self._describe(groups, right, len(samples))
         return [
             replace(each.episode, group=i, reward=each.q * (self.last if each.is_last else 1.0))
-            for i, state in enumerate(groups) for each in state.children
+            for i, state in enumerate(groups) for each in state.children if each.episode is not None
         ]  # fmt: skip
 
     def _grow(
