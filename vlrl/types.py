@@ -741,7 +741,7 @@ READERS = {
                       "batch_size give_won capacity gamma reward threads eval log",
     "vlrl preferences": "out seed threads eval log task goal judge offline data pairs held_out asked model",
     "vlrl pretrain": "out seed threads eval log task offline data updates hidden layers batch_size lr gamma expectile "
-                     "tau contrast",
+                     "tau contrast discriminate",
     "vlrl learn": "out start episodes corrections demonstrations every rounds shares steps batch_size lr poll_s keep "
                   "seed threads",
     "vlrl reward-model": "out seed threads eval log datasets state false_successes held_out near_s unsure_s hard_s "

@@ -61,7 +61,7 @@ GOLDEN = {
     "max_rl_advantage": ("max_rl",), "direct_advantage_loss": ("direct_advantage",), "rae_advantage": ("rae",),
     "long2short_dpo_loss": ("long2short_dpo",), "robust_reward": ("robust",), "auto_think_reward": ("auto_think",),
     "engine_weights": ("truncated_weights",), "hierarchical_advantage": ("hierarchical",),
-    "webrl_advantage": ("webrl_advantage",),
+    "webrl_advantage": ("webrl_advantage",), "step_apo_loss": ("step_apo",),
 }  # fmt: skip
 # runs that learned: plug-in -> page of docs/ that shows one
 LEARNED = {

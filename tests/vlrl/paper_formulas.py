@@ -526,6 +526,16 @@ def long2short_dpo(rows: list[list[Token]], rewards: list[float], right: list[bo
     return total / len(rows)
 
 
+def step_apo(rows: list[list[Token]], rewards: list[float], right: list[bool]) -> Tensor:
+    """CPL: DPO of each step of value above 0 against each below, less the difference of values; beta 0.3."""
+    h, total = [0.3 * sum(x.now - x.reference for x in row) for row in rows], torch.zeros((), dtype=torch.float64)
+    for w, better in enumerate(rewards):
+        for k, worse in enumerate(rewards):
+            if better > 0 > worse:
+                total = total - torch.log(torch.sigmoid(h[w] - h[k] - (better - worse)))
+    return total / len(rows)
+
+
 def gepo(rows: list[list[Token]], rewards: list[float], right: list[bool]) -> Tensor:
     """GEPO as reconstructed: right against wrong completions, right ones equally likely."""
     h = [0.1 * sum(x.now - x.reference for x in row) for row in rows]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from vlrl import recipe_checks
-from vlrl.algorithms.auxiliary_losses import gepo, kl, long2short_dpo
+from vlrl.algorithms.auxiliary_losses import gepo, kl, long2short_dpo, step_apo
 from vlrl.algorithms.policy_losses import (
     cispo,
     clip_cov,
@@ -43,7 +43,7 @@ SEEDS = st.integers(0, 9999)
 WIDE = {"low": 0.2, "high": 0.2}
 WHOLE = {"gspo": gspo, "luspo": luspo, "long2short_dpo": long2short_dpo, "direct_advantage": direct_advantage,
           "disco": disco, "disco b": functools.partial(disco, tau=None), "gepo": gepo,
-         "disco ratio": functools.partial(disco, score="ratio", tau=1.0)}  # fmt: skip
+         "step_apo": step_apo, "disco ratio": functools.partial(disco, score="ratio", tau=1.0)}  # fmt: skip
 TOKENS = {"gspo_token": gspo_token, "dhpo": dhpo, "dhpo_entropy": dhpo_entropy, "cispo": cispo, "kl_cov": kl_cov}
 SOFT = {"sapo": sapo, "vespo": vespo, "opsm": functools.partial(opsm, delta=0.1)}
 ALL = WHOLE | TOKENS | SOFT | {"clip_cov": clip_cov, "trust_region": trust_region, "rover": rover}
@@ -147,6 +147,29 @@ def test_long2short_equals_the_worked_example(golden, near, case):
     term = functools.partial(long2short_dpo, beta=inputs["beta"], longer=inputs["longer"])
     near(loss_of(term, now, batch).detach(), outputs["losses"][case])
     near(slope(term, now, batch), outputs["grads"][case])
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_step_apo_equals_the_worked_example(golden, near, number):
+    """Steps of other states would be compared, the margin be added in place of taken, or worth count in no pair."""
+    inputs, outputs = golden("step_apo_loss")
+    of = inputs["cases"][number]
+    now, batch = token_batch(inputs | of)
+    batch = replace(batch, group=torch.tensor(of["group"]))
+    term = functools.partial(step_apo, beta=inputs["beta"], alpha=of["alpha"])
+    near(loss_of(term, now, batch).detach(), outputs["losses"][number])
+    near(slope(term, now, batch), outputs["grads"][number])
+
+
+@given(seed=SEEDS, shift=st.floats(-0.9, 0.9))
+def test_step_apo_asks_for_more_distance_the_more_steps_differ_in_worth(seed, shift):
+    """A margin of the other sign would let the policy rest before the better step is likelier by what it is worth."""
+    now, batch = case(seed, n=2, size=2)
+    worth = torch.tensor([1.0, -1.0 + abs(shift)], dtype=torch.float64)[:, None] * batch.mask
+    near, far = (step_apo(now, replace(batch, advantage=each)).sum(1)[1] for each in (worth * 0.5, worth))
+    assert far > near
+    (grad,) = torch.autograd.grad(loss_of(step_apo, now, replace(batch, advantage=worth)), now.logprobs)
+    assert (grad[0][batch.mask[0]] < 0).all() and (grad[1][batch.mask[1]] > 0).all()
 
 
 @pytest.mark.parametrize("kind", ["k1", "k3"])

@@ -35,6 +35,7 @@ EXEMPT = {
         "ratio_one": "the policy gradient of whole decisions, and a pull to the reference (test_group_losses.py)"
     },
     "losses.long2short_dpo": {"ratio_one": "prefers short right completions; the size of advantages does not count"},
+    "losses.step_apo": {"ratio_one": "prefers steps of A > 0 to those of A < 0; not linear in their advantages"},
     "losses.luspo": {"ratio_one": "the policy gradient times each completion's length"},
     "losses.disco": {"ratio_one": "pushes right completions above wrong ones; the size of advantages does not count"},
     "losses.gepo": {"ratio_one": "pushes right completions above wrong ones; the size of advantages does not count"},

@@ -50,6 +50,7 @@ class Formula:
     turns: int = 1
     size: int = 4  # of a group
     before: int = 0  # steps that stateful parts have had
+    middle: float = 0.0  # taken from the rewards, where those are values of both signs
 
 
 def clipped(low: float = 0.2, high: float = 0.2, *, over: str | int = TOKENS, kl: float = 0.0, kind: Any = k3, **more):
@@ -144,6 +145,7 @@ FORMULAS = {
     ),
     "areal": Formula(clipped(), GRPO),  # nothing was played by older weights here: test_decoupled.py
     "cispo": Formula(tokens(paper.cispo(5.0), TOKENS), GRPO),
+    "cpl": Formula(groups(paper.step_apo), lambda c, past: c.reward.tolist(), middle=0.5),
     "copg": Formula(groups(paper.copg), lambda c, past: c.reward.tolist()),
     "dapo": replace(DAPO, reward=paper.overlong(3)),
     "deepseek_v32": Formula(
@@ -294,6 +296,7 @@ def gradient_of(recipe: str, seed: int) -> tuple[Rollouts, Table, list[Tensor], 
     for earlier in past:
         estimate(shaped(earlier, shaping), estimators)
     rollouts, now = columns(seed, formula.size, formula.turns)
+    rollouts = replace(rollouts, reward=rollouts.reward - formula.middle)
     known = critic_of(estimators, rollouts)
     paid = shaped(rollouts, shaping)
     advantage = estimate(paid, estimators)

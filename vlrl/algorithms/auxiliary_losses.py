@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from vlrl.algorithms.policy_losses import check_one_turn, same_group
+from vlrl.algorithms.policy_losses import check_one_turn, same_group, token_means
 from vlrl.config import Rate
 from vlrl.methods import Recipe, RecipePart, log_ratio, method
 from vlrl.types import Batch, Evaluation
@@ -127,6 +127,44 @@ def long2short_dpo(
     rejected = (right[best] > 0) & (tokens > tokens[best] * (1 + (longer - 1) * right))
     loss = (implied - implied[best]).logaddexp(implied.new_zeros(()))
     return coef * loss.where(rejected, 0.0)[:, None] * batch.mask
+
+
+# A good step against a bad one that was taken in its place: Step-APO.
+
+
+@method(
+    needs=("group", "reference", "sequence_mean", "one_turn"),
+    source="Step-APO: CPL, arXiv 2409.08642; github.com/keesh0410/CPL-Reasoning, train/dpo/trainer.py",
+    vanishes=True,
+)
+def step_apo(now: Evaluation, batch: Batch, *, beta: Rate = 0.3, alpha: Cost = 1.0, coef: float = 1.0) -> Tensor:
+    """`-log sigmoid(h_w - h_l - alpha (A_w - A_l))` per pair of steps w, l from one state: DPO with a margin.
+
+    h = beta log(p / p_reference) of the step's tokens. A group holds the steps that were tried from one state
+    (`plan_search`), and A is what `advantages` makes of their values Q. With `advantages: []` it is Q itself: steps
+    from one state share its value V, so that `A_w - A_l = Q_w - Q_l`. Preferred is each step of A > 0 to each of
+    A < 0, as released, where Q is in [-1, 1]: right more often than wrong against wrong more often than right. The
+    more two steps differ in worth, the further apart their likelihoods are to be. The mean is over all steps, not over
+    pairs, so that a state counts by its pairs.
+
+    Args:
+        beta: scale of the log-ratio; the released scripts' 0.3.
+        alpha: weight of the difference of advantages, released as 1; 0: DPO.
+
+    Returns:
+        [b, T], the loss of a rejected step's pairs at each of its tokens, 0 elsewhere.
+
+    Raises:
+        UserError: an episode took several turns.
+    """
+    check_one_turn(batch, "step_apo")
+    advantage = token_means(batch.advantage, batch.mask)
+    implied = beta * (now.logprobs - batch.reference).masked_fill(~batch.mask, 0.0).sum(1)
+    worth = implied - alpha * advantage
+    lead = worth - worth[:, None]  # [rejected, preferred]
+    paired = same_group(batch, worth).bool() & (advantage > 0) & (advantage < 0)[:, None]
+    loss = (-lead).logaddexp(lead.new_zeros(())).where(paired, 0.0).sum(1)
+    return coef * loss[:, None] * batch.mask
 
 
 # What keeps a policy near another one, or open.

@@ -66,7 +66,7 @@ def preferences_add(commands: Commands) -> None:
     learn = commands.add_parser("preferences", help="learn a reward from what a judge (a VLM) prefers (RL-VLM-F)")
     takes_run(learn, "a YAML file, for example configs/preferences_push.yaml")
     learn.set_defaults(run=_preferences)
-    prepare = commands.add_parser("pretrain", help="learn values of states (ICVF, V-PTR) or a small CLIP")
+    prepare = commands.add_parser("pretrain", help="learn values of states, a small CLIP, or a reward model")
     takes_run(prepare, "a YAML file: docs/offpolicy.md")
     prepare.set_defaults(run=_pretrain)
 
@@ -95,6 +95,8 @@ def _pretrain(options: argparse.Namespace) -> int:
     where, name = ("vlrl.offpolicy.value_pretraining", "ValuePretrainingLearner")
     if config.contrast:
         where, name = (f"{PREFERENCES}.reward_model", "ContrastLearner")
+    if config.discriminate:
+        where, name = (f"{PREFERENCES}.reward_model", "DiscriminatorLearner")
     learner = load_object(f"{where}:{name}", "pretrain")(config)
     summary_text = load_object(f"{where}:summary_text", "pretrain")
     run_learner(options, learner)

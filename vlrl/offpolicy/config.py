@@ -13,7 +13,19 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from vlrl import config, registry
-from vlrl.config import Change, Component, Count, DataSection, FitConfig, Plugin, Rate, Section, Tracker, load_as
+from vlrl.config import (
+    Change,
+    Component,
+    Count,
+    DataSection,
+    FitConfig,
+    Plugin,
+    PolicySection,
+    Rate,
+    Section,
+    Tracker,
+    load_as,
+)
 from vlrl.offpolicy.base import Transitions, concat
 from vlrl.types import UserError
 
@@ -171,9 +183,27 @@ class ContrastSection(Section):
         return self
 
 
+class DiscriminateSection(Section):
+    """A reward model in the place of values of states: are two answers one policy's (POLAR, arXiv 2507.05197)?"""
+
+    policies: Annotated[list[PolicySection], Field(min_length=1)]  # each samples answers to the task's prompts
+    gold: bool = True  # the task's right answers are one more policy's
+    prompts: Annotated[int, Field(ge=10)] = 256  # of the training split; a fifth is held out
+    answers: Annotated[int, Field(ge=2)] = 4  # of each policy to a prompt
+    ranked: Whole = 1000  # of the updates, the last ones: which of two answers earns more of the task's reward
+    embedder: Plugin = Component(name="hashed")  # of texts, as in `embedded_answer` (docs/open_answer.md); not trained
+
+    @model_validator(mode="after")
+    def _two(self) -> DiscriminateSection:
+        if len(self.policies) + self.gold < 2:
+            raise ValueError("policies: one policy cannot be told from others: add another one, or set gold: true")
+        return self
+
+
 class PretrainConfig(FitConfig):
     task: Plugin
-    offline: Annotated[list[Plugin], Field(min_length=1)]  # sources, as in `vlrl offpolicy`; their actions are not read
+    # sources, as in `vlrl offpolicy`; their actions are not read; none with `discriminate`
+    offline: list[Plugin] = Field(default_factory=list)
     data: DataSection = DataSection()
     updates: Count = 5000
     hidden: Count = 256  # as the agent's
@@ -185,6 +215,18 @@ class PretrainConfig(FitConfig):
     tau: Annotated[float, Field(gt=0, le=1)] = 0.005
     # instead: updates, batch_size, lr are read; hidden, layers, gamma, expectile, tau are not
     contrast: ContrastSection | None = None
+    # instead: hidden, updates, batch_size, lr are read; the task's prompts are answered, no sources are read
+    discriminate: DiscriminateSection | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> PretrainConfig:
+        if not self.offline and not self.discriminate:
+            raise ValueError("offline: is required: at least one source")
+        if self.contrast and self.discriminate:
+            raise ValueError("contrast, discriminate: one at a time")
+        if self.discriminate and self.discriminate.ranked > self.updates:
+            raise ValueError(f"discriminate.ranked: at most updates = {self.updates}")
+        return self
 
 
 def pretrain_config_load(path: str | Path, changes: Sequence[Change] = ()) -> PretrainConfig:

@@ -78,6 +78,7 @@ class AnswerJudge(Protocol):
 # whatever else has a question; `JudgeClient` counts what was not answered.
 
 KNOWN = {
+    "discriminator": "vlrl.contrib.preferences.source:PolicyDiscriminator",
     "endpoint": "vlrl.contrib.judges.endpoint:JudgeEndpoint",
     "local": "vlrl.contrib.judges.endpoint:LocalJudge",
     "scripted": "vlrl.contrib.judges.base:ReferenceJudge",

@@ -1,11 +1,11 @@
-"""Models that rewards are learned by: networks from preferences, and a small CLIP from pictures and sentences."""
+"""Models that rewards are learned by: from preferences, from pictures and sentences, from several policies' answers."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vlrl import checkpoint, registry
+from vlrl.algorithms.rollout_common import golds, played
+from vlrl.config import PolicySection
 from vlrl.contrib import encoders
+from vlrl.contrib.judges.base import JudgeQuestion, ReferenceJudge
 from vlrl.contrib.preferences.labelling import (
     EpisodeMoments,
     PreferenceJudge,
@@ -34,8 +37,10 @@ from vlrl.contrib.preferences.labelling import (
 )
 from vlrl.contrib.process_rewards.visual import projected, unit_vectors
 from vlrl.decoders import load_json
+from vlrl.engines import load_policy
 from vlrl.offpolicy.config import ContrastSection, PretrainConfig, passive_read
 from vlrl.offpolicy.learner import LEAST, check_task
+from vlrl.rollout import collect
 from vlrl.runner import SupervisedLearner
 from vlrl.types import Decision, Episode, Observation, Sample, Step, Turn, UserError, first_line
 
@@ -465,9 +470,252 @@ def measure_contrast(learner: ContrastLearner) -> dict[str, Any]:
 
 def summary_text(report: dict[str, Any]) -> str:
     """A report in a line."""
+    if "same_policy" in report:
+        same, ranked, likeness = (
+            f"{k}/{n} [{low:.2f}, {high:.2f}]"
+            for k, n, low, high in (report[name] for name in ("same_policy", "ranked", "ranked_by_characters"))
+        )
+        return (
+            f"held-out prompts: the same policy found for {same}, pairs ranked as the task's reward {ranked}, "
+            f"Kendall's tau {report['kendall']:.2f}; by likeness of characters {likeness}"
+        )
     k, n, low, high = report["accuracy"]
     return (
         f"{report['moments']} pictures of {report['episodes']} episodes; held out, the right sentence for {k}/{n} "
         f"[{low:.2f}, {high:.2f}], chance {report['chance']:.2f}, Kendall's tau of reward and nearness "
         f"{report['kendall']:.2f}"
     )
+
+
+# A policy discriminator (`vlrl pretrain` with `discriminate`): a reward model that has learned whether two answers to a
+# prompt are one policy's, and then which of two answers is better, as POLAR does (arXiv 2507.05197).
+
+DISCRIMINATOR = "vlrl_discriminator"
+HELD_TRIPLES = 1000  # drawn of held-out prompts, to measure by
+
+
+class DiscriminatorModel:
+    """r(reference, answer): a network over `|u - v|` and `u v` of the vectors that an embedder makes of both texts."""
+
+    def __init__(self, embedder: Mapping[str, Any], hidden: int, seed: int = 0):
+        self.about = {"model_type": DISCRIMINATOR, "embedder": dict(embedder), "hidden": hidden}
+        self.embedder = encoders.texts_make(embedder, "discriminate.embedder")
+        width = 2 * len(self.embed(["a"])[0])
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.network = nn.Sequential(nn.Linear(width, hidden), nn.SiLU(), nn.Linear(hidden, 1))
+        self.scale = torch.tensor([0.0, 1.0])  # mean and deviation of scores, which a loss of differences leaves open
+
+    def embed(self, texts: Sequence[str]) -> Tensor:
+        """Vectors float32 [N, D]; 0 for a text that the embedder has none of."""
+        vectors = self.embedder.embed(texts)
+        width = next((len(each) for each in vectors if each is not None), 1)
+        return torch.from_numpy(np.stack([np.zeros(width, np.float32) if v is None else v for v in vectors]))
+
+    def compare(self, reference: Tensor, answer: Tensor) -> Tensor:
+        """Scores [N] of vectors [N, D], with gradient."""
+        return self.network(torch.cat([(reference - answer).abs(), reference * answer], 1))[:, 0]
+
+    @torch.no_grad()
+    def score(self, references: Sequence[str], answers: Sequence[str]) -> Tensor:
+        """[N], the larger the more the answer is one of the reference's policy; about 0 on what it learned from."""
+        return (self.compare(self.embed(references), self.embed(answers)) - self.scale[0]) / self.scale[1]
+
+    def save(self, folder: Path) -> None:
+        """config.json and model.safetensors."""
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(self.network.state_dict() | {"scale": self.scale}, folder / "model.safetensors")
+        (folder / "config.json").write_text(json.dumps(self.about, indent=1) + "\n", encoding="utf-8")
+
+    def load_weights(self, folder: Path) -> None:
+        state = load_file(folder / "model.safetensors")
+        self.scale = state.pop("scale")
+        self.network.load_state_dict(state)
+
+
+def discriminator_load(folder: str | Path) -> DiscriminatorModel:
+    """The model that `save` wrote.
+
+    Raises:
+        UserError: the folder holds something else.
+    """
+    folder = Path(folder)
+    try:
+        about = load_json(folder / "config.json", finite=False)
+        if about.get("model_type") != DISCRIMINATOR:
+            raise ValueError("another kind of model")
+        model = DiscriminatorModel(about["embedder"], about["hidden"])
+        model.load_weights(folder)
+    except (OSError, ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
+        raise UserError(f"{folder}: no discriminator of policies: {first_line(error)}") from None
+    return model
+
+
+@dataclass(frozen=True)
+class RankedAnswer:
+    """A policy's answer to a prompt, as a place among all texts, and the task's reward of it."""
+
+    policy: int
+    text: int
+    reward: float
+
+
+def list_triples(answers: Sequence[RankedAnswer]) -> list[tuple[int, int, int]]:
+    """(best, better, worse) texts of every two answers to a prompt with different rewards."""
+    best = max(answers, key=lambda each: each.reward).text
+    ordered = (sorted(pair, key=lambda each: -each.reward) for pair in combinations(answers, 2))
+    return [(best, one.text, other.text) for one, other in ordered if one.reward > other.reward]
+
+
+class DiscriminatorLearner(SupervisedLearner):
+    """A policy discriminator: pretrained on who wrote what, then on ranked answers, against the best one known.
+
+    Both by Bradley and Terry's loss `-log sigmoid(r(ref, better) - r(ref, worse))`. At first the reference and the
+    better one are two answers of one policy, the worse one another policy's; then the reference is the best answer to
+    the prompt, and rewards say which is better. Ours: a network over vectors of a frozen embedder in the place of a
+    language model with a scalar head, rewards of a task in the place of people's ranking, no prompt read.
+    """
+
+    command = "pretrain"
+    recent = 50
+    config: PretrainConfig
+    policy: DiscriminatorModel
+
+    def setup(self, saved: Path | None = None) -> None:
+        """
+        Raises:
+            UserError: a policy writes no text; the task has no gold answers, or its episodes take turns.
+        """
+        super().setup(saved)
+        config, section = self.config, self.config.discriminate
+        if section is None:
+            raise UserError("discriminate: say whose answers are told apart")
+        component = {"name": section.embedder.name, **section.embedder.options}
+        self.policy = DiscriminatorModel(component, config.hidden, config.seed)
+        task = registry.make_task(config)
+        if task.takes_turns():
+            raise UserError("discriminate: compares whole answers, but episodes of this task take turns")
+        samples = [task.samples("train")[i] for i in range(min(section.prompts, len(task.samples("train"))))]
+        texts: dict[str, int] = {}
+        self.answers: list[list[RankedAnswer]] = [[] for _ in samples]
+        for number, own in enumerate(section.policies):
+            for episode in answer_prompts(
+                own, task, samples, section.answers, config.seed, section.gold and not number
+            ):
+                text = texts.setdefault(episode.completion, len(texts))
+                place = -1 if episode.is_demonstration else number
+                self.answers[episode.group].append(RankedAnswer(place, text, episode.reward))
+        self.texts = list(texts)
+        self.vectors = self.policy.embed(self.texts)
+        held = -(-len(samples) // 5)
+        self.learned, self.held = self.answers[held:], self.answers[:held]
+        self.ranked, self.last = [triple for each in self.learned for triple in list_triples(each)], section.ranked
+        if section.ranked and not self.ranked:
+            raise UserError("discriminate.ranked: all answers to a prompt earn the same: set 0, or add other policies")
+        self.optimizer = torch.optim.AdamW(self.policy.network.parameters(), lr=config.lr, weight_decay=0.01)
+
+    @property
+    def steps(self) -> float:
+        return self.config.updates
+
+    def step(self, i: int) -> Any:
+        self.first = i
+        return super().step(i)
+
+    def batches(self, count: int) -> Any:
+        rng, size = self.rngs[0], self.config.batch_size
+        for i in range(self.first, self.first + count):
+            if i < self.config.updates - self.last:
+                yield draw_triples(self.learned, size, rng)
+            else:
+                yield np.array(self.ranked)[rng.integers(len(self.ranked), size=size)]
+
+    def loss(self, batch: np.ndarray) -> Tensor:
+        reference, better, worse = self.vectors[torch.from_numpy(batch)].unbind(1)
+        first, second = self.policy.compare(reference, better), self.policy.compare(reference, worse)
+        return bradley_terry(first, second, torch.zeros(len(batch)))
+
+    def evaluate(self, i: int, progress: Callable[[int, int], None]) -> None:
+        """Nothing: `report` measures."""
+
+    @torch.no_grad()
+    def export(self, folder: Path) -> None:
+        best = [(max(own, key=lambda each: each.reward).text, each.text) for own in self.learned for each in own]
+        scores = self.policy.compare(*self.vectors[torch.tensor(best)].unbind(1))
+        self.policy.scale = torch.stack([scores.mean(), scores.std().clamp(min=LEAST)])
+        super().export(folder)
+
+    def report(self) -> dict[str, Any]:
+        return {"texts": len(self.texts), **self.summary({}), **measure_discriminator(self)}
+
+
+def answer_prompts(
+    section: PolicySection, task: Any, samples: Sequence[Sample], count: int, seed: int, gold: bool
+) -> list[Episode]:
+    """`count` scored answers of a policy to each sample; with `gold` also the right one, as a demonstration.
+
+    Raises:
+        UserError: the policy writes no text; no gold answer is known.
+    """
+    policy = load_policy(section, seed=seed)
+    if not policy.writes_text:
+        raise UserError(f"discriminate.policies: {section.model} writes no text")
+    episodes = collect(policy, task, samples, count)
+    if not gold:
+        return episodes
+    right = [policy.decide(s.prompt, text, key=s.id)
+             for s, text in zip(samples, golds(policy, task, samples, "discriminate"), strict=True)]  # fmt: skip
+    for episode in played(policy, task, samples, right, "discriminate"):
+        episode.is_demonstration = True
+        episodes += [episode] * count
+    return episodes
+
+
+def draw_triples(
+    prompts: Sequence[Sequence[RankedAnswer]], count: int, rng: np.random.Generator
+) -> np.ndarray:  # fmt: skip
+    """int64 [count, 3], texts: two answers of one policy to a prompt, and one of another policy."""
+    triples = []
+    for place in rng.integers(len(prompts), size=count):
+        own = [each.policy for each in prompts[place]]
+        one, other = rng.permutation(sorted(set(own)))[:2]
+        first, second = rng.permutation([i for i, policy in enumerate(own) if policy == one])[:2]
+        third = rng.choice([i for i, policy in enumerate(own) if policy == other])
+        triples.append([prompts[place][i].text for i in (first, second, third)])
+    return np.array(triples)
+
+
+def measure_discriminator(learner: DiscriminatorLearner) -> dict[str, Any]:
+    """Of held-out prompts: how often the same policy's answer scores above another's different one; how often two
+    answers, neither of them the reference, are ranked as their rewards, also by likeness of characters; and how far all
+    of a prompt's answers are (Kendall's tau).
+    """
+    from scipy.stats import kendalltau
+
+    model, texts = learner.policy, learner.texts
+
+    def preferred(triples: np.ndarray, score: Callable[[Sequence[str], Sequence[str]], Any]) -> np.ndarray:
+        if not len(triples):  # all answers but the reference earn the same
+            return np.zeros(0, bool)
+        reference, better, worse = ([texts[i] for i in column] for column in triples.T)
+        return np.asarray(score(reference, better)) > np.asarray(score(reference, worse))
+
+    def by_characters(references: Sequence[str], answers: Sequence[str]) -> list[float]:
+        judge, pairs = ReferenceJudge(0), zip(references, answers, strict=True)
+        return [v.scores[0] for v in judge.ask([JudgeQuestion((), (answer,), "", ref) for ref, answer in pairs])]
+
+    same = draw_triples(learner.held, HELD_TRIPLES, np.random.default_rng(learner.config.seed))
+    same = same[same[:, 1] != same[:, 2]]
+    ranked = np.array([triple for each in learner.held for triple in list_triples(each)], np.int64).reshape(-1, 3)
+    ranked = ranked[ranked[:, 0] != ranked[:, 1]]
+    taus = []
+    for answers in learner.held:
+        best = texts[max(answers, key=lambda each: each.reward).text]
+        scores = model.score([best] * len(answers), [texts[each.text] for each in answers])
+        taus.append(kendalltau(scores.numpy(), [each.reward for each in answers]).statistic)
+    return {
+        "same_policy": counted(preferred(same, model.score)),
+        "ranked": counted(preferred(ranked, model.score)),
+        "ranked_by_characters": counted(preferred(ranked, by_characters)),
+        "kendall": float(np.nanmean(taus)) if np.isfinite(taus).any() else 0.0,
+    }

@@ -1,13 +1,15 @@
-"""Another source's transitions, with rewards that were learned from preferences."""
+"""What learned rewards are used by: a source whose transitions they pay, and a judge that discriminates policies."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from vlrl.config import Plugin
+from vlrl.contrib.judges.base import JudgeQuestion, Verdict
 from vlrl.contrib.process_rewards.progress import Form
 from vlrl.methods import method
 from vlrl.offpolicy.base import Transitions
@@ -67,3 +69,31 @@ def _make_observation(state: np.ndarray, album: Any, pictures: bool) -> Observat
             "let the robot's state hold all numbers"
         )
     return Observation(images, state)
+
+
+class PolicyDiscriminator:
+    """A model of `vlrl pretrain` with `discriminate`: is the answer by the policy that the reference is by (POLAR)?
+
+    Published: scores without bounds; a judge's lie in [0, 1], so this is their sigmoid. It reads neither the task nor
+    the criteria.
+
+    Args:
+        model: folder.
+
+    Raises:
+        UserError: there is no such model.
+    """
+
+    def __init__(self, seed: int, *, model: str):
+        from vlrl.contrib.preferences.reward_model import discriminator_load
+
+        self._model = discriminator_load(model)
+
+    def ask(self, questions: Sequence[JudgeQuestion]) -> list[Verdict]:
+        return [self._verdict(question) for question in questions]
+
+    def _verdict(self, question: JudgeQuestion) -> Verdict:
+        if question.reference is None:
+            return Verdict(fault="no reference answer to compare with: use polar")
+        scores = self._model.score([question.reference] * len(question.answers), question.answers)
+        return Verdict(tuple(scores.sigmoid().tolist()), "by a trained discriminator")

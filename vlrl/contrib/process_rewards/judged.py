@@ -51,9 +51,10 @@ class Polar(ProcessReward):
     """An answer earns a judge's score in [0, 1] of how like a reference it is: the task's gold answer.
 
     Published: the reward is what tells a target policy, shown by its reference answer, from others; by a model that was
-    trained to discriminate between policies, whose outputs are unbounded. Ours: any judge in its place, asked for the
-    likeness in words (which POLAR's own models are not: their servers give no chat completions); criteria's words.
-    Used with a group's baseline the scale does not matter.
+    trained to discriminate between policies, whose outputs are unbounded. The judge `discriminator` is one that
+    `vlrl pretrain` trains so. Ours: any other judge in its place, asked for the likeness in words (which POLAR's own
+    models are not: their servers give no chat completions); criteria's words. Used with a group's baseline the scale
+    does not matter.
 
     Args:
         judge: who compares: `vlrl.contrib.judges.base`.

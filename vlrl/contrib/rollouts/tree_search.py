@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from vlrl.algorithms.rollout_common import check_one_answer, complete_samples, limited, played, remembered
+from vlrl.algorithms.rollout_common import (
+    check_one_answer,
+    check_words,
+    complete_samples,
+    limited,
+    played,
+    remembered,
+)
 from vlrl.config import Count
 from vlrl.methods import RolloutStrategy, method
 from vlrl.types import Decision, Episode, Policy, Sample, UserError
@@ -137,6 +146,7 @@ SHARES = {0: 1.0, 100: 0.75, 200: 0.5, 300: 0.25}
 EXACT = frozenset("0123456789+-*/=<>()[]{}^_%&$\\")  # of which one may be the whole difference between two answers
 
 Share = Annotated[float, Field(ge=0, le=1)]
+Cost = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @method(
@@ -266,3 +276,202 @@ def known(branch: TokenBranch) -> tuple:
     logprobs = parent.logprobs[:end].clone()
     logprobs[-1] = branch.logprob
     return logprobs, parent.entropy[:end]
+
+
+# Monte Carlo tree search over the steps of an answer: rollout strategy `plan_search`.
+
+
+@dataclass(eq=False)
+class PlanNode:
+    """What is written so far; its last step is `tokens[start:]`. N `visits` brought values that add up to `total`."""
+
+    tokens: tuple[int, ...] = ()
+    start: int = 0
+    parent: PlanNode | None = None
+    prior: float = 1.0  # of the step: exp of the mean log-probability of its tokens
+    is_last: bool = False  # the answer ends here
+    episode: Episode | None = None  # the first that took the step, with the step's tokens alone to learn from
+    children: list[PlanNode] = field(default_factory=list)
+    visits: int = 0
+    total: float = 0.0
+
+    @property
+    def q(self) -> float:
+        """Q of the step that led here, which is V of this state: the mean value of the completions through it."""
+        return self.total / self.visits if self.visits else 0.0
+
+    @property
+    def depth(self) -> int:
+        return 0 if self.parent is None else 1 + self.parent.depth
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether all that was tried from here has come to its end."""
+        return self.is_last or (bool(self.children) and all(child.is_closed for child in self.children))
+
+    def puct(self, c: float) -> float:
+        """`Q + c P sqrt(N_parent) / (1 + N)`."""
+        return self.q + c * self.prior * math.sqrt((self.parent or self).visits) / (1 + self.visits)
+
+    def back_up(self, value: float) -> None:
+        """One more completion through this state, and so through all before it."""
+        node: PlanNode | None = self
+        while node is not None:
+            node.visits, node.total, node = node.visits + 1, node.total + value, node.parent
+
+    def select(self, c: float) -> PlanNode | None:
+        """The state to go on from: down the steps of the highest PUCT, to one without steps; None: all is closed."""
+        if not self.children:
+            return None if self.is_last else self
+        ways = [each for each in self.children if not each.is_closed]
+        return max(ways, key=lambda each: each.puct(c)).select(c) if ways else None
+
+    def expand(self, episode: Episode, end: int, is_last: bool, value: float) -> None:
+        """Takes in a completion that goes on from here by the tokens up to `end`; equal steps are one."""
+        decision = episode.turns[0].decision
+        tokens = decision.inputs.tokens[:end]
+        child = next((each for each in self.children if each.tokens == tokens), None)
+        if child is None:
+            begin = len(self.tokens)
+            prior = math.exp(float(decision.logprobs[begin:end].mean()))
+            child = PlanNode(tokens, begin, self, prior, is_last, only_step(episode, begin, end))
+            self.children.append(child)
+        child.back_up(value)
+
+    def states(self) -> Iterator[PlanNode]:
+        """This state and those behind it from which steps were tried."""
+        if self.children:
+            yield self
+            for child in self.children:
+                yield from child.states()
+
+
+def only_step(episode: Episode, begin: int, end: int) -> Episode:
+    """The episode with the tokens of one step to learn from."""
+    import torch
+
+    (turn,) = episode.turns
+    places = torch.arange(len(turn.decision.logprobs))
+    decision = replace(turn.decision, forced_mask=(places < begin) | (places >= end))
+    return replace(episode, turns=[replace(turn, decision=decision)])
+
+
+def find_end(codec: Any, tokens: Sequence[int], begin: int, mark: re.Pattern[str]) -> int:
+    """Where the step that begins at a place ends: behind the first mark with text before it, or with the tokens.
+
+    A token that begins with the mark and goes on with other text, as ` square`, is the next step's.
+    """
+    for end in range(begin + 1, len(tokens) + 1):
+        text = codec.decode(tokens[begin:end])
+        found = next((each for each in mark.finditer(text) if text[: each.start()].strip()), None)
+        if found is not None:
+            return end - 1 if text[found.end() :] and end - 1 > begin else end
+    return len(tokens)
+
+
+def check_search(options: Mapping[str, Any], path: str) -> None:
+    """UserError where `mark` is no regular expression."""
+    try:
+        re.compile(str(options.get("mark", "")))
+    except re.error as error:
+        raise UserError(f"{path}.mark: no regular expression: {error}: write \\n for a line's end") from None
+
+
+@method(
+    reads=("all_episodes", "truth"),
+    check_options=check_search,
+    check_recipe=check_one_answer,
+    needs=("group",),
+    source="plan-based MCTS: CPL, arXiv 2409.08642; github.com/keesh0410/CPL-Reasoning, mcts_plan",
+)
+class PlanSearch(RolloutStrategy):
+    """A search tree over the steps of a prompt's answer, and from each undecided state the steps that were tried.
+
+    A step ends with `mark`. The search goes down by `Q + c P sqrt(N) / (1 + N_step)` to a state without steps, tries
+    `width` of them (`first` at the root), each with the rest of an answer behind it, and backs up 1 for a right answer
+    and -1 for a wrong one: Q is the mean of the answers through a step, N their number, P the exp of the mean
+    log-probability of its tokens. A tree takes `train.group_size` completions, or fewer where nothing is left to try.
+
+    What is learned from are the states with steps of Q > 0 and of Q < 0; of a tree without, the steps at its root. Each
+    state is a group, and each of its steps an episode: the first answer through it, of which the step's tokens alone
+    have credit, and whose reward is Q. The loss `step_apo` compares them. `reward` and `accuracy` in the log are of
+    these, `plan_search/accuracy` that of all completions.
+
+    Published: the formula with c 1.5, 5 steps at the root and 3 elsewhere, at most 6 deep, 200 iterations, values of 1
+    and -1, equal steps as one, pairs by the sign of Q, values of last steps times 0.3. Ours: a state is evaluated by
+    the answer written from it, whose rest is thrown away, in place of a value model; what is deeper than `depth` is one
+    last step, not a failure; all pairs of last steps count, not one; no supervised round before; fewer completions.
+
+    Args:
+        mark: regular expression of what ends a step.
+        c: weight of exploration.
+        width, first: completions from a state, and from the root.
+        depth: steps of an answer at most.
+        last: weight of the value of a step that ends the answer.
+    """
+
+    def __init__(
+        self, policy: Policy, task: Any, seed: int, *, mark: str = r"\n", c: Cost = 1.5, width: Count = 3,
+        first: Count = 5, depth: Count = 6, last: Share = 0.3,
+    ):  # fmt: skip
+        check_words(policy, "plan_search")
+        self.mark, self.c, self.width, self.first = re.compile(mark), c, width, first
+        self.depth, self.last = depth, last
+        self.played = 0  # completions of the latest step
+
+    def __call__(
+        self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any
+    ) -> list[Episode]:
+        act.pop("keep", None)  # a prefill that is kept serves prompts of one forward pass only
+        roots, right, left = [PlanNode() for _ in samples], [], group_size
+        while left:
+            width = min(left, self.width if right else self.first)
+            found = [(sample, root.select(self.c)) for sample, root in zip(samples, roots, strict=True)]
+            chosen = [(sample, node) for sample, node in found if node is not None for _ in range(width)]
+            if not chosen:
+                break
+            right += self._grow(policy, task, chosen, act)
+            left -= width
+        self.played = len(right)
+        groups = [state for root in roots for state in undecided(root)]
+        self._describe(groups, right, len(samples))
+        return [
+            replace(each.episode, group=i, reward=each.q * (self.last if each.is_last else 1.0))
+            for i, state in enumerate(groups) for each in state.children if each.episode is not None
+        ]  # fmt: skip
+
+    def _grow(
+        self, policy: Any, task: Any, chosen: Sequence[tuple[Sample, PlanNode]], act: dict[str, Any]
+    ) -> list[bool]:
+        """A completion from each state, into its tree -> which are right."""
+        samples, prefixes = [sample for sample, _ in chosen], [node.tokens for _, node in chosen]
+        room = policy.max_tokens - min(map(len, prefixes))
+        completions = complete_samples(policy, samples, act, prefixes, room)
+        decisions = [replace(limited(policy, each, policy.max_tokens), forced_mask=None) for each in completions]
+        episodes = played(policy, task, samples, decisions, "plan_search")
+        for (_, node), episode in zip(chosen, episodes, strict=True):
+            tokens = episode.turns[0].decision.inputs.tokens
+            whole = node.depth + 1 >= self.depth
+            end = len(tokens) if whole else find_end(policy.codec, tokens, len(node.tokens), self.mark)
+            node.expand(episode, end, end == len(tokens), 1.0 if episode.score.is_correct else -1.0)
+        return [episode.score.is_correct for episode in episodes]
+
+    def _describe(self, groups: Sequence[PlanNode], right: Sequence[bool], trees: int) -> None:
+        ranges = [[child.q for child in state.children] for state in groups]
+        self.metrics = {
+            "plan_search/accuracy": sum(right) / len(right),
+            "plan_search/completions": len(right) / trees,
+            "plan_search/undecided": sum(min(q) < 0 < max(q) for q in ranges) / trees,
+            "plan_search/gap": sum(max(q) - min(q) for q in ranges) / len(ranges),
+        }
+
+
+plan_search = PlanSearch
+
+
+def undecided(root: PlanNode) -> list[PlanNode]:
+    """The states from which a step is right more often than wrong and another wrong more often; else the root."""
+    states = [
+        state for state in root.states() if min(s.q for s in state.children) < 0 < max(s.q for s in state.children)
+    ]
+    return states or [root]
