@@ -45,6 +45,9 @@ class Run:
 
     folder: Path
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder))  # scripts write a string
+
     @property
     def config(self) -> Config:
         """What the run was started with."""
