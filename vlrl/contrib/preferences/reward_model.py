@@ -607,9 +607,9 @@ class DiscriminatorLearner(SupervisedLearner):
                 self.answers[episode.group].append(RankedAnswer(place, text, episode.reward))
         self.texts = list(texts)
         self.vectors = self.policy.embed(self.texts)
-        held = -(-len(samples) // 5)
-        self.learned, self.held = self.answers[held:], self.answers[:held]
-        self.ranked, self.last = [triple for each in self.learned for triple in list_triples(each)], section.ranked
+        fifth = -(-len(samples) // 5)
+        self.training, self.validation = self.answers[fifth:], self.answers[:fifth]
+        self.ranked, self.last = [triple for each in self.training for triple in list_triples(each)], section.ranked
         if section.ranked and not self.ranked:
             raise UserError("discriminate.ranked: all answers to a prompt earn the same: set 0, or add other policies")
         self.optimizer = torch.optim.AdamW(self.policy.network.parameters(), lr=config.lr, weight_decay=0.01)
@@ -626,7 +626,7 @@ class DiscriminatorLearner(SupervisedLearner):
         rng, size = self.rngs[0], self.config.batch_size
         for i in range(self.first, self.first + count):
             if i < self.config.updates - self.last:
-                yield draw_triples(self.learned, size, rng)
+                yield draw_triples(self.training, size, rng)
             else:
                 yield np.array(self.ranked)[rng.integers(len(self.ranked), size=size)]
 
@@ -640,7 +640,7 @@ class DiscriminatorLearner(SupervisedLearner):
 
     @torch.no_grad()
     def export(self, folder: Path) -> None:
-        best = [(max(own, key=lambda each: each.reward).text, each.text) for own in self.learned for each in own]
+        best = [(max(own, key=lambda each: each.reward).text, each.text) for own in self.training for each in own]
         scores = self.policy.compare(*self.vectors[torch.tensor(best)].unbind(1))
         self.policy.scale = torch.stack([scores.mean(), scores.std().clamp(min=LEAST)])
         super().export(folder)
@@ -704,12 +704,12 @@ def measure_discriminator(learner: DiscriminatorLearner) -> dict[str, Any]:
         judge, pairs = ReferenceJudge(0), zip(references, answers, strict=True)
         return [v.scores[0] for v in judge.ask([JudgeQuestion((), (answer,), "", ref) for ref, answer in pairs])]
 
-    same = draw_triples(learner.held, HELD_TRIPLES, np.random.default_rng(learner.config.seed))
+    same = draw_triples(learner.validation, HELD_TRIPLES, np.random.default_rng(learner.config.seed))
     same = same[same[:, 1] != same[:, 2]]
-    ranked = np.array([triple for each in learner.held for triple in list_triples(each)], np.int64).reshape(-1, 3)
+    ranked = np.array([triple for each in learner.validation for triple in list_triples(each)], np.int64).reshape(-1, 3)
     ranked = ranked[ranked[:, 0] != ranked[:, 1]]
     taus = []
-    for answers in learner.held:
+    for answers in learner.validation:
         best = texts[max(answers, key=lambda each: each.reward).text]
         scores = model.score([best] * len(answers), [texts[each.text] for each in answers])
         taus.append(kendalltau(scores.numpy(), [each.reward for each in answers]).statistic)

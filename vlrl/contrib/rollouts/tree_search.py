@@ -363,9 +363,9 @@ def find_end(codec: Any, tokens: Sequence[int], begin: int, mark: re.Pattern[str
     """
     for end in range(begin + 1, len(tokens) + 1):
         text = codec.decode(tokens[begin:end])
-        found = next((each for each in mark.finditer(text) if text[: each.start()].strip()), None)
-        if found is not None:
-            return end - 1 if text[found.end() :] and end - 1 > begin else end
+        match = next((each for each in mark.finditer(text) if text[: each.start()].strip()), None)
+        if match is not None:
+            return end - 1 if text[match.end() :] and end - 1 > begin else end
     return len(tokens)
 
 
@@ -426,11 +426,11 @@ class PlanSearch(RolloutStrategy):
         roots, right, left = [PlanNode() for _ in samples], [], group_size
         while left:
             width = min(left, self.width if right else self.first)
-            found = [(sample, root.select(self.c)) for sample, root in zip(samples, roots, strict=True)]
-            chosen = [(sample, node) for sample, node in found if node is not None for _ in range(width)]
-            if not chosen:
+            nodes = [(sample, root.select(self.c)) for sample, root in zip(samples, roots, strict=True)]
+            states = [(sample, node) for sample, node in nodes if node is not None for _ in range(width)]
+            if not states:
                 break
-            right += self._grow(policy, task, chosen, act)
+            right += self._grow(policy, task, states, act)
             left -= width
         self.played = len(right)
         groups = [state for root in roots for state in undecided(root)]
@@ -441,15 +441,15 @@ class PlanSearch(RolloutStrategy):
         ]  # fmt: skip
 
     def _grow(
-        self, policy: Any, task: Any, chosen: Sequence[tuple[Sample, PlanNode]], act: dict[str, Any]
+        self, policy: Any, task: Any, states: Sequence[tuple[Sample, PlanNode]], act: dict[str, Any]
     ) -> list[bool]:
         """A completion from each state, into its tree -> which are right."""
-        samples, prefixes = [sample for sample, _ in chosen], [node.tokens for _, node in chosen]
+        samples, prefixes = [sample for sample, _ in states], [node.tokens for _, node in states]
         room = policy.max_tokens - min(map(len, prefixes))
         completions = complete_samples(policy, samples, act, prefixes, room)
         decisions = [replace(limited(policy, each, policy.max_tokens), forced_mask=None) for each in completions]
         episodes = played(policy, task, samples, decisions, "plan_search")
-        for (_, node), episode in zip(chosen, episodes, strict=True):
+        for (_, node), episode in zip(states, episodes, strict=True):
             tokens = episode.turns[0].decision.inputs.tokens
             whole = node.depth + 1 >= self.depth
             end = len(tokens) if whole else find_end(policy.codec, tokens, len(node.tokens), self.mark)
