@@ -44,6 +44,7 @@ REFUSED = {
     "configs/gui_agent": "there is no folder 'runs/gui_agent_start'",
     "dialogue_start": "cannot read runs/dialogue_demos",
     "forms_start": "record episodes with `vlrl record`",
+    "checked_start": "record episodes with `vlrl record`",
     "search_start": "record episodes with `vlrl record`",
     "runs/limr": "there is no config runs/limr",
     "MODEL": "there is no folder 'MODEL'",
