@@ -338,8 +338,8 @@ def provenance(seed: int) -> list[str]:
 def commit_of(run: Path) -> str:
     """The commit of the code that a run began with, as its config.yaml says."""
     with (run / "config.yaml").open(encoding="utf-8") as file:
-        found = re.search(r"\(commit (\S+)\)", file.readline())
-    return found[1] if found else "unknown"
+        match = re.search(r"\(commit (\S+)\)", file.readline())
+    return match[1] if match else "unknown"
 
 
 def commit() -> str:

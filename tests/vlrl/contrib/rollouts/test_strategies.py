@@ -116,7 +116,9 @@ def test_a_strategy_is_made_from_a_yaml(task, policy, folder):
             Config.model_validate({"task": "jigsaw", "out": "x", "rollout_strategy": "offline_first"}), "x.yaml"
         )
     with pytest.raises(UserError, match="did you mean 'plain'"):
-        recipe_checks.check(Config.model_validate({"task": "jigsaw", "out": "x", "rollout_strategy": "plan"}), "x.yaml")
+        recipe_checks.check(
+            Config.model_validate({"task": "jigsaw", "out": "x", "rollout_strategy": "plains"}), "x.yaml"
+        )
 
 
 def told(episodes) -> list[tuple]:
