@@ -45,6 +45,7 @@ REFUSED = {
     "dialogue_start": "cannot read runs/dialogue_demos",
     "forms_start": "record episodes with `vlrl record`",
     "checked_start": "record episodes with `vlrl record`",
+    "policy.model=runs/embedded_counting": "there is no folder 'runs/embedded_counting'",
     "search_start": "record episodes with `vlrl record`",
     "runs/limr": "there is no config runs/limr",
     "MODEL": "there is no folder 'MODEL'",
