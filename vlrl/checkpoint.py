@@ -12,7 +12,8 @@ import os
 import random
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,32 @@ from vlrl.decoders import load_json
 from vlrl.distributed.world import by_main, get_world
 from vlrl.io import checksums_of
 from vlrl.metrics import write_text
-from vlrl.types import UserError
+from vlrl.types import UserError, first_line
 
 # PARTS: the tensors that lay in parts in several processes, where any did
 STATE, TENSORS, PARTS = "trainer.json", "trainer.safetensors", "trainer_parts.safetensors"
+
+
+@contextmanager
+def open_model(
+    folder: Path, family: str, name: str, path: str = ""
+) -> Iterator[tuple[dict[str, Any], dict[str, Tensor]]]:
+    """Settings and tensors of a small model's folder, config.json and model.safetensors, to build the model from.
+
+    Args:
+        family: its `model_type`.
+        name: what it is, in an error; `path`: the key that names the folder.
+
+    Raises:
+        UserError: the folder holds something else, or the body cannot build a model from it.
+    """
+    try:
+        about = load_json(folder / "config.json", finite=False)
+        if about.pop("model_type", None) != family:
+            raise ValueError("another kind of model")
+        yield about, load_file(folder / "model.safetensors")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, SafetensorError, RuntimeError) as error:
+        raise UserError(f"{path and f'{path}: '}{folder}: no {name}: {first_line(error)}") from None
 
 
 def flatten(value: Any, tensors: dict[str, Tensor], path: str = "state") -> Any:

@@ -507,9 +507,9 @@ class SupervisedLearner(Learner):
         """Of a batch, a scalar."""
         raise NotImplementedError
 
-    def batches(self, count: int) -> Iterator[Any]:
-        """So many, each drawn when the step before it has been made."""
-        return (self.draw() for _ in range(count))
+    def batches(self, steps: range) -> Iterator[Any]:
+        """One for each of these steps, drawn when the step before it has been made."""
+        return (self.draw() for _ in steps)
 
     def rate(self) -> Callable[[int], float]:
         """Step from 0 -> learning rate."""
@@ -534,7 +534,7 @@ class SupervisedLearner(Learner):
         """
         count = min(self.config.log.rows_every - i % self.config.log.rows_every, int(self.steps) - i)
         sums = fit_supervised(
-            self.optimizer, self.batches(count), self.loss, lr=self.rate(), first=i, clip=self.clip
+            self.optimizer, self.batches(range(i, i + count)), self.loss, lr=self.rate(), first=i, clip=self.clip
         )  # fmt: skip
         losses = [loss / self.parts for loss in sums]
         if not np.isfinite(losses).all():

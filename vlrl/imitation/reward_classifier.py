@@ -13,17 +13,16 @@ import numpy as np
 import torch
 from PIL import Image
 from pydantic import Field
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vlrl.checkpoint import open_model
 from vlrl.config import Count, FitConfig, Rate
-from vlrl.decoders import load_json
 from vlrl.imitation.behaviour_cloning import cloning_read
 from vlrl.imitation.datasets import DatasetEpisode, DatasetInfo, chances
 from vlrl.runner import EvalResult, SupervisedLearner
-from vlrl.types import Estimate, UserError, first_line, suggest, wilson
+from vlrl.types import Estimate, UserError, suggest, wilson
 from vlrl.update import fit_supervised
 
 # Frames of recorded episodes as examples of success and of its absence.
@@ -362,19 +361,12 @@ def reward_model_load(folder: str | Path) -> RewardModel:
     Raises:
         UserError: the folder holds something else.
     """
-    folder = Path(folder)
-    try:
-        about = load_json(folder / "config.json", finite=False)
-        if about.pop("model_type", None) != FAMILY:
-            raise ValueError("another kind of model")
+    with open_model(Path(folder), FAMILY, "reward model") as (about, tensors):
         threshold = float(about.pop("threshold"))
         cameras = tuple((str(name), int(width), int(height)) for name, width, height in about.pop("cameras"))
         lists = {name: tuple(about.pop(name)) for name in ("names", "seen")}
         network = RewardNetwork(RewardShape(cameras, **lists, **about))
-        network.load_state_dict(load_file(folder / "model.safetensors"))
-    except (OSError, ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
-        reason = first_line(error)
-        raise UserError(f"{folder}: no reward model: {reason}") from None
+        network.load_state_dict(tensors)
     return RewardModel(network, threshold)
 
 

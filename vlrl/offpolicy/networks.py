@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vlrl.decoders import load_json
+from vlrl.checkpoint import open_model
 from vlrl.offpolicy.base import AgentSpec
 from vlrl.policies.robot_common import FAR, Actor, ActorShape, load_actor, physical
-from vlrl.types import UserError, first_line
+from vlrl.types import UserError
 
 
 class Scale:
@@ -229,18 +228,11 @@ def trunk_load(folder: str | Path, about: AgentSpec) -> nn.Sequential:
         UserError: the folder holds something else, or a trunk for another state.
     """
     folder = Path(folder)
-    try:
-        fields = load_json(folder / "config.json", finite=False)
-        if fields.pop("model_type", None) != FAMILY:
-            raise ValueError("another kind of model")
-        shape = TrunkShape(**fields | {"names": tuple(fields["names"])})
-        tensors = load_file(folder / "model.safetensors")
+    with open_model(folder, FAMILY, "trunk of `vlrl pretrain`", "agent.init") as (fields, tensors):
+        shape = TrunkShape(names=tuple(fields.pop("names")), **fields)
         mean, spread = tensors.pop("mean"), tensors.pop("spread")
         network = trunk(shape.state, shape.hidden, shape.layers)
         network.load_state_dict(tensors)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, SafetensorError, RuntimeError) as error:
-        reason = first_line(error)
-        raise UserError(f"agent.init: {folder}: no trunk of `vlrl pretrain`: {reason}") from None
     if shape.state != about.state or (shape.names and about.names and shape.names != about.names):
         raise UserError(f"agent.init: {folder} was made for other states than this robot's")
     with torch.no_grad():  # W ((x * own + offset - mean) / spread) + b, written as W' x + b'

@@ -178,8 +178,8 @@ class ValuePretrainingLearner(SupervisedLearner):
     def draw(self) -> Drawn:
         return self.moments.draw(self.config.batch_size, self.rngs[0])
 
-    def batches(self, count: int) -> Iterator[Drawn]:
-        for _ in range(count):
+    def batches(self, steps: range) -> Iterator[Drawn]:
+        for _ in steps:
             yield self.draw()
             networks.follow(self.slow, self.network, self.config.tau)  # a step was made meanwhile
 

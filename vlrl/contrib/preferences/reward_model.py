@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
@@ -36,13 +35,12 @@ from vlrl.contrib.preferences.labelling import (
     with_album,
 )
 from vlrl.contrib.process_rewards.visual import projected, unit_vectors
-from vlrl.decoders import load_json
 from vlrl.engines import load_policy
 from vlrl.offpolicy.config import ContrastSection, PretrainConfig, passive_read
 from vlrl.offpolicy.learner import LEAST, check_task
 from vlrl.rollout import collect
 from vlrl.runner import SupervisedLearner
-from vlrl.types import Decision, Episode, Observation, Sample, Step, Turn, UserError, first_line
+from vlrl.types import Decision, Episode, Observation, Sample, Step, Turn, UserError
 
 # The networks that preferences are learned by.
 
@@ -148,22 +146,15 @@ def model_load(folder: str | Path) -> PreferenceModel:
         UserError: the folder holds something else.
     """
     folder = Path(folder)
-    try:
-        about = load_json(folder / "config.json", finite=False)
-        if about.pop("model_type", None) != FAMILY:
-            raise ValueError("another kind of model")
+    with checkpoint.open_model(folder, FAMILY, "preference model") as (about, tensors):
         state, lists = about.pop("encoder_state"), {name: tuple(about.pop(name)) for name in ("names", "seen")}
         shape = RewardModelShape(**lists, **about)
-        tensors = load_file(folder / "model.safetensors")
         fitted = {name.removeprefix(ENCODER): tensors.pop(name) for name in list(tensors) if name.startswith(ENCODER)}
         network = Ensemble(shape)
         network.load_state_dict(tensors)
         encoder = encoders.make(shape.encoder, f"{folder}: encoder") if shape.encoder else None
         if encoder is not None and state is not None:
             encoder.load_state_dict(checkpoint.unflatten(state, fitted))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, SafetensorError, RuntimeError) as error:
-        reason = first_line(error)
-        raise UserError(f"{folder}: no preference model: {reason}") from None
     return PreferenceModel(network, shape, encoder)
 
 
@@ -528,7 +519,10 @@ class DiscriminatorModel:
         (folder / "config.json").write_text(json.dumps(self.about, indent=1) + "\n", encoding="utf-8")
 
     def load_weights(self, folder: Path) -> None:
-        state = load_file(folder / "model.safetensors")
+        self.load_state_dict(load_file(folder / "model.safetensors"))
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """What `save` wrote of the network and the scale."""
         self.scale = state.pop("scale")
         self.network.load_state_dict(state)
 
@@ -539,15 +533,9 @@ def discriminator_load(folder: str | Path) -> DiscriminatorModel:
     Raises:
         UserError: the folder holds something else.
     """
-    folder = Path(folder)
-    try:
-        about = load_json(folder / "config.json", finite=False)
-        if about.get("model_type") != DISCRIMINATOR:
-            raise ValueError("another kind of model")
+    with checkpoint.open_model(Path(folder), DISCRIMINATOR, "discriminator of policies") as (about, tensors):
         model = DiscriminatorModel(about["embedder"], about["hidden"])
-        model.load_weights(folder)
-    except (OSError, ValueError, TypeError, KeyError, SafetensorError, RuntimeError) as error:
-        raise UserError(f"{folder}: no discriminator of policies: {first_line(error)}") from None
+        model.load_state_dict(tensors)
     return model
 
 
@@ -560,9 +548,14 @@ class RankedAnswer:
     reward: float
 
 
+def best_text(answers: Sequence[RankedAnswer]) -> int:
+    """The text of the first answer of the highest reward, which others are compared with."""
+    return max(answers, key=lambda each: each.reward).text
+
+
 def list_triples(answers: Sequence[RankedAnswer]) -> list[tuple[int, int, int]]:
     """(best, better, worse) texts of every two answers to a prompt with different rewards."""
-    best = max(answers, key=lambda each: each.reward).text
+    best = best_text(answers)
     ordered = (sorted(pair, key=lambda each: -each.reward) for pair in combinations(answers, 2))
     return [(best, one.text, other.text) for one, other in ordered if one.reward > other.reward]
 
@@ -618,13 +611,9 @@ class DiscriminatorLearner(SupervisedLearner):
     def steps(self) -> float:
         return self.config.updates
 
-    def step(self, i: int) -> Any:
-        self.first = i
-        return super().step(i)
-
-    def batches(self, count: int) -> Any:
+    def batches(self, steps: range) -> Iterator[np.ndarray]:
         rng, size = self.rngs[0], self.config.batch_size
-        for i in range(self.first, self.first + count):
+        for i in steps:
             if i < self.config.updates - self.last:
                 yield draw_triples(self.training, size, rng)
             else:
@@ -640,7 +629,7 @@ class DiscriminatorLearner(SupervisedLearner):
 
     @torch.no_grad()
     def export(self, folder: Path) -> None:
-        best = [(max(own, key=lambda each: each.reward).text, each.text) for own in self.training for each in own]
+        best = [(best_text(own), each.text) for own in self.training for each in own]
         scores = self.policy.compare(*self.vectors[torch.tensor(best)].unbind(1))
         self.policy.scale = torch.stack([scores.mean(), scores.std().clamp(min=LEAST)])
         super().export(folder)
@@ -671,9 +660,7 @@ def answer_prompts(
     return episodes
 
 
-def draw_triples(
-    prompts: Sequence[Sequence[RankedAnswer]], count: int, rng: np.random.Generator
-) -> np.ndarray:  # fmt: skip
+def draw_triples(prompts: Sequence[Sequence[RankedAnswer]], count: int, rng: np.random.Generator) -> np.ndarray:
     """int64 [count, 3], texts: two answers of one policy to a prompt, and one of another policy."""
     triples = []
     for place in rng.integers(len(prompts), size=count):
@@ -685,6 +672,7 @@ def draw_triples(
     return np.array(triples)
 
 
+@torch.no_grad()
 def measure_discriminator(learner: DiscriminatorLearner) -> dict[str, Any]:
     """Of held-out prompts: how often the same policy's answer scores above another's different one; how often two
     answers, neither of them the reference, are ranked as their rewards, also by likeness of characters; and how far all
@@ -692,17 +680,17 @@ def measure_discriminator(learner: DiscriminatorLearner) -> dict[str, Any]:
     """
     from scipy.stats import kendalltau
 
-    model, texts = learner.policy, learner.texts
+    def score(reference: np.ndarray, answer: np.ndarray) -> np.ndarray:
+        return learner.policy.compare(learner.vectors[reference], learner.vectors[answer]).numpy()
 
-    def preferred(triples: np.ndarray, score: Callable[[Sequence[str], Sequence[str]], Any]) -> np.ndarray:
-        if not len(triples):  # all answers but the reference earn the same
-            return np.zeros(0, bool)
-        reference, better, worse = ([texts[i] for i in column] for column in triples.T)
-        return np.asarray(score(reference, better)) > np.asarray(score(reference, worse))
+    def score_characters(reference: np.ndarray, answer: np.ndarray) -> np.ndarray:
+        pairs = zip(reference, answer, strict=True)
+        asks = [JudgeQuestion((), (learner.texts[a],), "", learner.texts[r]) for r, a in pairs]
+        return np.array([verdict.scores[0] for verdict in ReferenceJudge(0).ask(asks)])
 
-    def by_characters(references: Sequence[str], answers: Sequence[str]) -> list[float]:
-        judge, pairs = ReferenceJudge(0), zip(references, answers, strict=True)
-        return [v.scores[0] for v in judge.ask([JudgeQuestion((), (answer,), "", ref) for ref, answer in pairs])]
+    def count_right(triples: np.ndarray, score: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> list[float]:
+        reference, better, worse = triples.T
+        return counted(score(reference, better) > score(reference, worse))
 
     same = draw_triples(learner.validation, HELD_TRIPLES, np.random.default_rng(learner.config.seed))
     same = same[same[:, 1] != same[:, 2]]
@@ -710,12 +698,11 @@ def measure_discriminator(learner: DiscriminatorLearner) -> dict[str, Any]:
     ranked = ranked[ranked[:, 0] != ranked[:, 1]]
     taus = []
     for answers in learner.validation:
-        best = texts[max(answers, key=lambda each: each.reward).text]
-        scores = model.score([best] * len(answers), [texts[each.text] for each in answers])
-        taus.append(kendalltau(scores.numpy(), [each.reward for each in answers]).statistic)
+        texts, rewards = np.array([each.text for each in answers]), [each.reward for each in answers]
+        taus.append(kendalltau(score(np.full(len(texts), best_text(answers)), texts), rewards).statistic)
     return {
-        "same_policy": counted(preferred(same, model.score)),
-        "ranked": counted(preferred(ranked, model.score)),
-        "ranked_by_characters": counted(preferred(ranked, by_characters)),
+        "same_policy": count_right(same, score),
+        "ranked": count_right(ranked, score),
+        "ranked_by_characters": count_right(ranked, score_characters),
         "kendall": float(np.nanmean(taus)) if np.isfinite(taus).any() else 0.0,
     }

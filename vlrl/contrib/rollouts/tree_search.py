@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from vlrl.algorithms.rollout_common import (
+    Share,
     check_one_answer,
     check_words,
     complete_samples,
@@ -145,7 +146,6 @@ AGES = (20, 30, 50)
 SHARES = {0: 1.0, 100: 0.75, 200: 0.5, 300: 0.25}
 EXACT = frozenset("0123456789+-*/=<>()[]{}^_%&$\\")  # of which one may be the whole difference between two answers
 
-Share = Annotated[float, Field(ge=0, le=1)]
 Cost = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
