@@ -265,17 +265,16 @@ class RequestLedger:
 
         An answer older than its chunk is long is one still: what carries it out knows whether it is of use.
         """
-        at, episode = self._open.get(reply.seq, (now, self._episode))
-        why = ""
-        if reply.seq not in self._open:
+        if reply.seq not in self._open:  # it says nothing about what is open
             why = "older" if reply.seq <= self._newest else "not asked on this connection"
-        elif episode != self._episode:
-            why = "episode"
-        self._newest = max(self._newest, reply.seq)
+            self._stats.dropped[why] += 1
+            return None
+        at, episode = self._open[reply.seq]
+        self._newest = reply.seq
         for seq in [each for each in self._open if each <= reply.seq]:
             del self._open[seq]
-        if why:
-            self._stats.dropped[why] += 1
+        if episode != self._episode:
+            self._stats.dropped["episode"] += 1
             return None
         self._stats.answered += 1
         self._stats.timings.append(AnswerTiming(reply.seq, now - at, reply.queue_s, reply.infer_s))

@@ -211,14 +211,16 @@ def test_the_ledger_knows_what_is_too_late():
     assert ledger.judge(reply(1), 2.0).seq == 1
     assert ledger.judge(reply(0), 2.0) is None and stats.dropped == {"older": 1}
     assert ledger.judge(reply(2, expires_s=0.5), 2.6).seq == 2  # a slow policy's one action is still an answer
+    assert ledger.judge(reply(77), 2.7) is None and stats.dropped["not asked on this connection"] == 1
+    assert ledger.judge(reply(3), 2.8).seq == 3  # a foreign number has not made it old
     ledger.reset(1)
-    assert ledger.judge(reply(3), 4.0) is None and stats.dropped["episode"] == 1
+    assert ledger.judge(reply(4), 4.0) is None and stats.dropped["episode"] == 1
     ledger.add_request(6, 6.0, 1)
     ledger.disconnected()
-    assert ledger.judge(reply(6), 7.0) is None and stats.dropped["not asked on this connection"] == 1
+    assert ledger.judge(reply(6), 7.0) is None and stats.dropped["not asked on this connection"] == 2
     ledger.add_request(7, 7.0, 1)
     answer = ledger.judge(reply(7), 9.0)
-    assert (answer.sent_at, answer.received_at) == (7.0, 9.0) and stats.answered == 3
+    assert (answer.sent_at, answer.received_at) == (7.0, 9.0) and stats.answered == 4
 
 
 def test_a_new_episode_takes_no_answer_of_the_old(tools):
