@@ -739,7 +739,7 @@ class MixturePart(Section):
     """One task of a mixture."""
 
     task: Plugin
-    share: Count = 1  # training samples, beside the other parts'
+    share: Annotated[int, Field(ge=0)] = 1  # training samples, beside the other parts'; 0: it is tested alone
     data: DataSection = DataSection()
 
 

@@ -40,6 +40,15 @@ def played(task, sample: Sample, text: str) -> Episode:
     return episode
 
 
+def test_a_part_of_share_0_is_tested_and_never_trained_on():
+    """A transfer to what was never shown would be measured on what was."""
+    whole, task = mixture(), mixture(PARTS | {"counts": PARTS["counts"] | {"share": 0}})
+    assert {sample.tags["task"] for sample in task.samples("train")} == {"clicks", "digits"}
+    assert [sample.id for sample in task.samples("test")] == [sample.id for sample in whole.samples("test")]
+    with pytest.raises(UserError, match="task.parts: every share is 0"):
+        mixture({"counts": PARTS["counts"] | {"share": 0}})
+
+
 def test_each_sample_is_scored_and_paid_by_its_own_task():
     """A click would be read as a digit, or paid with another task's weights."""
     task = mixture()

@@ -90,10 +90,12 @@ class Mixture(BaseTask):
     Args:
         parts: name -> task, data and share. Training samples take turns, `share` of each part after the other, and
             those of a smaller task come again until the largest is through; held-out ones take turns one by one, none
-            twice.
+            twice. A part of share 0 is never trained on: what the others teach for it is measured.
     """
 
     def __init__(self, *, parts: Parts):
+        if not any(part.share for part in parts.values()):
+            raise UserError("task.parts: every share is 0, so that nothing is trained on: give one of them 1")
         self.parts = parts
         self.tasks = {name: _make_part_task(name, part) for name, part in parts.items()}
         limits = [task.max_parallel_envs for task in self.tasks.values() if task.max_parallel_envs is not None]
@@ -114,8 +116,8 @@ class Mixture(BaseTask):
         raise AttributeError("a mixture's bad rows are those of its tasks")
 
     def samples(self, split: Split) -> Mixed:
-        samples_of = {name: task.samples(split) for name, task in self.tasks.items()}
         shares = {name: part.share if split == "train" else 1 for name, part in self.parts.items()}
+        samples_of = {name: self.tasks[name].samples(split) for name, share in shares.items() if share}
         return Mixed(samples_of, shares, again=split == "train")
 
     def environment(self, sample: Sample) -> Environment:

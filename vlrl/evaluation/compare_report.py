@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -29,6 +30,7 @@ from vlrl.types import UserError, __version__
 
 AXES = ("steps", "rollouts", "tokens", "cpu_s")
 COSTS = (*AXES, "forwarded")  # tokens through the language model, prompts and updates included
+OF_TASK = re.compile(r"eval/task/(\w+)/accuracy")
 LABELS = {"steps": "steps", "rollouts": "rollouts", "tokens": "tokens written", "cpu_s": "CPU seconds"}
 
 
@@ -46,6 +48,7 @@ class Curves:
     summary: dict[str, Any]
     answers: dict[str, Any]  # of `vlrl.evaluation.compare`
     commit: str = "unknown"  # of the code that trained it
+    tasks: Mapping[str, float] = field(default_factory=dict)  # of a mixture: the last accuracy of each
 
 
 def curves_read(run: SeedRun) -> Curves:
@@ -63,8 +66,13 @@ def curves_read(run: SeedRun) -> Curves:
     return Curves(
         run.seed, {axis: values[at] for axis, values in x.items()}, np.array([looked[step] for step in at]),
         np.array([entropy[a:b].mean() for a, b in pairwise(at)]), summary,
-        load_json(run.folder / PASS_AT, finite=False), commit_of(run.folder),
+        load_json(run.folder / PASS_AT, finite=False), commit_of(run.folder), _of_tasks(metrics),
     )  # fmt: skip
+
+
+def _of_tasks(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    last = next((row for row in reversed(metrics) if "eval/accuracy" in row), {})
+    return {match[1]: value for key, value in last.items() if (match := OF_TASK.fullmatch(key))}
 
 
 def _curves_axes(run: SeedRun, trained: list[dict], timings: list[dict]) -> dict[str, np.ndarray]:
@@ -478,6 +486,7 @@ def arm_summary(runs: Sequence[Curves], ks: Sequence[int]) -> dict[str, Any]:
         "final": over_seeds([each["value"] for each in finals]),
         "seeds": finals,
         "before": runs[0].summary["before"],
+        "tasks": {name: over_seeds([run.tasks[name] for run in runs]) for name in runs[0].tasks},
         "area": over_seeds([area(run) for run in runs]),
         "pass_at": {
             str(k): over_seeds([pass_at(run.answers["correct"], run.answers["n"], k) for run in runs]) for k in ks
@@ -581,7 +590,8 @@ def programme_section(words: Sequence[str], result: Mapping[str, Any], rows: Seq
     paragraph = takewhile(bool, (line.lstrip("# ") for line in first_comment(file)))
     remark = [line for line in paragraph if not line.startswith("vlrl ")]
     smallest = detectable([finals_of(arm) for arm in result["arms"]])
-    table = [[head.format(k=k) for head in PAGE_TABLE], ["---"] * len(PAGE_TABLE)]
+    head = [*PAGE_TABLE, *first["tasks"]]
+    table = [[each.format(k=k) for each in head], ["---"] * len(head)]
     table.append([first["name"], f"{first['final']['value']:.3f}", "", "", "", *programme_means(first, k)])
     table += [programme_row(row, k) for row in rows]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in table)
@@ -602,7 +612,8 @@ def first_comment(file: str) -> list[str]:
 
 def programme_means(arm: Mapping[str, Any], k: int) -> list[str]:
     return [f"{arm['pass_at'][str(k)]['value']:.3f}", f"{arm['entropy']['last']['value']:.3f}",
-            f"{arm['tokens']['value'] / arm['rollouts']['value']:.1f}", f"{arm['cpu_s']['value']:.0f}"]  # fmt: skip
+            f"{arm['tokens']['value'] / arm['rollouts']['value']:.1f}", f"{arm['cpu_s']['value']:.0f}",
+            *(f"{each['value']:.3f}" for each in arm["tasks"].values())]  # fmt: skip
 
 
 def programme_row(row: Mapping[str, Any], k: int) -> list[str]:
