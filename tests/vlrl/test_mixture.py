@@ -45,7 +45,7 @@ def test_a_part_of_share_0_is_tested_and_never_trained_on():
     whole, task = mixture(), mixture(PARTS | {"counts": PARTS["counts"] | {"share": 0}})
     assert {sample.tags["task"] for sample in task.samples("train")} == {"clicks", "digits"}
     assert [sample.id for sample in task.samples("test")] == [sample.id for sample in whole.samples("test")]
-    with pytest.raises(UserError, match="task.parts: every share is 0"):
+    with pytest.raises(UserError, match=r"task\.parts: every share is 0"):
         mixture({"counts": PARTS["counts"] | {"share": 0}})
 
 
