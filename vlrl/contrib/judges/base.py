@@ -81,6 +81,7 @@ KNOWN = {
     "discriminator": "vlrl.contrib.preferences.source:PolicyDiscriminator",
     "endpoint": "vlrl.contrib.judges.endpoint:JudgeEndpoint",
     "local": "vlrl.contrib.judges.endpoint:LocalJudge",
+    "pairs": "vlrl.contrib.judges.endpoint:PairJudge",
     "scripted": "vlrl.contrib.judges.base:ReferenceJudge",
 }
 Chosen = Annotated[str | dict[str, Any], Field(union_mode="left_to_right")]  # the option `judge`

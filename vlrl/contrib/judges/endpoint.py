@@ -8,11 +8,13 @@ import hashlib
 import http.client
 import io
 import json
+import re
 import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -25,7 +27,7 @@ from vlrl.contrib.judges import base
 from vlrl.contrib.judges.base import JudgeQuestion, Verdict, framed, reply_read
 from vlrl.contrib.judges.tournament import RequestPacer, concurrently
 from vlrl.decoders import parse_json
-from vlrl.types import Episode, Observation, Sample, UserError
+from vlrl.types import Decision, Episode, Observation, Sample, UserError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -74,20 +76,21 @@ class LocalJudge:
         ]
 
     def _ask(self, questions: Sequence[JudgeQuestion]) -> list[Verdict]:
-        keys = "".join(question.key for question in questions)
-        self._policy.generator.manual_seed(
-            int(hashlib.sha256(f"{self._seed}/{keys}".encode()).hexdigest()[:15], 16)
-        )  # not where earlier questions left it: a run that is resumed asks none of them
         content = []
         for question in questions:
             rules, parts = framed(question, self._most, self._frames)
             content.append(Observation((rules, *parts)))
-        episodes = [Episode(Sample(f"judged/{i}", each), i) for i, each in enumerate(content)]
         try:
-            decisions = self._policy.act(episodes, content, greedy=self._greedy)
+            decisions = self.reply(content, "".join(question.key for question in questions))
         except UserError as error:  # a question that is longer than the model takes
             return [Verdict(fault=str(error))] * len(questions)
         return [_verdict(str(d.action), d.truncated, len(q.answers)) for d, q in zip(decisions, questions, strict=True)]
+
+    def reply(self, content: Sequence[Observation], key: str) -> list[Decision]:
+        """What the model writes to each; it hangs on the key and the seed, not on what was asked before."""
+        self._policy.generator.manual_seed(int(hashlib.sha256(f"{self._seed}/{key}".encode()).hexdigest()[:15], 16))
+        episodes = [Episode(Sample(f"judged/{i}", each), i) for i, each in enumerate(content)]
+        return self._policy.act(episodes, content, greedy=self._greedy)
 
 
 def _verdict(text: str, cut: bool, count: int) -> Verdict:
@@ -97,6 +100,77 @@ def _verdict(text: str, cut: bool, count: int) -> Verdict:
         return Verdict(*reply_read(text, count))
     except ValueError as error:
         return Verdict(fault=str(error))
+
+
+# A model that learned to compare, as the task `judge_training` teaches it: no critique, one number.
+
+COMPARE = "{question} (1) {one} (2) {two} Which is better?"  # as `judge_training`'s template `short`
+Game = tuple[int, int, int]  # question, first answer, second answer
+ANSWER, BETTER = re.compile(r"\s*<answer>([^<>]+)</answer>\s*"), ("<answer>1</answer>", "<answer>2</answer>")
+
+
+class PairJudge:
+    """Answers play each other, as a model that was trained on the task `judge_training` decides; each pair twice.
+
+    An answer's score is the share of its comparisons that it won, of two replies for each pair, one in each order; one
+    that is no verdict counts for neither. One answer alone is compared with the question's reference. Answers without
+    tags lose unseen: the model has never met any.
+
+    Args:
+        model: as `policy.model`.
+        asks: the question, in the words that the model was trained with.
+        temperature: above 0, for several votes (`grm`), replies are sampled.
+        batch: comparisons at a time.
+
+    Raises:
+        UserError: there is no such model, or it is no vision-language model.
+    """
+
+    def __init__(
+        self, seed: int, *, model: str, asks: str, temperature: Annotated[float, Field(ge=0)] = 0.0,
+        batch: Count = 256,
+    ):  # fmt: skip
+        self._model = LocalJudge(seed, model=model, temperature=temperature, max_tokens=12)
+        self._asks, self._batch = asks, batch
+
+    def ask(self, questions: Sequence[JudgeQuestion]) -> list[Verdict]:
+        players = [self._players(question) for question in questions]
+        games = [(n, one, two) for n, texts in enumerate(players) for one, two in permutations(range(len(texts)), 2)]
+        shown = [game for game in games if all(players[game[0]][i] for i in game[1:])]
+        won = dict(zip(shown, self._play(questions, players, shown), strict=True))
+        wins = [[0.0] * len(texts) for texts in players]
+        for n, one, two in games:
+            share = won.get((n, one, two), 0.5 + (bool(players[n][one]) - bool(players[n][two])) / 2)
+            wins[n][one] += share
+            wins[n][two] += 1 - share
+        return [
+            Verdict(tuple(each / (2 * (len(own) - 1)) for each in own[: len(question.answers)]), "by comparisons")
+            if len(own) > 1 else Verdict(fault="nothing to compare with: use grm, arena or polar")
+            for own, question in zip(wins, questions, strict=True)
+        ]  # fmt: skip
+
+    def _players(self, question: JudgeQuestion) -> list[str]:
+        """What is inside the tags of each; empty: they are not there."""
+        texts = [*question.answers]
+        if len(texts) == 1 and question.reference is not None:
+            texts.append(question.reference)
+        return [match[1].strip() if (match := ANSWER.fullmatch(text)) else "" for text in texts]
+
+    def _play(
+        self, questions: Sequence[JudgeQuestion], players: Sequence[Sequence[str]], games: Sequence[Game]
+    ) -> list[float]:
+        """The first player's share of each game: 1, 0, or 1/2 where the reply is no verdict."""
+        shares: list[float] = []
+        for start in range(0, len(games), self._batch):
+            content, keys = [], []
+            for n, one, two in games[start : start + self._batch]:
+                text = COMPARE.format(question=self._asks, one=players[n][one], two=players[n][two])
+                images = [part for part in questions[n].content if not isinstance(part, str)]
+                content.append(Observation((*images, text)))
+                keys.append(f"{questions[n].key}/{one}/{two}")
+            replies = [str(each.action).strip() for each in self._model.reply(content, "".join(keys))]
+            shares += [1.0 - BETTER.index(reply) if reply in BETTER else 0.5 for reply in replies]
+        return shares
 
 
 # Verdicts that are known, in a file that grows as they come: nothing is asked twice, and a killed run goes on.

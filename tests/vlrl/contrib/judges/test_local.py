@@ -60,3 +60,58 @@ def test_a_model_that_is_none_is_told():
         judges_make({"name": "local", "model": "no/such/folder"}, 0, "p")
     with pytest.raises(UserError, match=r"judge\.model: embedded_push is no vision-language model"):
         judges_make({"name": "local", "model": "embedded_push"}, 0, "p")
+
+
+PAIRS = {"name": "pairs", "model": "embedded", "asks": "Describe the picture."}
+
+
+def tagged(text):
+    return f"<answer>{text}</answer>"
+
+
+def compares(judge, decide):
+    """`decide(first, second) -> reply` in the place of what a trained model writes; what was shown is kept."""
+    shown = []
+
+    def act(episodes, observations, greedy):
+        shown.extend(observations)
+        texts = [re.fullmatch(r"Describe the picture\. \(1\) (.+) \(2\) (.+) Which is better\?", o.text) for o in shown]
+        replies = [decide(*match.groups()) for match in texts[-len(observations) :]]
+        return [Decision(reply, None, None, truncated=False) for reply in replies]
+
+    judge._model._policy.act = act
+    return shown
+
+
+def test_answers_play_each_other_in_both_orders():
+    """A liking for the first place would pay whoever stands there; a broken form would win unseen."""
+    judge = judges_make({**PAIRS, "batch": 3}, 0, "p")
+    shown = compares(judge, lambda one, two: tagged(1 if len(one) > len(two) else 2))
+    image = Image.new("RGB", (32, 32))
+    texts = (tagged("a ring"), tagged("a red ring"), "a large red ring", tagged("ring"))
+    content = (image, "any words of the task")
+    (verdict,) = judge.ask([JudgeQuestion(content, texts, "be right")])
+    assert verdict.scores == pytest.approx((2 / 3, 1.0, 0.0, 1 / 3)) and not verdict.fault
+    assert len(shown) == 6 and all(len(each.images) == 1 for each in shown)  # three that can be read, in both orders
+    compares(judge, lambda one, two: tagged(1))
+    assert judge.ask([JudgeQuestion(content, texts[:2], "be right")])[0].scores == (0.5, 0.5)
+    compares(judge, lambda one, two: "1 or 2")
+    assert judge.ask([JudgeQuestion(content, texts[:2], "be right")])[0].scores == (0.5, 0.5)
+
+
+def test_one_answer_is_compared_with_the_reference():
+    """`polar` asks about one answer at a time."""
+    judge = judges_make(PAIRS, 0, "p")
+    compares(judge, lambda one, two: tagged(1 if len(one) > len(two) else 2))
+    image, gold = Image.new("RGB", (32, 32)), tagged("a red ring")
+    asked = [JudgeQuestion((image,), (tagged(text),), "", gold) for text in ("a ring", "a large red ring")]
+    verdicts = judge.ask([*asked, JudgeQuestion((image,), (tagged("a ring"),), "")])
+    assert [verdict.scores for verdict in verdicts] == [(0.0,), (1.0,), ()]
+    assert "nothing to compare with" in verdicts[2].fault
+
+
+def test_a_model_without_verdicts_prefers_nothing():
+    """The embedded model as it is has never compared: its babble must not be a score."""
+    texts = (tagged("a ring"), tagged("a red ring"))
+    (verdict,) = judges_make(PAIRS, 0, "p").ask([JudgeQuestion((Image.new("RGB", (32, 32)),), texts, "")])
+    assert verdict.scores == (0.5, 0.5)
