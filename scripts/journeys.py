@@ -140,7 +140,7 @@ JOURNEYS = {
     ),
     "own data on a CPU": Journey(
         "docs/guides/own_data.md",
-        (f"vlrl train examples/pages/clicks.jsonl --imitate 200 train.steps=20 train.lr=1e-4 + --imitate 2 {SMALL}",),
+        (f"vlrl train examples/pages/clicks.jsonl --imitate 300 train.steps=30 train.lr=1e-4 + --imitate 2 {SMALL}",),
         files={"examples/pages": "copy"}, shows=r"(?s)imitation: 0\.\d+ .*held-out samples",
         leaves=("clicks.yaml", "runs/clicks/report.html", "runs/clicks_start/report.html"),
     ),

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -74,7 +74,7 @@ class Motion:
         leases = self._ports.enter_context(hold_ports(body, "robot"))
         self._memory = memory()
         self._pictures = MappedPictures(self._memory.fileno())
-        self._process, self._line = _start(self._memory.fileno(), leases)
+        self._process, self._line, self._alive = _start(self._memory.fileno(), leases)
         self._reader = threading.Thread(target=self._read, name="motion", daemon=True)
         self._reader.start()
         self._tell("first", {"body": dict(body), "safety": safety.model_dump(mode="json", exclude_unset=True)})
@@ -179,7 +179,7 @@ class Motion:
         return self._latest
 
     def close(self) -> Exit:
-        """Leaves the robot safe and ends the process. May be called twice."""
+        """Leaves the robot safe and ends the process and its guardian. May be called twice."""
         if not self._gone:
             self._tell("close", {})
         try:
@@ -188,9 +188,12 @@ class Motion:
             self._process.kill()  # its guardian does the rest
             self._process.wait()
         self._reader.join()
+        if not self._alive.closed:  # its guardian may still be at work, with the port
+            select.select([self._alive], [], [], FAREWELL)
+            self._alive.close()
         self._line.close()
         self._memory.close()
-        self._ports.close()  # a guardian that is still at work holds its own
+        self._ports.close()
         return self._exit()
 
     def _exit(self) -> Exit:
@@ -261,20 +264,23 @@ class Motion:
             self._began, self._first = fields["began"], ticked
 
 
-def _start(memory_file: int, leases: Sequence[int]) -> tuple[subprocess.Popen[bytes], PipeEnd]:
-    """The process and the line to it. In a session of its own: Ctrl-C in a terminal is for its parent.
+def _start(memory_file: int, leases: Sequence[int]) -> tuple[subprocess.Popen[bytes], PipeEnd, BinaryIO]:
+    """The process, the line to it, and a pipe that ends with it and its guardian.
 
-    It and its guardian inherit the leases, so that a port is held until both are gone.
+    In a session of its own: Ctrl-C in a terminal is for its parent. It and its guardian inherit the leases, so that a
+    port is held until both are gone.
     """
     ours, theirs = socket.socketpair()
+    alive, held = os.pipe()
     inherited = (theirs.fileno(), memory_file)
     process = subprocess.Popen(
         [sys.executable, "-m", "robot.control.main", *map(str, inherited)],
-        pass_fds=(*inherited, *leases),
+        pass_fds=(*inherited, held, *leases),
         env=os.environ | ALONE | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stdin=subprocess.DEVNULL,
         stdout=2,  # what a driver prints is no result of ours
         start_new_session=True,
     )
     theirs.close()
-    return process, PipeEnd(ours)
+    os.close(held)
+    return process, PipeEnd(ours), open(alive, "rb", buffering=0)

@@ -16,7 +16,7 @@ class Noted(RobotDriver):
 
     Args:
         fault: what happens from the `at`-th reading on: raise, flicker (one reading in three raises), slow, hang, die,
-            nan; or in another call: connect, begin, send, rest.
+            nan; or in another call: connect, begin, send, rest; late: to rest takes a second.
     """
 
     def __init__(self, *, log: str, hz: float = 50.0, fault: str = "", at: int = 10):
@@ -50,6 +50,8 @@ class Noted(RobotDriver):
         return target
 
     def rest(self, how):
+        if self.fault == "late":
+            time.sleep(1.0)
         self._note("rest", how=how)
         return ["joint b does not answer"] if self.fault == "rest" else []
 

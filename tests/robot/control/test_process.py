@@ -221,11 +221,21 @@ def test_a_killed_process_is_told_and_its_guardian_makes_the_robot_safe(start, n
     os.kill(motion.pid, signal.SIGKILL)
     eventually(lambda: not motion.alive)
     assert "signal 9" in motion.fault and motion.close().code == -9
-    done = eventually(lambda: [each for each in noted() if each["did"] == "rest"])
+    done = [each for each in noted() if each["did"] == "rest"]
     assert [each["how"] for each in done] == ["off"] and done[0]["pid"] != motion.pid
     with pytest.raises(RobotError, match="signal 9"):
         motion.wait(10**6, 5)
     motion.pet()  # to a process that is gone nothing can be said, and nothing is raised
+
+
+def test_a_motion_is_closed_when_its_guardian_is_through(start, noted, eventually):
+    """Who takes the port next would be told that it is in use, or write beside the guardian."""
+    motion = start(noted_body(noted, fault="late"))
+    motion.begin(0)
+    os.kill(motion.pid, signal.SIGKILL)
+    motion.close()
+    assert [each["did"] for each in noted()][-2:] == ["rest", "close"]
+    assert motion.close().code == -9  # once more is no harm
 
 
 @pytest.mark.parametrize("killed", ["parent", "motion"])
