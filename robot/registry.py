@@ -44,6 +44,11 @@ _ROBOTS = MappingProxyType(
         "remote": RobotEntry(
             "robot.sim.remote:Remote", "vlrl[sims]", "A simulator of another interpreter; docs/simulators.md."
         ),
+        "envhub": RobotEntry(
+            "robot.sim.remote:EnvHub",
+            "lerobot",
+            "An environment of lerobot's EnvHub, by its name on the hub or a folder.",
+        ),
         "libero": RobotEntry("robot.sim.gym:LiberoRobot", "lerobot[libero]", "LIBERO: 130 tasks; docs/simulators.md."),
     }
 )

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 import tasks
+from vlrl.recipe_checks import load_config
 from vlrl.types import UserError
 
 ROOT = Path(__file__).parents[1]
@@ -45,6 +46,7 @@ NOT_RUN = {  # pages whose Python is compiled and its imports followed, no more
 def folder(request, tmp_path, monkeypatch) -> Iterator[Path]:
     """A newcomer's folder: the repository's configs, and the files that the page says to write."""
     shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    shutil.copytree(ROOT / "examples" / "environments", tmp_path / "examples" / "environments")
     (tmp_path / "tasks").mkdir()
     for block in documents.blocks(PAGES[request.node.callspec.params["page"]]):
         if block.file:
@@ -94,6 +96,16 @@ def test_yaml_is_accepted(page, folder):
             documented.check_yaml(block.text, keys, folder)
         except UserError as error:
             pytest.fail(f"{block.place}: {error}", pytrace=False)
+
+
+@pytest.mark.parametrize("name", ["gym", "reasoning_gym", "verifiers", "openenv", "envhub"])
+def test_an_ecosystem_is_used_by_a_short_config(name, tmp_path):
+    """A newcomer would take a stranger's environment for work of an afternoon."""
+    block = of_language(f"docs/guides/{name}.md", "yaml")[0].text
+    (file := tmp_path / "block.yaml").write_text(block, encoding="utf-8")
+    config = load_config(file)
+    assert len(block.splitlines()) <= 15 and config.policy.model
+    assert name in (config.task.name, config.task.options.get("robot", {}).get("name"))
 
 
 @pytest.mark.parametrize("page", having("python"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from robot.sim.gym import GymRobot
 from robot.sim.tabletop import choose_renderer
 from robot.types import RobotError, RobotStatus, Snapshot
 from vlrl.placement.workers import LocalWorker, WorkerError
+from vlrl.system.hub import reach_hub
 from vlrl.types import Observation, UserError
 
 HOST = Path(__file__).with_name("remote_host.py")  # a program of its own, in that interpreter
@@ -225,3 +227,80 @@ class Remote(GymRobot):
             frames += [np.asarray(observation.state).tobytes(), *(image.tobytes() for image in observation.images)]
             self.send_action(self.controls.low + np.float32(share) * (self.controls.high - self.controls.low))
         return [*frames, np.asarray(self.get_observation().state).tobytes()]
+
+
+class EnvHub(Remote):
+    """An environment of lerobot's EnvHub (`robot.types.Robot`): what `make_env` of a repository's `env.py` gives.
+
+    lerobot fetches and runs it, in a process of its own, which is no protection against what its code does.
+
+    Args:
+        id: `owner/name@revision` or `owner/name@revision:path/to/env.py`, a repository of the Hugging Face hub, where
+            the revision may be left out; or a local folder with an `env.py`, which needs no lerobot.
+        trust: whether code of the hub may run here. A folder's may.
+        python: the interpreter that has lerobot and what the environment needs; empty: this one.
+        hz: ticks a second; none: what the environment says.
+        instruction: what a policy is told; empty: what the environment says.
+        state: parts of the observation that make up the state; none: all but the pictures.
+        images: parts that are pictures, or `render` for `env.render()`.
+        success: the number of `info` that says so, or the least reward of a tick; none: nothing counts as success.
+        names: of the numbers of a control; none: what the environment says.
+        units: of the same.
+        patience: seconds after which a simulator that does not answer counts as dead.
+
+    Raises:
+        UserError: it is not trusted, the hub has no such repository or cannot be reached; and as `Remote`.
+    """
+
+    def __init__(
+        self,
+        *,
+        id: str,
+        trust: bool = False,
+        python: str = "",
+        hz: float | None = None,
+        instruction: str = "",
+        state: Sequence[str] | None = None,
+        images: Sequence[str] = (),
+        success: str | float | None = "is_success",
+        names: Sequence[str] | None = None,
+        units: Sequence[str] | None = None,
+        patience: float = 300.0,  # lerobot alone may take a minute to import
+    ):
+        make, options = find_hub_environment(id, trust)
+        try:
+            super().__init__(
+                python=python or sys.executable, make=make, options=options, hz=hz, instruction=instruction,
+                state=state, images=images, success=success, names=names, units=units, patience=patience,
+            )  # fmt: skip
+        except UserError as error:
+            why = str(error).replace("robot.make: ", f"robot.id: {id}: ", 1)
+            lacks = f"{LOADER.partition(':')[0]} cannot be imported" in why
+            raise UserError(f"{why}; pip install lerobot there" if lacks else why) from error
+
+
+LOADER = "lerobot.envs.factory:make_env"
+
+
+def find_hub_environment(id: str, trust: bool) -> tuple[str, dict[str, Any]]:
+    """`Remote`'s `make` and `options` for a folder, or a repository as lerobot names one.
+
+    Raises:
+        UserError: there is no such folder; the repository is not trusted, or can neither be reached nor is cached.
+    """
+    if (folder := Path(id).expanduser()).is_dir():
+        return f"{folder / 'env.py'}:make_env", {}
+    repository, _, file = id.partition(":")
+    repository, _, revision = repository.partition("@")
+    if repository.count("/") != 1 or repository.startswith((".", "/", "~")):
+        raise UserError(f"robot.id: {id!r}: there is no such folder, and it is no owner/name@revision of the hub")
+    if not trust:
+        pinned = "" if revision else ", and name the revision that you read, owner/name@revision"
+        raise UserError(
+            f"robot.trust: code of {repository} would run here: set robot.trust to true if you trust it{pinned}"
+        )
+    try:
+        reach_hub(repository, file=file or "env.py")
+    except UserError as error:
+        raise UserError(f"robot.id: {error}") from None
+    return LOADER, {"cfg": id, "trust_remote_code": True}

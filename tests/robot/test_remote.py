@@ -2,7 +2,9 @@
 
 import ast
 import re
+import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +13,15 @@ import pytest
 
 from robot.env import RobotEnv, look
 from robot.sim.gym import GymRobot
-from robot.sim.remote import HOST, Remote
+from robot.sim.remote import HOST, EnvHub, Remote
+from robot.sim.tabletop import Tabletop
 from robot.types import RobotError
 from robot.workers import RobotPool
+from vlrl.system import hub
 from vlrl.types import UserError
 
+FOLDER = Path(__file__).parents[2] / "examples" / "environments" / "hub"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TOY = str(Path(__file__).with_name("toy_simulators.py"))
 WALK = {"python": sys.executable, "make": f"{TOY}:make"}
 RIGHT = np.array([[1.0, 0.0]], np.float32)
@@ -176,6 +182,94 @@ def test_what_a_folder_of_envhub_gives_is_unpacked():
     robot = Remote(**WALK | {"make": f"{TOY}:hub"})
     assert robot.names == ("agent.pos.0", "agent.pos.1", "agent.ticks")
     robot.close()
+
+
+@pytest.fixture
+def offline(tmp_path, monkeypatch) -> Path:
+    """The hub's cache, empty, on a machine without a network."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    hub.reach_hub.cache_clear()
+    return tmp_path / "cache"
+
+
+def keep_in(cache: Path, repository: str) -> None:
+    """Puts the example's folder into the hub's cache, as a download does."""
+    folder = cache / f"models--{repository.replace('/', '--')}"
+    shutil.copytree(FOLDER, folder / "snapshots" / COMMIT, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(COMMIT)
+
+
+def test_a_folder_of_envhub_is_the_simulator_that_it_wraps(bits, controls):
+    """A policy that was trained on the one would meet another world in the other."""
+    here, there = Tabletop(job="push"), EnvHub(id=str(FOLDER))
+    following = controls(here, 0, 20)
+    assert (there.controls.names, there.controls.units, there.hz) == (here.controls.names, here.controls.units, here.hz)
+    for seed in (7, 20_000):
+        here.reset(seed), there.reset(seed)
+        assert bits(here.get_observation()) == bits(there.get_observation())
+        for control in following:
+            here.send_action(control), there.send_action(control)
+            assert bits(here.get_observation()) == bits(there.get_observation())
+            assert here.status().success == there.status().success
+    there.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("lerobot") is None, reason="the extra robot")
+def test_a_repository_of_envhub_is_loaded_by_lerobot_itself(offline):
+    """A loader of our own would take other names than lerobot's, and ask for trust in another way."""
+    keep_in(offline, "owner/push")
+    for id in ("owner/push", f"owner/push@{COMMIT}", "owner/push@main:env.py"):
+        robot = EnvHub(id=id, trust=True)
+        robot.reset(3)
+        assert (
+            robot.hz == 20 and robot.controls.names == ("x", "y", "z") and "cube onto" in robot.get_observation().text
+        )
+        robot.close()
+    with pytest.raises(UserError, match=r"robot.id: owner/push@v9: .*make_env raised LocalEntryNotFoundError") as error:
+        EnvHub(id="owner/push@v9", trust=True)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"id": "owner/push"}, "robot.trust: code of owner/push would run here: .* name the revision that you read"),
+        ({"id": "owner/push@v1"}, "robot.trust: code of owner/push would run here: set robot.trust to true"),
+        ({"id": "owner/push", "trust": True}, "robot.id: owner/push: HF_HUB_OFFLINE is set, and there is no copy"),
+        ({"id": "push", "trust": True}, "robot.id: 'push': there is no such folder, and it is no owner/name"),
+        ({"id": "./no/folder"}, "robot.id: './no/folder': there is no such folder"),
+        ({"id": str(FOLDER.parent)}, "robot.id: .*: .*env.py cannot be imported by .*"),
+    ],
+)
+def test_what_envhub_does_not_load_is_said_in_one_line(options, problem, offline):
+    """Another library's traceback says neither what is wrong nor that code was about to run."""
+    with pytest.raises(UserError, match=problem) as error:
+        EnvHub(**options)
+    assert "\n" not in str(error.value)
+
+
+def test_envhub_needs_lerobot_in_the_interpreter_that_runs_it(offline, tmp_path):
+    """A package that is missing in another environment would be looked for in this one."""
+    keep_in(offline, "owner/push")
+    (tmp_path / "lerobot.py").write_text("raise ModuleNotFoundError(\"No module named 'lerobot'\")")
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    program.chmod(0o755)
+    with pytest.raises(
+        UserError, match=r"robot.id: owner/push: .* No module named 'lerobot'; pip install lerobot there"
+    ):
+        EnvHub(id="owner/push", trust=True, python=str(program))
+
+
+def test_envhub_without_a_network_fails_before_lerobot_is_loaded(offline, monkeypatch):
+    """lerobot asks twice and the hub's library five times each."""
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(UserError, match=r"robot.id: owner/push: http://127.0.0.1:9 cannot be reached, and there is no"):
+        EnvHub(id="owner/push", trust=True, python="/no/such/python")
 
 
 @pytest.mark.slow

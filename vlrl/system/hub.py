@@ -42,8 +42,11 @@ def reach_model(name: str) -> None:
 
 
 @cache
-def reach_hub(name: str, kind: Kind = "models") -> None:
+def reach_hub(name: str, kind: Kind = "models", file: str = "config.json") -> None:
     """Says what is about to be fetched, once; nothing of a local folder. A cached model is used where there is no hub.
+
+    Args:
+        file: that a cached copy must hold
 
     Raises:
         UserError: the hub cannot be reached, and there is no copy.
@@ -51,7 +54,8 @@ def reach_hub(name: str, kind: Kind = "models") -> None:
     if Path(name).exists():
         return
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-    cached, offline = _is_cached(name, kind), os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON")
+    cached = _is_cached(name, kind, file)
+    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON")
     if offline or not _is_reachable(endpoint):
         why = "HF_HUB_OFFLINE is set" if offline else f"{endpoint} cannot be reached"
         if not cached:
@@ -67,11 +71,11 @@ def reach_hub(name: str, kind: Kind = "models") -> None:
     _tell(f"{name}: {what}")
 
 
-def _is_cached(name: str, kind: Kind) -> bool:
+def _is_cached(name: str, kind: Kind, file: str) -> bool:
     home = os.environ.get("HF_HOME", Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "huggingface")
     cache = Path(os.environ.get("HF_HUB_CACHE", Path(home) / "hub"))
     snapshots = cache / f"{kind}--{name.replace('/', '--')}" / "snapshots"
-    return kind == "models" and snapshots.is_dir() and any(snapshots.glob("*/config.json"))
+    return kind == "models" and snapshots.is_dir() and any((each / file).exists() for each in snapshots.iterdir())
 
 
 def _is_reachable(endpoint: str) -> bool:
