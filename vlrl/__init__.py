@@ -30,8 +30,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'vlrl' has no attribute {name!r}")
-    from vlrl import api, types
+    from vlrl import api, registry, types
 
+    if name != "UserError":
+        registry.check_packages()
     return getattr(types if name == "UserError" else api, name)
 
 

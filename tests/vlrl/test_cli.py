@@ -207,12 +207,14 @@ def test_a_package_of_the_same_name_is_named(file, name, tmp_path):
     """A folder `tasks` of the user's own hides ours, and every task is unknown."""
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text("")
-    command = [sys.executable, "-m", "vlrl.cli", "show", "gui_grounding"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
-    )
-    (line,) = done.stderr.splitlines()
-    assert done.returncode == 2 and f"the package `{name}` is not vlrl's: {tmp_path / file} comes before it" in line
+    (tmp_path / "script.py").write_text("import vlrl\nvlrl.load_config('gui_grounding')\n")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    problem = f"the package `{name}` is not vlrl's: {tmp_path / file} comes before it"
+    for arguments, code, lines in ((["-m", "vlrl.cli", "show", "gui_grounding"], 2, 1), (["script.py"], 1, None)):
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        said = done.stderr.splitlines()
+        assert done.returncode == code and problem in said[-1] and lines in (None, len(said))
 
 
 def test_show_prints_what_would_run(capsys, tmp_path):

@@ -60,6 +60,32 @@ def closed() -> str:
         return f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
+@pytest.fixture
+def failing(request) -> Iterator[str]:
+    """An address that takes connections, reads what is asked and answers `request.param`: nothing, or None for ever."""
+    served: list[socket.socket] = []
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            served.append(connection)
+            if connection.recv(65536) and request.param is not None:
+                connection.sendall(request.param)
+                connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    for connection in served:
+        connection.close()
+
+
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
@@ -118,6 +144,9 @@ def test_a_cached_model_is_used_without_a_network(closed, home, monkeypatch, cap
         ["train", "hf://nobody/nothing"],
         ["train", "rows.jsonl", "policy.model=nobody/nothing"],
         ["accept", "nobody/nothing", "--data", "rows.jsonl"],
+        ["warmstart", "embedded", "start=nobody/nothing", "out=run"],
+        ["simulate", "manipulation", "--policy", "nobody/nothing"],
+        ["simulate", "manipulation", "--against", "expert", "nobody/nothing"],
     ],
 )
 def test_without_a_network_a_name_fails_once_before_torch_is_loaded(words, closed, tmp_path):
@@ -130,3 +159,36 @@ def test_without_a_network_a_name_fails_once_before_torch_is_loaded(words, close
     )
     (line,) = done.stderr.splitlines()
     assert done.returncode == 2 and line.startswith("vlrl: nobody/nothing: ") and "cannot be reached" in line
+
+
+@pytest.mark.parametrize(
+    ("failing", "problem"),
+    [(b"", "does not answer"), (None, "does not answer"), (b"HTTP/1.1 503 Busy\r\n\r\n", "answers 503")],
+    indirect=["failing"],
+)
+def test_a_host_that_takes_connections_and_fails_is_given_up_once(failing, problem, home, monkeypatch, capsys):
+    """A hotel's gateway: libraries try each of a model's files five times, 17 seconds in all, or wait for ever."""
+    monkeypatch.setenv("HF_ENDPOINT", failing)
+    with pytest.raises(UserError, match=f"owner/name: {failing} {problem}, and there is no copy in the cache"):
+        hub.reach_model("owner/name")
+    snapshot = home / "hub" / "models--owner--name" / "snapshots" / "0"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "")
+    hub.reach_model("owner/name")
+    assert capsys.readouterr().err == f"vlrl: owner/name: {failing} {problem}: the cached copy is used\n"
+    assert os.environ["HF_HUB_OFFLINE"] == "1"
+
+
+def test_a_host_that_drops_packets_is_out_of_reach(monkeypatch):
+    """A listener whose queue is full takes no further connection, as a firewall does that answers nothing."""
+    with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for plug in (first, second):
+            plug.setblocking(False)
+            plug.connect_ex(listener.getsockname())
+        endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        with pytest.raises(UserError, match=f"owner/name: {endpoint} cannot be reached"):
+            hub.reach_model("owner/name")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import yaml
 
 from vlrl.cli import main
-from vlrl.config import RENAMED
+from vlrl.config import RENAMED, Config
 from vlrl.recipe_checks import load_config
 from vlrl.tools.start import CONVERTED, DEFAULTS, PEERS, format_table, translate
 
+ROOT = Path(__file__).parents[2]
 TRL_CONFIG = {
     "model_name_or_path": "Qwen/Qwen2.5-VL-3B-Instruct", "output_dir": "runs/x", "num_generations": 8,
     "per_device_train_batch_size": 16, "gradient_accumulation_steps": 4, "steps_per_generation": 8,
@@ -133,3 +136,29 @@ def test_mistakes_are_one_line(text, named, tmp_path, capsys):
 
 def test_a_switch_without_its_number_is_left_to_its_method():
     assert translate({"algorithm": {"use_kl_in_reward": True}}).values["reward_shaping"][0]["coef"] == 0.001
+
+
+def has_key(kind: Any, key: str) -> bool:
+    """Whether a class of settings has the key, also below what it may hold."""
+    first, _, rest = key.partition(".")
+    hint = get_type_hints(kind).get(first)
+    return hint is not None and (not rest or any(has_key(each, rest) for each in get_args(hint) or (hint,)))
+
+
+def test_keys_of_lerobot_in_the_table_are_there_and_here():
+    """A reader would type a key that neither program has."""
+    from lerobot.configs.train import TrainPipelineConfig
+    from lerobot.policies.act.configuration_act import ACTConfig
+
+    from vlrl.imitation.behaviour_cloning import CloneConfig
+
+    page = (ROOT / "docs" / "coming_from.md").read_text(encoding="utf-8")
+    rows = [re.split(r" \| ", row.strip("| ")) for row in page.rpartition("| --- |")[2].splitlines() if row[:1] == "|"]
+    registered = {"policy.type", "policy.path", "env.type"}  # of draccus: how a class or a folder is chosen
+    for theirs, clone, train in rows:
+        for key in set(re.findall(r"`([\w.]+)`", theirs)) - registered:
+            assert has_key(TrainPipelineConfig, key) or has_key(ACTConfig, key.removeprefix("policy.")), key
+        for cell, kind in ((clone, CloneConfig), (train, Config)):
+            if key := re.match(r"`([\w.]+)", cell):
+                assert has_key(kind, key[1]), key[1]
+    assert len(rows) > 12

@@ -78,6 +78,8 @@ def _simulate(options: argparse.Namespace) -> int:
     from vlrl.recipe_checks import load_config
 
     config = load_config(options.config, options.changes)
+    for name in (options.policy or config.policy.model, *options.against):
+        reach_model(name)
     quiet()
     from vlrl.evaluation.simulate import SimulationPlan, simulate, table_text
 

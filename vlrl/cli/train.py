@@ -426,6 +426,7 @@ def _warmstart(options: argparse.Namespace) -> int:
     from vlrl.imitation.sft_config import WarmstartConfig
 
     config = read_config(options, partial(load_as, WarmstartConfig), "configs/models/embedded.yaml")
+    reach_model(config.start or "")
     quiet()
     from vlrl.imitation.sft import SFTLearner, summary_text
 

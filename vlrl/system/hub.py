@@ -11,16 +11,20 @@ import socket
 import sys
 import threading
 import urllib.request
+from collections.abc import Callable
 from functools import cache
 from http.client import HTTPException
 from pathlib import Path
+from ssl import SSLCertVerificationError
 from typing import Literal
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
 from vlrl.decoders import parse_json
 from vlrl.types import UserError
 
-PATIENCE = 1.8  # seconds until a host that takes no connection counts as out of reach
+PATIENCE = 1.0  # seconds until a host that takes no connection counts as out of reach; a command starts in as many
+ANSWER_S = 5.0  # until one that took it and does not answer does
 LONGEST = 2**24  # bytes of what the hub says of a repository
 ENDINGS = (".safetensors", ".json", ".jinja", ".model", ".txt")  # of files that are fetched of a model
 Kind = Literal["models", "datasets"]
@@ -46,7 +50,7 @@ def reach_hub(name: str, kind: Kind = "models", file: str = "config.json") -> No
     """Says what is about to be fetched, once; nothing of a local folder. A cached model is used where there is no hub.
 
     Args:
-        file: that a cached copy must hold
+        file: that a cached copy must hold.
 
     Raises:
         UserError: the hub cannot be reached, and there is no copy.
@@ -56,16 +60,15 @@ def reach_hub(name: str, kind: Kind = "models", file: str = "config.json") -> No
     endpoint = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
     cached = _is_cached(name, kind, file)
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON")
-    if offline or not _is_reachable(endpoint):
-        why = "HF_HUB_OFFLINE is set" if offline else f"{endpoint} cannot be reached"
+    fault, size = ("HF_HUB_OFFLINE is set", 0) if offline else _ask(endpoint, f"api/{kind}/{name}?blobs=true")
+    if fault:
         if not cached:
             copy = "rows are streamed" if kind == "datasets" else "there is no copy in the cache"
-            raise UserError(f"{name}: {why}, and {copy}: check the network, or name a local folder")
+            raise UserError(f"{name}: {fault}, and {copy}: check the network, or name a local folder")
         if not offline:
-            _tell(f"{name}: {why}: the cached copy is used")
+            _tell(f"{name}: {fault}: the cached copy is used")
             _set_offline()
         return
-    size = _find_size(f"{endpoint}/api/{kind}/{name}?blobs=true")
     amount = f"{size / 1e9:.1f} GB " if size else ""
     what = f"{endpoint} is asked whether the cached copy is current" if cached else f"fetching {amount}from {endpoint}"
     _tell(f"{name}: {what}")
@@ -78,36 +81,52 @@ def _is_cached(name: str, kind: Kind, file: str) -> bool:
     return kind == "models" and snapshots.is_dir() and any((each / file).exists() for each in snapshots.iterdir())
 
 
+def _ask(endpoint: str, page: str) -> tuple[str, int]:
+    """Why the hub can give nothing, '' if it can, and the bytes of the files that are fetched, 0 if it does not say."""
+    if not _run_within(PATIENCE, lambda: _is_reachable(endpoint), False):
+        return f"{endpoint} cannot be reached", 0
+    fault, size = _run_within(ANSWER_S, lambda: _find_size(f"{endpoint}/{page}"), ("does not answer", 0))
+    return fault and f"{endpoint} {fault}", size
+
+
+def _run_within[T](seconds: float, run: Callable[[], T], otherwise: T) -> T:
+    """What a function that waits for the network returns: looking up a name has no time-out, and that of a socket
+    begins anew at every byte."""
+    results: list[T] = []
+    thread = threading.Thread(target=lambda: results.append(run()), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return results[0] if results else otherwise
+
+
 def _is_reachable(endpoint: str) -> bool:
-    """Whether the hub's host, or the proxy before it, takes a connection. Names can take long to be looked up."""
+    """Whether the hub's host, or the proxy before it, takes a connection."""
     url = urlsplit(endpoint)
     bypassed = urllib.request.proxy_bypass(url.hostname or "")
     proxy = "" if bypassed else urllib.request.getproxies().get(url.scheme, "")
     via = urlsplit(proxy if "://" in proxy else f"http://{proxy}") if proxy else url
-    connected = []
-
-    def connect() -> None:
-        try:
-            port = via.port or (443 if via.scheme == "https" else 80)
-            socket.create_connection((via.hostname or "", port), timeout=PATIENCE).close()
-            connected.append(True)
-        except OSError:
-            pass
-
-    thread = threading.Thread(target=connect, daemon=True)
-    thread.start()
-    thread.join(PATIENCE)
-    return bool(connected)
-
-
-def _find_size(url: str) -> int | None:
-    """Bytes of the files that are fetched; None where the hub does not say."""
     try:
-        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+        port = via.port or (443 if via.scheme == "https" else 80)
+        socket.create_connection((via.hostname or "", port), timeout=PATIENCE).close()
+    except OSError:
+        return False
+    return True
+
+
+def _find_size(url: str) -> tuple[str, int]:
+    """What is wrong with the answer, and bytes. A name that needs a token is for the hub's libraries to refuse."""
+    try:
+        with urllib.request.urlopen(url, timeout=ANSWER_S) as answer:
             files = parse_json(answer.read(LONGEST)).get("siblings", [])
-    except (OSError, ValueError, AttributeError, HTTPException):
-        return None
-    return sum(file.get("size") or 0 for file in files if str(file.get("rfilename", "")).endswith(ENDINGS))
+    except HTTPError as error:
+        return f"answers {error.code}" if error.code >= 500 else "", 0
+    except URLError as error:  # the hub's libraries bring certificates of their own
+        return "" if isinstance(error.reason, SSLCertVerificationError) else "does not answer", 0
+    except (OSError, HTTPException):
+        return "does not answer", 0
+    except (ValueError, AttributeError):
+        return "", 0
+    return "", sum(file.get("size") or 0 for file in files if str(file.get("rfilename", "")).endswith(ENDINGS))
 
 
 def _set_offline() -> None:
