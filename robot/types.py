@@ -162,6 +162,11 @@ class Robot(ABC):
         raise UserError(f"robot: {type(self).__name__} has no snapshots: start from a seed")
 
     @property
+    def versions(self) -> Mapping[str, str]:
+        """Of the packages that a simulator is made of, by name, where vlrl's own versions do not tell."""
+        return {}
+
+    @property
     def has_script(self) -> bool:
         return type(self).expert is not Robot.expert
 

@@ -177,6 +177,7 @@ class PoolInfo:
     controls: ActionSpec
     names: tuple[str, ...]  # of the numbers of the state; (): it does not say
     script: bool  # whether they have one that shows the job
+    versions: Mapping[str, str]  # of a simulator's packages
 
 
 class RobotPool(WorkerPool):
@@ -212,7 +213,7 @@ class RobotPool(WorkerPool):
         except WorkerError as error:
             raise UserError(f"robot: {self._robot} cannot be made: {error}") from None
         controls = ActionSpec(tuple(fields["names"]), tuple(fields["units"]), arrays["low"], arrays["high"])
-        return PoolInfo(fields["hz"], controls, tuple(fields["state"]), fields["script"])
+        return PoolInfo(fields["hz"], controls, tuple(fields["state"]), fields["script"], fields["versions"])
 
     def environment(
         self, start: int | Snapshot, *, ticks: int, video: Mapping[str, Any] | None = None
@@ -253,7 +254,8 @@ class RobotService(WorkerService):
         """What the robot is."""
         controls = self._robot.controls
         description = {"hz": self._robot.hz, "names": list(controls.names), "units": list(controls.units),
-                "state": list(self._robot.names), "script": self._robot.has_script}  # fmt: skip
+                "state": list(self._robot.names), "script": self._robot.has_script,
+                "versions": dict(self._robot.versions)}  # fmt: skip
         return description, {"low": controls.low, "high": controls.high}
 
     def reset(self, fields: Mapping[str, Any], arrays: Arrays) -> Packed:
@@ -341,6 +343,10 @@ class Several(Robot):
         for number, robot in enumerate(self._robots):
             if different := _difference(first, robot):
                 raise UserError(f"task.robot.{number}: one policy drives all robots, but {different}")
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        return {name: version for robot in self._robots for name, version in robot.versions.items()}
 
     @property
     def has_script(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -128,3 +129,9 @@ def check(ok: bool, key: str, value: object, need: str) -> None:
     """UserError naming the key, its value and what it must be, unless `ok`."""
     if not ok:
         raise UserError(f"task.{key}: {value!r}: must be {need}")
+
+
+def find_version(module: str) -> str:
+    """The version of the package that a module belongs to; '' where it has none."""
+    owners = metadata.packages_distributions().get(module.partition(".")[0], [])
+    return metadata.version(owners[0]) if owners else ""

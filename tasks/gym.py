@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib import import_module
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,7 +32,7 @@ from robot.sim.gym import (
     numbers_of,
     picture,
 )
-from tasks.base import FORM, THINK, Rendered, Task, check, check_weights
+from tasks.base import FORM, THINK, Rendered, Task, check, check_weights, find_version
 from tasks.context import FULL, ContextStrategy, with_context
 from tasks.web import miniwob
 from tasks.web.browser import find_browser
@@ -197,6 +197,7 @@ class Gym(SeededTask):
             calls = list_calls(env) if self._in_browser else ""
             self.form = ActionWriting(env.action_space, tuple(actions), calls)
             self._parts = choose_parts("task.shows", shows, list(list_observation_parts(env.observation_space)))
+            self._module = type(env.unwrapped).__module__
             self.run(env.close)
         except UserError:
             self.close()
@@ -217,6 +218,15 @@ class Gym(SeededTask):
 
     def run(self, function: Callable, *arguments: Any) -> Any:
         return _browsers_thread().submit(function, *arguments).result() if self._in_browser else function(*arguments)
+
+    def facts(self, episodes: Sequence[Episode]) -> dict[str, str]:
+        """The environment, and the versions that it came from."""
+        about = {"environment": self.id, "gymnasium": metadata.version("gymnasium")}
+        if self._in_browser:
+            family = self.id.removeprefix(BROWSERGYM).partition(".")[0]
+            owners = metadata.packages_distributions()["browsergym"]
+            return about | {name: metadata.version(name) for name in owners if name.endswith(("-core", f"-{family}"))}
+        return about | {"environment": f"{self.id} {find_version(self._module)}".strip()}
 
     def close(self) -> None:
         """Ends what BrowserGym shares; a later episode starts it again."""

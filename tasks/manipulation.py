@@ -181,8 +181,9 @@ class Manipulation(Task, RobotTask):
         }  # fmt: skip
 
     def facts(self, episodes: Sequence[Episode]) -> dict[str, str]:
-        """What the scenes were: two results with one checksum were measured on the same."""
-        return {"scenes": checksum_of((e.sample.answer, e.turns[0].observation) for e in episodes)}
+        """What the scenes were, in which two results with one checksum are alike; versions of a foreign simulator."""
+        scenes = checksum_of((e.sample.answer, e.turns[0].observation) for e in episodes)
+        return {"scenes": scenes, **self.pool.info.versions}
 
     def cpu_s(self) -> float:
         """Processor seconds of the simulators."""

@@ -12,6 +12,7 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from importlib import metadata
 from typing import Any, Literal
 
 from PIL import Image, ImageDraw
@@ -137,6 +138,10 @@ class ReasoningGym(Task):
             **{f"by/{name}": value for name, value in accuracy_by(episodes, "by").items() if len(self._names) > 1},
             "parse_fail": parse_failures(episodes),
         }
+
+    def facts(self, episodes: Sequence[Episode]) -> dict[str, str]:
+        """The version of the generators and their graders."""
+        return {"reasoning-gym": metadata.version("reasoning-gym")}
 
 
 def make_dataset(name: str, options: Mapping[str, Any], seed: int, size: int) -> Any:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from robot.sim.gym import Generators
-from tasks.base import Rendered, Task, check, check_weights
+from tasks.base import Rendered, Task, check, check_weights, find_version
 from tasks.context import FULL, ContextStrategy, tool_metrics, with_context
 from tasks.verifiers_episodes import (
     LATE,
@@ -232,7 +232,8 @@ class Verifiers(Task):
 
     def facts(self, episodes: Sequence[Episode]) -> dict[str, str]:
         """The environment, and the versions that it came from."""
-        return {"environment": f"{self.id} {find_version(self.id)}".strip(), "verifiers": metadata.version("verifiers")}
+        module = self.id.partition(":")[0].rsplit("/", 1)[-1].split("@")[0].replace("-", "_").lower()
+        return {"environment": f"{self.id} {find_version(module)}".strip(), "verifiers": metadata.version("verifiers")}
 
     def close(self) -> None:
         """Ends what the environments share."""
@@ -406,10 +407,3 @@ async def open_tools(row: Any) -> ToolServers:
     tools = ToolServers(type(row).toolsets(row.config))
     await tools.open(row.data)
     return tools
-
-
-def find_version(id: str) -> str:
-    """The version of an environment's package; '' where it has none."""
-    module = id.partition(":")[0].rsplit("/", 1)[-1].split("@")[0].replace("-", "_").lower().partition(".")[0]
-    owners = metadata.packages_distributions().get(module, [])
-    return metadata.version(owners[0]) if owners else ""

@@ -7,6 +7,7 @@ import re
 import runpy
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,9 @@ import pytest
 from nbclient import NotebookClient
 
 import vlrl
+from vlrl.recipe_checks import load_config
+from vlrl.registry import make_task
+from vlrl.types import Decision, Episode, Turn
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPTS = sorted(file.name for file in EXAMPLES.glob("*.py") if file.name != "one_page.py")  # has a test of its own
@@ -98,3 +102,26 @@ def test_notebooks_hold_no_outputs(name) -> None:
 
 def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
     return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+
+
+@pytest.mark.parametrize(("name", "package"), [("digits_gym", "gymnasium"), ("sums", "verifiers")])
+def test_environments_pay_the_right_answer_and_hold_others_out(name, package, folder, monkeypatch) -> None:
+    """The runs by which an ecosystem is tried would learn nothing, or be tested on what they were trained on."""
+    pytest.importorskip(package)
+    monkeypatch.syspath_prepend(str(EXAMPLES / "environments"))
+    task = make_task(load_config(EXAMPLES / "environments" / f"{name}.yaml"))
+    shown = {}
+    for split in ("train", "test"):
+        sample = task.samples(split)[7]
+        paid = []
+        for guess in range(19):
+            answer = task.gold(sample, ()) if guess == 18 else f"<answer>{guess}</answer>"
+            if answer is None:
+                continue
+            with closing(task.environment(sample)) as environment:
+                shown[split] = environment.reset()
+                turn = Turn(shown[split], Decision(answer, None, None, False), environment.step(answer))
+            paid.append(task.reward(task.score(Episode(sample, 0, [turn]))))
+        assert max(paid) == 1.0 and paid.count(1.0) == 1 + (task.gold(sample, ()) is not None)
+    assert shown["train"].content != shown["test"].content and task.samples("train")[0].id != task.samples("test")[0].id
+    task.close()

@@ -47,6 +47,7 @@ class RemoteEnv:
         })  # fmt: skip
         self.metadata = {"render_fps": fields["hz"]}
         self.names, self.units, self.has_snapshots = fields["names"], fields["units"], bool(fields["snapshots"])
+        self.versions: Mapping[str, str] = fields["versions"]
 
     def reset(self, *, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
         self._ask("reset", {"seed": seed})
@@ -168,6 +169,10 @@ class Remote(GymRobot):
         except BaseException:
             env.close()
             raise
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        return self._open().versions
 
     def reset(self, seed: int) -> None:
         super().reset(seed)

@@ -6,6 +6,7 @@ Runs on Python 3.8 and newer with any numpy, and imports nothing of ours.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import json
@@ -14,6 +15,7 @@ import operator
 import os
 import random
 import sys
+from importlib import metadata
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -157,6 +159,16 @@ def find_limits(env):
     return low, high
 
 
+def list_versions(env):
+    """Of Python and of the packages, as far as they are loaded, by which what an environment does may differ."""
+    own = type(find(env, "unwrapped") or env).__module__.partition(".")[0]
+    versions = {"python": sys.version.partition(" ")[0]}
+    for name in (own, "lerobot", "gymnasium", "gym", "robosuite", "mujoco", "numpy"):
+        with contextlib.suppress(metadata.PackageNotFoundError):  # a file of the user's
+            versions[name] = metadata.version(name) if name in sys.modules else ""
+    return {name: version for name, version in versions.items() if version}
+
+
 def list_parts(observation, keys=()):
     """Names, such as agent.pos, and arrays of what an observation is made of; what is no numbers is left out."""
     if isinstance(observation, dict):
@@ -214,6 +226,7 @@ class SimulatorHost:
             "hz": hz and float(hz),
             "names": find_anywhere(env, "action_names"),
             "units": find_anywhere(env, "action_units"),
+            "versions": list_versions(env),
             "snapshots": all(callable(find(env, method)) for method in ("snapshot", "restore")),
             "parts": [[name, array.shape, is_picture(array)] for name, array in list_parts(self._observation)],
         }, {"low": self._low, "high": high}

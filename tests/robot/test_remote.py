@@ -1,6 +1,7 @@
 """A simulator of another interpreter is the robot that it would be here, and its faults cost one episode each."""
 
 import ast
+import platform
 import re
 import shutil
 import sys
@@ -65,6 +66,7 @@ def test_it_describes_itself(remote):
     """A policy could not know what it is shown, nor what it may ask for."""
     robot = remote(images=["top", "render"])
     assert robot.controls.names == ("vx", "vy") and robot.controls.units == ("m/s", "m/s") and robot.hz == 10
+    assert robot.versions["python"] == platform.python_version() and robot.versions["numpy"] == np.__version__
     assert robot.controls.high.tolist() == [1, 0.5] and robot.names == ("agent.pos.0", "agent.pos.1", "agent.ticks")
     robot.reset(5)
     shown, _ = look(robot)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from importlib import metadata
 from importlib.util import find_spec
 
 import numpy as np
@@ -176,3 +177,9 @@ def test_a_picture_of_the_lake_is_crossed():
     assert episode.score.correct == 1.0 and len(episode.turns) == 6
     assert all(turn.observation.images for turn in episode.turns)
     assert play(task, tagged("down", "right")).score.correct == 0.0
+
+
+def test_an_evaluation_says_what_it_was_made_with():
+    """Two results would be compared that other rules were played by."""
+    version = metadata.version("gymnasium")
+    assert Gym(id="FrozenLake-v1").facts(()) == {"environment": f"FrozenLake-v1 {version}", "gymnasium": version}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import metadata
+
 import numpy as np
 import pytest
 
@@ -132,3 +134,8 @@ def test_what_does_not_exist_is_one_line(options, told):
     with pytest.raises(UserError, match=told) as caught:
         ReasoningGym(**options)
     assert "\n" not in str(caught.value)
+
+
+def test_an_evaluation_says_what_it_was_made_with():
+    """Two results would be compared that other rules were graded by."""
+    assert ReasoningGym().facts(()) == {"reasoning-gym": metadata.version("reasoning-gym")}

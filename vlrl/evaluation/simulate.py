@@ -431,7 +431,7 @@ def facts(result: Mapping[str, Any]) -> dict[str, str]:
     return {
         "Scenes": f"{result['n']} of {result['part']}, seeds {seeds[0]} to {seeds[-1]}",
         "Ticks a second": f"{result['hz']:g}",
-        **{f"Checksum of {name}": str(value) for name, value in result["facts"].items()},
+        **{("Checksum of scenes" if name == "scenes" else name): str(value) for name, value in result["facts"].items()},
         **{f"Arm {arm['name']}": arm["source"] for arm in result["arms"] if arm["source"]},
         "vlrl": f"{versions['vlrl']} ({versions['commit']})",
     }
