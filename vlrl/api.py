@@ -115,19 +115,21 @@ def load_config(config: str | Path, *changes: Change) -> Config:
 
 
 def check_sources(config: Config) -> None:
-    """Files, folders and models that a configuration names are there, or can be fetched, which is said.
+    """Files, folders and models that a configuration names are there, or can be fetched, which is said; so are servers.
 
     Raises:
         UserError: the first that is not.
     """
     from vlrl.config import check_paths, find_data
-    from vlrl.system.hub import reach_model, reach_source
+    from vlrl.system.hub import announce_servers, reach_model, reach_source
 
+    settings = config.model_dump()
     check_paths(config)
     for name in filter(None, (config.policy.model, config.policy.teacher)):
         reach_model(name)
-    for _, path in find_data(config.model_dump()):
+    for _, path in find_data(settings):
         reach_source(path)
+    announce_servers(settings)
 
 
 def load_task(config: Config) -> Any:

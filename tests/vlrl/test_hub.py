@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from vlrl.api import check_sources, load_config
 from vlrl.system import hub
 from vlrl.types import UserError
 
@@ -129,6 +130,23 @@ def test_a_cached_model_is_used_without_a_network(closed, home, monkeypatch, cap
     assert os.environ["HF_HUB_OFFLINE"] == "1"
     with pytest.raises(UserError, match="HF_HUB_OFFLINE is set, and there is no copy"):
         hub.reach_hub("owner/other")
+
+
+def test_servers_that_a_config_names_are_announced_once(closed, capsys):
+    """Screens and answers would go to a judge's machine, and nobody had said so."""
+    judge = {"name": "endpoint", "url": "https://judge.example:8443/v1", "model": "j"}
+    config = load_config(
+        "open_answer",
+        {"policy.model": "embedded", "policy.engine": {"name": "server", "urls": ["http://a:8000", closed]}},
+        {"process_rewards": [{"name": "judged_answer", "judge": judge}]},
+    )
+    for _ in range(2):
+        check_sources(config)
+    assert capsys.readouterr().err.splitlines() == [
+        "vlrl: policy.engine.urls.0: http://a:8000 is asked",
+        f"vlrl: policy.engine.urls.1: {closed} is asked",
+        "vlrl: process_rewards.0.judge.url: https://judge.example:8443/v1 is asked",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,13 @@ function cardKeys(root, search) {
   });
 }
 
+// The two newest right rollouts and the two newest others, each of another sample: what a reader looks at first.
+function pickFew(cards) {
+  const distinct = cards.filter((row, k) => cards.findIndex((other) => other.sample_id === row.sample_id) === k);
+  const some = (right) => distinct.filter((row) => (verdict(row) === "right") === right).slice(0, 2);
+  return [...some(true), ...some(false)];
+}
+
 // How many rollouts, of how many that were read, of how many of the saved steps.
 function howMany({ rollouts, steps, read, of_steps: saved }) {
   const counts = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
@@ -70,7 +77,7 @@ function howMany({ rollouts, steps, read, of_steps: saved }) {
 }
 
 function showGallery({ cards, images, shown }) {
-  const root = byId("cards"), form = byId("filters");
+  const root = byId("cards"), form = byId("filters"), strip = byId("strip");
   if (!cards.length) {
     form.hidden = true;
     return root.append(html("p", { class: "empty" }, "No rollouts saved yet."));
@@ -89,6 +96,11 @@ function showGallery({ cards, images, shown }) {
   form.addEventListener("submit", (event) => event.preventDefault());
   root.append(...nodes);
   filter();
+  if (strip) {
+    strip.hidden = false;
+    strip.lastElementChild.append(...pickFew(cards).map((row) => makeCard(row, images)));
+    loadWhenSeen(strip, images);
+  }
   loadWhenSeen(root, images);
   cardKeys(root, form.elements.text);
 }

@@ -1,4 +1,4 @@
-"""The Hugging Face hub: what is fetched is said first, and without a network a name fails once, within two seconds.
+"""The network: what is fetched, and who is asked, is said first; without one a name fails once, within two seconds.
 
 Libraries of the hub try five times for every file, for a minute in all, and say so on each try.
 """
@@ -16,7 +16,7 @@ from functools import cache
 from http.client import HTTPException
 from pathlib import Path
 from ssl import SSLCertVerificationError
-from typing import Literal
+from typing import Any, Literal
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
@@ -43,6 +43,21 @@ def reach_model(name: str) -> None:
     """As `reach_hub`, of what may also be a bundled model, a folder or a run."""
     if name.count("/") == 1 and not name.startswith((".", "/", "~", "runs/")) and not Path(name).parent.is_dir():
         reach_hub(name)
+
+
+def announce_servers(settings: Any, path: str = "") -> None:
+    """Says which servers a configuration has asked, as judges or engines: every value of it that is a URL, once."""
+    if isinstance(settings, dict | list):
+        pairs = settings.items() if isinstance(settings, dict) else enumerate(settings)
+        for key, value in pairs:
+            announce_servers(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(settings, str) and settings.startswith(("http://", "https://")):
+        _announce(settings, path)
+
+
+@cache
+def _announce(url: str, key: str) -> None:
+    _tell(f"{key}: {url} is asked")
 
 
 @cache

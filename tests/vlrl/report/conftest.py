@@ -31,7 +31,9 @@ FLAGS = (
     "--disable-sync",
     "--remote-debugging-pipe",
 )
-CODES = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "End": 35, "Escape": 27}
+CODES = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "End": 35, "Enter": 13, "Escape": 27,
+         "Tab": 9}  # fmt: skip
+TEXTS = {"Enter": "\r"}
 PATIENCE = 60  # seconds that the browser may stay silent before a test gives up
 
 
@@ -129,7 +131,7 @@ class Page:
 
     def press(self, *keys: str) -> None:
         for key in keys:
-            text = {"text": key} if len(key) == 1 else {"windowsVirtualKeyCode": CODES[key]}
+            text = {"text": key} if len(key) == 1 else {"windowsVirtualKeyCode": CODES[key], "text": TEXTS.get(key, "")}
             self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
             self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
 

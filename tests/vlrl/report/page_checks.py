@@ -31,6 +31,18 @@ FAINT = """(() => {
   return [...faint];
 })()"""  # noqa: E501
 
+CONTROLS = {"button", "slider", "searchbox", "radio", "combobox", "image", "link", "textbox", "spinbutton", "img"}
+
+
+def find_controls(page) -> list[tuple[str, str]]:
+    """Role and name of every control and picture that a screen reader comes to. Asserts that none lacks its name."""
+    page.call("Accessibility.enable")
+    nodes = [node for node in page.call("Accessibility.getFullAXTree")["nodes"] if not node["ignored"]]
+    listed = [(node.get("role", {}).get("value"), node.get("name", {}).get("value", "").strip()) for node in nodes]
+    controls = [(role, name) for role, name in listed if role in CONTROLS]
+    assert [role for role, name in controls if not name] == []
+    return controls
+
 
 def checked(page) -> None:
     """Asserts what holds for every page: it fits, is readable, ran nothing that a model wrote, and says no error."""

@@ -7,7 +7,7 @@ import json
 from io import BytesIO
 
 import pytest
-from page_checks import FAINT, OVERFLOW
+from page_checks import FAINT, OVERFLOW, find_controls
 from PIL import Image
 from small_runs import write_lines
 
@@ -99,12 +99,25 @@ def test_a_hostile_completion_is_shown_and_not_run(open_page, report):
 def test_images_load_when_their_card_comes_near(open_page, report):
     """Else opening a report decodes hundreds of pictures at once, or they never appear."""
     page = open_page(report, height=700)
-    assert page.run("document.querySelectorAll('img[src]').length") == 0
+    assert page.run("document.querySelectorAll('#cards img[src]').length") == 0
     page.run("document.getElementById('rollouts').scrollIntoView({ behavior: 'instant' })")
     page.settle()
-    loaded = page.run("document.querySelectorAll('img[src]').length")
-    assert 0 < loaded < page.run("document.querySelectorAll('img').length")
-    assert page.run("document.querySelector('img[src]').decode().then(() => true)") is True
+    loaded = page.run("document.querySelectorAll('#cards img[src]').length")
+    assert 0 < loaded < page.run("document.querySelectorAll('#cards img').length")
+    assert page.run("document.querySelector('#cards img[src]').decode().then(() => true)") is True
+
+
+def test_a_few_new_rollouts_stand_above_the_curves(open_page, report):
+    """Else what the model does now is found below all the curves, or the same question four times."""
+    page = open_page(report)
+    few, newest = "[...document.querySelectorAll('.few > article')]", "data.cards.find(row => verdict(row) === 'right')"
+    assert page.run(f"{few}.length") == 4
+    assert page.run(f"{few}[0].textContent.includes('step ' + {newest}.step)") is True
+    assert page.run(f"new Set({few}.map(card => card.querySelector('details').textContent)).size") == 4
+    assert page.run(f"{few}.filter(card => card.classList.contains('right')).length") == 2
+    top = "document.getElementById('{}').getBoundingClientRect().top"
+    assert page.run(f"{top.format('strip')} < {top.format('curves')}") is True
+    assert page.until(f"{few}[0].querySelector('img').naturalWidth") > 0
 
 
 def test_filters_narrow_the_cards(open_page, report):
@@ -214,13 +227,7 @@ def test_dark_scheme_is_dark_and_can_be_switched(open_page, report):
 
 def test_controls_have_names(open_page, report):
     """Else a screen reader says 'button' and 'slider' and nothing else."""
-    page = open_page(report)
-    page.call("Accessibility.enable")
-    nodes = page.call("Accessibility.getFullAXTree")["nodes"]
-    kinds = {"button", "slider", "searchbox", "radio", "combobox", "image", "link"}
-    named = [node for node in nodes if node.get("role", {}).get("value") in kinds and not node["ignored"]]
-    assert len(named) > 20
-    assert [node["role"]["value"] for node in named if not node.get("name", {}).get("value")] == []
+    assert len(find_controls(open_page(report))) > 20
 
 
 @pytest.mark.slow
