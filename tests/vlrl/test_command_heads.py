@@ -25,7 +25,7 @@ SIZES: dict[str, tuple[str, ...]] = {  # what is put behind a command: two steps
     "compare": ("--plan",),  # its runs are those of `vlrl train`, which test_heads.py covers
     "stages": ("--dry-run",), "reproduce": ("--dry-run",), "plan": (),
     "deploy": ("--dry-run",),
-    "residual": (), "learn": (), "serve": (), "reward-model": (), "select": (),
+    "residual": (), "learn": (), "serve": (), "reward-model": (), "select": (), "pretrain": (),
 }  # fmt: skip
 # what cannot run without files that an earlier command makes: in the command -> what its one line says
 REFUSED = {
@@ -47,6 +47,7 @@ REFUSED = {
     "checked_start": "record episodes with `vlrl record`",
     "policy.model=runs/embedded_counting": "there is no folder 'runs/embedded_counting'",
     "search_start": "record episodes with `vlrl record`",
+    "discriminator_open": "there is no folder 'runs/embedded_open'",
     "runs/limr": "there is no config runs/limr",
     "MODEL": "there is no folder 'MODEL'",
     "deploy/replay": "runs/so101_data/meta/info.json cannot be read",

@@ -136,11 +136,11 @@ class PairJudge:
     def ask(self, questions: Sequence[JudgeQuestion]) -> list[Verdict]:
         players = [self._players(question) for question in questions]
         games = [(n, one, two) for n, texts in enumerate(players) for one, two in permutations(range(len(texts)), 2)]
-        shown = [game for game in games if all(players[game[0]][i] for i in game[1:])]
-        won = dict(zip(shown, self._play(questions, players, shown), strict=True))
+        duels = [game for game in games if all(players[game[0]][i] for i in game[1:])]
+        shares = dict(zip(duels, self._play(questions, players, duels), strict=True))
         wins = [[0.0] * len(texts) for texts in players]
         for n, one, two in games:
-            share = won.get((n, one, two), 0.5 + (bool(players[n][one]) - bool(players[n][two])) / 2)
+            share = shares.get((n, one, two), 0.5 + (bool(players[n][one]) - bool(players[n][two])) / 2)
             wins[n][one] += share
             wins[n][two] += 1 - share
         return [
