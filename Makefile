@@ -4,7 +4,7 @@
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup:  ## make .venv with the pinned packages; EXTRAS=test,robot,sim for more
+setup:  ## make .venv with the pinned packages; EXTRAS=test,robot,sim for more, TORCH=cpu for no CUDA
 	@scripts/setup.sh
 
 system:  ## install the Debian packages that optional parts use

@@ -1,7 +1,8 @@
 """A stranger's first hour: what README and docs say, typed in an empty folder and an empty home without a network.
 
-    python scripts/journeys.py [--only NAME]     # a line for each journey: its outcome, seconds, the page it is from
+    python scripts/journeys.py [--only NAME]     # a table: each journey's outcome, seconds, the page it is from
 
+What runs is a fresh clone of this checkout, of what git knows and as it is now: a file that was not added is not there.
 Each command stands in its page as it is here; what follows ` + ` only makes it smaller, and one that begins with `$` is
 in no page. A journey ends with a check of what a reader would look at. Exit code 1 where one does not arrive.
 """
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from PIL import Image, ImageDraw
@@ -215,20 +217,41 @@ JOURNEYS = {
 }  # fmt: skip
 
 
-def find_broken_promise(journey: Journey) -> str:
-    """The first command that its page does not show; '' if there is none."""
-    page = re.sub(r"\s*\\\n\s*|\s+", " ", (ROOT / journey.page).read_text(encoding="utf-8"))
-    for command in (*journey.servers, *journey.commands):
-        if not command.startswith("$ ") and command.split(" + ")[0] not in page:
-            return f"{journey.page} does not show: {command.split(' + ')[0]}"
-    return ""
+@cache
+def make_clone() -> tempfile.TemporaryDirectory | None:
+    """A clone of the checkout with what is changed in it but not committed; None where git has none."""
+
+    def git(*words: str, folder: Path = ROOT) -> str:
+        return subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=False).stdout.strip()
+
+    if not (shutil.which("git") and (ROOT / ".git").exists()) or not (
+        commit := git("stash", "create") or git("rev-parse", "HEAD")
+    ):
+        return None
+    clone = tempfile.TemporaryDirectory(prefix="journeys_")
+    git("clone", "--quiet", "--shared", "--no-checkout", str(ROOT), clone.name)
+    git("checkout", "--quiet", "--detach", commit, folder=Path(clone.name))
+    return clone
+
+
+def find_checkout() -> Path:
+    """Whose commands and pages a newcomer has."""
+    clone = make_clone()
+    return Path(clone.name) if clone else ROOT
+
+
+def find_broken_promises(journey: Journey) -> list[str]:
+    """Commands that its page does not show."""
+    page = re.sub(r"\s*\\\n\s*|\s+", " ", (find_checkout() / journey.page).read_text(encoding="utf-8"))
+    promises = [each.split(" + ")[0] for each in (*journey.servers, *journey.commands) if not each.startswith("$ ")]
+    return [f"{journey.page} does not show: {promise}" for promise in promises if promise not in page]
 
 
 def write_files(journey: Journey, folder: Path) -> None:
-    page = (ROOT / journey.page).read_text(encoding="utf-8")
+    page = (find_checkout() / journey.page).read_text(encoding="utf-8")
     for name, text in journey.files.items():
         if text == "copy":
-            shutil.copytree(ROOT / name, folder / name)
+            shutil.copytree(find_checkout() / name, folder / name)
             continue
         if text == "clicks":
             text = write_screens(folder)
@@ -252,16 +275,15 @@ def write_screens(folder: Path) -> str:
 
 def take(journey: Journey) -> str:
     """Takes a journey in a folder and a home of its own -> '' or what went wrong."""
-    if problem := find_broken_promise(journey):
-        return problem
+    if problems := find_broken_promises(journey):
+        return problems[0]
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "work"
         folder.mkdir()
         write_files(journey, folder)
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        environment = (
-            os.environ | {"HOME": home, "PATH": path, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": home} | NOWHERE
-        )
+        own = {"HOME": home, "PATH": path, "PYTHONPATH": str(find_checkout()), "XDG_CACHE_HOME": home}
+        environment = os.environ | own | NOWHERE
         script = [f"{command} >> server.log 2>&1 &" for command in journey.servers]
         script += [re.sub(r"^\$ ", "", command).replace(" + ", " ") for command in journey.commands]
         script = ["trap 'kill $(jobs -p) 2>/dev/null || true' EXIT", "set -e", *script]
@@ -308,14 +330,25 @@ def run_offline(script: str, folder: Path, environment: dict[str, str]) -> subpr
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", action="append", choices=JOURNEYS, metavar="NAME", help=", ".join(JOURNEYS))
-    problems, begin = 0, time.monotonic()
-    for name in parser.parse_args().only or JOURNEYS:
+    chosen = parser.parse_args().only or list(JOURNEYS)
+    arrived, begin = 0, time.monotonic()
+    print(
+        f"| {'journey':20} | {'s':>4} | {'page':24} | outcome\n|{'-' * 22}|{'-' * 6}|{'-' * 26}|{'-' * 9}", flush=True
+    )
+    for name in chosen:
         start = time.monotonic()
         problem = take(JOURNEYS[name])
-        problems += bool(problem)
-        print(f"{name:20} {problem or 'arrived'}  {time.monotonic() - start:.0f} s  {JOURNEYS[name].page}", flush=True)
-    print(f"{problems} did not arrive, {time.monotonic() - begin:.0f} s in all")
-    return int(problems > 0)
+        arrived += not problem
+        seconds = time.monotonic() - start
+        print(f"| {name:20} | {seconds:4.0f} | {JOURNEYS[name].page:24} | {problem or 'arrived'}", flush=True)
+    pages = [find_checkout() / "README.md", *(find_checkout() / "docs").rglob("*.md")]
+    words = sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
+    broken = sum(len(find_broken_promises(JOURNEYS[name])) for name in chosen)
+    print(
+        f"{arrived} of {len(chosen)} arrived, {time.monotonic() - begin:.0f} s in all; {words:,} words on {len(pages)} "
+        f"pages; commands that their page does not show: {broken}"
+    )
+    return int(arrived < len(chosen))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Makes .venv from pyproject.toml with the versions of requirements.lock. Does nothing when nothing changed.
 # EXTRAS: which optional parts to install besides (default: test), e.g. EXTRAS=test,robot,sim
+# TORCH: what torch is built for, from PyTorch's own index: cpu, cu130, ... (default: as the package index has it)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly UV_VERSION=0.13.8
 readonly EXTRAS="${EXTRAS:-test}"
+readonly TORCH="${TORCH:-}"
 readonly STAMP=.venv/setup.stamp
 # uv waits half a minute by default, which is short for the large CUDA wheels on a slow line
 export UV_HTTP_TIMEOUT="${UV_HTTP_TIMEOUT:-180}" PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -25,7 +27,7 @@ find_python() {
 
 stamp() { # what the environment hangs on; its place too, as its scripts name it
     echo "$PWD"
-    { echo "$EXTRAS" && .venv/bin/python --version && cat pyproject.toml requirements.lock scripts/setup.sh; } | cksum
+    { echo "$EXTRAS $TORCH" && .venv/bin/python --version && cat pyproject.toml requirements.lock scripts/setup.sh; } | cksum
 }
 
 make_venv() {
@@ -46,6 +48,7 @@ install() {
     # uv does not read pip's configuration
     index="${PIP_INDEX_URL:-$(.venv/bin/python -m pip config get global.index-url 2>/dev/null || true)}"
     if [ -n "$index" ]; then export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$index}"; fi
+    if [ -n "$TORCH" ]; then export UV_TORCH_BACKEND="$TORCH" PIP_EXTRA_INDEX_URL="https://download.pytorch.org/whl/$TORCH"; fi
     if [ -n "$uv" ]; then
         # modules are compiled once here, not at every start where nothing may be written beside them
         if "$uv" pip install --compile-bytecode --python .venv/bin/python --constraint requirements.lock --editable ".[$EXTRAS]"; then return; fi
@@ -63,4 +66,5 @@ rm -f "$STAMP"
 [ -d .venv ] || make_venv
 install
 stamp >"$STAMP"
+.venv/bin/vlrl doctor >&2 || true # it says itself what is wrong and how to mend it
 echo "setup: .venv is ready; run .venv/bin/vlrl, or 'source .venv/bin/activate' first" >&2

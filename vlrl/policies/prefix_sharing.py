@@ -463,7 +463,7 @@ class Prompts:
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(min(THREADS, len(os.sched_getaffinity(0))), "prompts")
+        return ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1), "prompts")
 
     def _prepare_one(self, samples: Sequence[Sample], position: int) -> None:
         """An error is left to `of`, which names the sample."""

@@ -10,7 +10,7 @@ import time
 from io import BytesIO
 
 import pytest
-from page_checks import checked
+from page_checks import checked, find_controls
 
 from tasks.gui_grounding import GuiGrounding
 from vlrl.config import PolicySection
@@ -67,3 +67,21 @@ def test_what_goes_wrong_is_said(open_page, address):
     assert "temperature" in page.until("byId('state').textContent.length > 3 && byId('state').textContent")
     page.run("take(new File(['no image'], 'a.png')).catch(fail)")
     assert page.until("!byId('state').textContent.includes('temperature') && byId('state').textContent")
+
+
+def test_keys_ask_and_every_field_has_a_name(open_page, address):
+    """Who cannot use a mouse, or cannot see the page, could not ask."""
+    page = open_page(address)
+    for _ in range(12):
+        if page.run("document.activeElement.id") != "question":
+            page.press("Tab")
+    page.press(*"Where is it")
+    for _ in range(2):  # the temperature, a token where one is needed, and the button
+        page.press("Tab")
+    assert page.run("document.activeElement.textContent") == "Ask"
+    page.press("Enter")
+    page.until("!byId('reply').hidden")
+    assert page.run("byId('question').value") == "Where is it"
+    names = {("textbox", "Question"), ("spinbutton", "Temperature"), ("button", "Ask")}
+    assert names <= set(find_controls(page))
+    checked(page)

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from page_checks import checked
+from page_checks import checked, find_controls
 from small_runs import HOSTILE, jigsaw, picture, write_lines
 
 from vlrl.report.run_reader import Tail
@@ -137,6 +137,7 @@ def test_keys_reach_every_sample_and_step(open_page, serve, runs, width, scheme)
     assert page.run(NOW) == 20
     page.press("/", *"once/30")
     page.until(f"document.querySelector('[name=sample]').value === 'once/30' && {STEPS}.join() === '30'")
+    assert {("button", "Earlier step"), ("button", "Later step"), ("combobox", "Sample")} <= set(find_controls(page))
     page.press("Escape")
     assert page.run("document.activeElement === document.body") is True
     checked(page)
