@@ -17,7 +17,7 @@ import verifiers.v1 as vf
 from rewards import parse
 from tasks.reasoning_gym import ASKS, TEST_SEEDS, make_dataset
 
-SIZES = {"train": 10_000, "test": 200}
+SIZES = {"train": 10_000, "test": 600}
 
 
 @cache
