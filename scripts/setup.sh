@@ -48,12 +48,13 @@ install() {
     # uv does not read pip's configuration
     index="${PIP_INDEX_URL:-$(.venv/bin/python -m pip config get global.index-url 2>/dev/null || true)}"
     if [ -n "$index" ]; then export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$index}"; fi
-    if [ -n "$TORCH" ]; then export UV_TORCH_BACKEND="$TORCH" PIP_EXTRA_INDEX_URL="https://download.pytorch.org/whl/$TORCH"; fi
+    if [ -n "$TORCH" ]; then export UV_TORCH_BACKEND="$TORCH"; fi
     if [ -n "$uv" ]; then
         # modules are compiled once here, not at every start where nothing may be written beside them
         if "$uv" pip install --compile-bytecode --python .venv/bin/python --constraint requirements.lock --editable ".[$EXTRAS]"; then return; fi
         echo "setup: uv could not install; trying pip" >&2
     fi
+    if [ -n "$TORCH" ]; then echo "setup: pip does not know TORCH=$TORCH, uv does: docs/install.md" >&2; fi
     .venv/bin/python -m pip install --constraint requirements.lock --editable ".[$EXTRAS]"
 }
 

@@ -15,7 +15,6 @@ import operator
 import os
 import random
 import sys
-from importlib import metadata
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -161,6 +160,8 @@ def find_limits(env):
 
 def list_versions(env):
     """Of Python and of the packages, as far as they are loaded, by which what an environment does may differ."""
+    from importlib import metadata  # it takes a tenth of a second, which is not the first answer's
+
     own = type(find(env, "unwrapped") or env).__module__.partition(".")[0]
     versions = {"python": sys.version.partition(" ")[0]}
     for name in (own, "lerobot", "gymnasium", "gym", "robosuite", "mujoco", "numpy"):
