@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from importlib.util import find_spec
 
 import numpy as np
@@ -176,3 +177,9 @@ def test_a_picture_of_the_lake_is_crossed():
     assert episode.score.correct == 1.0 and len(episode.turns) == 6
     assert all(turn.observation.images for turn in episode.turns)
     assert play(task, tagged("down", "right")).score.correct == 0.0
+
+
+def test_a_missing_package_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(UserError, match=r"^task: needs gymnasium: pip install 'vlrl\[sims\]'$"):
+        Gym(id="FrozenLake-v1")
