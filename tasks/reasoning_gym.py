@@ -48,7 +48,7 @@ class ReasoningGym(Task):
 
     Parts: `score`, what the generator's own `score_answer` gives in [0, 1], `correct`, whether that is 1, and `format`.
     Some generators know few puzzles, so that a puzzle may come again. Raises UserError for a generator that does not
-    exist, and for options that it refuses.
+    exist, for options that it refuses, and for a question that it fails to generate.
 
     Args:
         generators: by their names, such as `leg_counting`; several take turns
@@ -96,8 +96,15 @@ class ReasoningGym(Task):
         name = self._names[index % len(self._names)]
         generators = Generators()
         generators.seed(self._seeds[split] + index)  # some draw from the process' own, whatever their seed
+        place = index // len(self._names)
         with generators.lent():
-            entry = self._datasets[name, split][index // len(self._names)]
+            try:
+                entry = self._datasets[name, split][place]
+            except Exception as error:  # generators raise what they like
+                problem = f"no question of seed {self._seeds[split] + place}: {first_line(error)}"
+                raise UserError(
+                    f"task.generators: {name}: {problem}; choose another task.seed, or other task.options.{name}"
+                ) from error
         question = entry["question"].strip()
         if self._shows == "image":
             content = (draw_text(question, self._width, self._letter), format_question(f"{READ} {ASKS}", self.thinking))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from importlib import metadata
 from importlib.util import find_spec
 
@@ -183,3 +184,9 @@ def test_an_evaluation_says_what_it_was_made_with():
     """Two results would be compared that other rules were played by."""
     version = metadata.version("gymnasium")
     assert Gym(id="FrozenLake-v1").facts(()) == {"environment": f"FrozenLake-v1 {version}", "gymnasium": version}
+
+
+def test_a_missing_package_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(UserError, match=r"^task: needs gymnasium: pip install 'vlrl\[sims\]'$"):
+        Gym(id="FrozenLake-v1")

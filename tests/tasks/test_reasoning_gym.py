@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from importlib import metadata
 
 import numpy as np
@@ -11,6 +13,7 @@ from tasks.reasoning_gym import ReasoningGym, does_evaluate, draw_text, make_dat
 from vlrl.types import Decision, Episode, Step, Turn, UserError
 
 pytest.importorskip("reasoning_gym", reason="the extra environments")
+from reasoning_gym.dataset import ProceduralDataset
 from reasoning_gym.factory import DATASETS
 
 NO_GOLD = {"boxnet", "rush_hour"}  # of many answers they tell none
@@ -139,3 +142,39 @@ def test_what_does_not_exist_is_one_line(options, told):
 def test_an_evaluation_says_what_it_was_made_with():
     """Two results would be compared that other rules were graded by."""
     assert ReasoningGym().facts(()) == {"reasoning-gym": metadata.version("reasoning-gym")}
+
+
+@dataclass
+class ThirdsConfig:
+    seed: int = 0
+    size: int = 9
+
+
+class Thirds(ProceduralDataset):
+    """A user's own generator, which fails at its third puzzle."""
+
+    def __init__(self, config):
+        super().__init__(config, config.seed, config.size)
+
+    def __getitem__(self, index):
+        if index == 2:
+            raise ZeroDivisionError("no number\nis left")
+        return {"question": f"{index} + 1", "answer": str(index + 1), "metadata": {}}
+
+
+@pytest.mark.parametrize(("split", "seed"), [("train", 42), ("test", 2**30 + 42)])
+def test_a_question_that_cannot_be_generated_is_one_line(monkeypatch, split, seed):
+    """Hours of training would end in somebody else's traceback, which names neither the generator nor the seed."""
+    monkeypatch.setitem(DATASETS, "thirds", (Thirds, ThirdsConfig))
+    samples = ReasoningGym(generators=["gcd", "thirds"], seed=40, pool=8, held_out=8).samples(split)
+    assert samples[3].answer[1]["question"] == "1 + 1"
+    told = rf"task\.generators: thirds: no question of seed {seed}: no number; choose another task\.seed"
+    with pytest.raises(UserError, match=told) as caught:
+        samples[5]
+    assert "\n" not in str(caught.value) and samples[7].answer[1]["answer"] == "4"
+
+
+def test_a_missing_package_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "reasoning_gym.factory", None)
+    with pytest.raises(UserError, match=r"task\.name: reasoning_gym: pip install 'vlrl\[environments\]'"):
+        ReasoningGym()
