@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import io
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from vlrl import registry
+from vlrl.decoders import pack_value, unpack_value
 from vlrl.engines.protocols import data_url
 from vlrl.evaluation.score import decide
+from vlrl.placement.workers import Arrays, LostWorkerError, Packed, WorkerError, WorkerPool, WorkerService
 from vlrl.plugins import make_verifiers_agent, make_verifiers_reply
 from vlrl.tools import hub_export
 from vlrl.types import (
@@ -27,6 +35,7 @@ from vlrl.types import (
     UserError,
     Video,
     first_line,
+    one_line,
     plain,
 )
 
@@ -499,3 +508,190 @@ def _score(value: Any, key: str) -> float:
     if isinstance(value, Mapping) and key not in value:
         raise UserError(f"process_rewards: trl: a reward function gave {sorted(map(str, value))} without {key!r}")
     return value[key] if isinstance(value, Mapping) else value
+
+
+# Where reward functions are called: in this process, or in one of their own that is ended when it takes too long.
+
+Rewards = list[float | None]  # of each completion
+START_S = 600.0  # seconds for a process to import what its functions need
+
+
+class LocalRewards:
+    """Reward functions, called in this process.
+
+    Args:
+        names: each as `my_module:function`.
+        api: whose trainer calls them so.
+
+    Raises:
+        UserError: as `find_reward_function`.
+    """
+
+    def __init__(self, names: Sequence[str], api: str):
+        self._functions = {name.rpartition(":")[2]: find_reward_function(name, api) for name in names}
+
+    def compute(self, columns: Mapping[str, list[Any]], step: int) -> tuple[list[Rewards], dict[str, float]]:
+        """What each function gives, and what they log."""
+        logged: dict[str, float] = {}
+        return [self.compute_one(name, columns, step, logged) for name in self._functions], logged
+
+    def compute_one(self, name: str, columns: Mapping[str, list[Any]], step: int, logged: dict[str, float]) -> Rewards:
+        """Raises UserError as `numbers`, and what the function raises."""
+        from transformers import TrainerState
+
+        result = self._functions[name](
+            **columns,
+            trainer_state=TrainerState(global_step=step),
+            log_metric=lambda key, value: logged.update({key: float(value)}),
+            log_extra=lambda column, values: None,
+        )
+        rewards = asyncio.run(result) if inspect.iscoroutine(result) else result
+        return numbers(name, rewards, len(columns["completions"]))
+
+
+class WorkerRewards:
+    """The same, called in a worker. A call that is lost with its worker gives None for each completion.
+
+    Args:
+        seconds: that a call may take.
+    """
+
+    def __init__(self, names: Sequence[str], api: str, seconds: float):
+        self._names, self._seconds = [name.rpartition(":")[2] for name in names], seconds
+        options = {"names": list(names), "api": api}
+        self.pool = WorkerPool(
+            f"{__name__}:RewardService", options, kind="reward", size=1, patience=START_S, name="process_rewards: trl"
+        )
+        self.pool.give(self.pool.take())  # finds the functions now
+
+    def compute(self, columns: Mapping[str, list[Any]], step: int) -> tuple[list[Rewards], dict[str, float]]:
+        """What each function gives; what they log, and `lost`, the calls that were."""
+        fields, arrays = pack_columns(columns)
+        values: list[Rewards] = []
+        logged: dict[str, float] = {"lost": 0.0}
+        for name in self._names:
+            try:
+                answer = self._ask({**fields, "name": name, "step": step}, arrays)
+            except LostWorkerError:
+                values.append([None] * len(columns["completions"]))
+                logged["lost"] += 1
+            else:
+                values.append(answer["rewards"])
+                logged |= answer["logged"]
+        return values, logged
+
+    def _ask(self, fields: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
+        worker = self.pool.take()
+        worker.patience = self._seconds
+        try:
+            answer, _ = worker.ask("compute", fields, arrays)
+        except WorkerError as error:
+            self.pool.bury(worker, str(error))
+            raise
+        except BaseException:
+            self.pool.give(worker)
+            raise
+        self.pool.give(worker)
+        return answer
+
+
+class RewardService(WorkerService):
+    """A worker's reward functions."""
+
+    def __init__(self) -> None:
+        self._rewards: LocalRewards | None = None
+
+    def answers(self) -> Mapping[str, Callable[[Mapping[str, Any], Arrays], Packed]]:
+        return {"make": self.make, "compute": self.compute}
+
+    def make(self, fields: Mapping[str, Any], arrays: Arrays) -> Packed:
+        import transformers
+
+        _ = transformers.TrainerState  # takes seconds, which are not the first call's
+        self._rewards = LocalRewards(fields["names"], fields["api"])
+        return {}, {}
+
+    def compute(self, fields: Mapping[str, Any], arrays: Arrays) -> Packed:
+        if self._rewards is None:
+            raise RuntimeError("make comes first")
+        columns, logged = unpack_columns(fields, arrays), {}
+        try:
+            rewards = self._rewards.compute_one(fields["name"], columns, fields["step"], logged)
+        except UserError:
+            raise
+        except Exception as error:  # functions raise what they like
+            raise UserError(f"process_rewards: trl: {fields['name']} raised {one_line(error)}") from error
+        return {"rewards": rewards, "logged": logged}, {}
+
+
+@dataclass(frozen=True)
+class ImageNumber:
+    """In place of an image, of which columns hold many copies."""
+
+    number: int
+
+
+def pack_columns(columns: Mapping[str, list[Any]]) -> Packed:
+    """Columns as fields and arrays, each image once."""
+    from PIL.Image import Image
+
+    images: dict[int, Image] = {}  # by identity
+    numbers: dict[int, ImageNumber] = {}
+
+    def pack(value: Any) -> Any:
+        if isinstance(value, Image):
+            images[id(value)] = value
+            return numbers.setdefault(id(value), ImageNumber(len(numbers)))
+        return map_parts(pack, value)
+
+    arrays = {"columns": np.frombuffer(pack_value(pack(dict(columns))), np.uint8)}
+    arrays |= {str(i): np.frombuffer(image.tobytes(), np.uint8) for i, image in enumerate(images.values())}
+    return {"images": [[image.mode, image.size] for image in images.values()]}, arrays
+
+
+def unpack_columns(fields: Mapping[str, Any], arrays: Arrays) -> dict[str, list[Any]]:
+    from PIL import Image
+
+    images = [
+        Image.frombytes(mode, tuple(size), arrays[str(i)].tobytes()) for i, (mode, size) in enumerate(fields["images"])
+    ]
+
+    def unpack(value: Any) -> Any:
+        return images[value.number] if isinstance(value, ImageNumber) else map_parts(unpack, value)
+
+    return unpack(unpack_value(arrays["columns"].tobytes()))
+
+
+def map_parts(function: Callable[[Any], Any], value: Any) -> Any:
+    """A list, tuple or dictionary with a function of each of its parts; anything else as it is."""
+    if isinstance(value, dict):
+        return {key: function(each) for key, each in value.items()}
+    return type(value)(map(function, value)) if isinstance(value, list | tuple) else value
+
+
+def find_reward_function(name: str, api: str) -> Callable[..., Any]:
+    """A reward function by its name, to be called as TRL calls them."""
+    if ":" not in name:
+        raise UserError(f"process_rewards: trl: rewards: {name!r}: name a function as my_module:function")
+    function = registry.find("TRL reward", name, "process_rewards: trl: rewards")
+    kinds = {each.kind for each in inspect.signature(function).parameters.values()} if callable(function) else set()
+    if api != "trl" and callable(function):
+        return {"verl": from_verl, "easyr1": from_easyr1, "verifiers": from_verifiers}[api](function)
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
+        raise UserError(f"process_rewards: trl: rewards: {name} takes no **columns, which TRL's reward functions do")
+    return function
+
+
+def numbers(name: str, values: Any, count: int) -> list[float | None]:
+    """A reward for each completion, None where NaN as well; UserError where there are not as many, or none are."""
+    held = values.tolist() if hasattr(values, "tolist") else values
+    if not isinstance(held, list | tuple) or len(held) != count:
+        got = f"{len(held)} rewards" if isinstance(held, list | tuple) else type(held).__name__
+        raise UserError(f"process_rewards: trl: {name} gave {got} for {count} completions: it must give one for each")
+    try:
+        checked_values = [None if value is None or math.isnan(value) else float(value) for value in held]
+    except TypeError:
+        raise UserError(f"process_rewards: trl: {name} gave something that is no number: use None for none") from None
+    if any(value is not None and math.isinf(value) for value in checked_values):
+        raise UserError(f"process_rewards: trl: {name} gave an infinite reward: use None for none")
+    return checked_values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import types
 
@@ -10,9 +11,9 @@ import pytest
 
 from vlrl import recipe_checks, registry
 from vlrl.config import Component, Config, PolicySection
-from vlrl.contrib.process_rewards.judged import numbers
 from vlrl.policies.loading import load
 from vlrl.rollout import collect
+from vlrl.tools.trl_verl import numbers
 from vlrl.types import UserError
 
 NAME = "rewards_of_mine"
@@ -189,3 +190,87 @@ def test_infinity_is_refused():
     """One infinite reward makes every advantage of its group NaN."""
     with pytest.raises(UserError, match="infinite"):
         numbers("mine", [0.0, float("inf")], 2)
+
+
+OWN = """
+import os
+import time
+
+
+def pixels(prompts, completions, completion_ids, images, answer, trainer_state, log_metric, **columns):
+    log_metric("longest", max(map(len, completion_ids)))
+    shown = [block["image"] for prompt in prompts for block in prompt[0]["content"] if block["type"] == "image"]
+    sums = [sum(image.resize((4, 4)).tobytes()) / 7 for image in shown]
+    assert [image.tobytes() for image in shown] == [image.tobytes() for (image,) in images]
+    return [a + len(c[0]["content"]) + sum(t) / 3 + trainer_state.global_step for a, c, t in
+            zip(sums, completions, answer, strict=True)]
+
+
+def some(completions, **columns):
+    return [None, float("nan"), *[0.1] * (len(completions) - 2)]
+
+
+def process(completions, **columns):
+    return [float(os.getpid())] * len(completions)
+
+
+def hang(completions, trainer_state, **columns):
+    while trainer_state.global_step == 7:
+        time.sleep(1)
+    return [1.0] * len(completions)
+
+
+def leave(completions, **columns):
+    os._exit(3)
+
+
+def fail(completions, **columns):
+    raise ArithmeticError("no\\nreward")
+"""
+
+
+@pytest.fixture
+def own(monkeypatch, tmp_path):
+    """The same in a file, which another process can import -> its module's name."""
+    (tmp_path / f"{(name := 'rewards_in_a_file')}.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield name
+    sys.modules.pop(name, None)
+
+
+def test_a_process_of_their_own_changes_no_reward(own, play):
+    """Isolation would change what is learned: pixels, token ids or numbers would arrive otherwise."""
+    options = {"rewards": [f"{own}:pixels", f"{own}:some"], "weights": [0.3, 1.0]}
+    episodes, here, local = play(**options)
+    _, _, isolated = play(**options, seconds=60)
+    there = isolated(episodes, 7)
+    assert [each.reward for each in here] == [each.reward for each in there] and len({e.reward for e in here}) > 1
+    assert [dict(each.score.parts) for each in here] == [dict(each.score.parts) for each in there]
+    assert isolated.metrics == {**local.metrics, "trl_lost": 0.0} and isolated.metrics["trl_longest"] > 0
+    _, after, _ = play(rewards=[f"{own}:process"], seconds=60)
+    assert after[0].reward != os.getpid()
+
+
+@pytest.mark.slow
+def test_a_call_that_hangs_or_dies_is_lost_and_the_next_has_a_new_process(own, play):
+    """One answer on which a reward hangs, or crashes its interpreter, would end hours of training."""
+    names = [f"{own}:{each}" for each in ("process", "hang", "leave", "some")]
+    episodes, after, process = play(rewards=names, weights=[0.0, 1.0, 1.0, 1.0], keep=1.0, seconds=10)
+    assert process.metrics["trl_lost"] == 2.0 and process.metrics.keys() & {"trl_hang", "trl_leave"} == set()
+    gains = [b.reward - a.reward for a, b in zip(episodes, after, strict=True)]
+    assert gains == pytest.approx([0.0, 0.0, 0.1, 0.1, 0.1, 0.1])
+    first = process.metrics["trl_process"]
+    again = process(episodes, 8)  # now `hang` answers
+    assert process.metrics["trl_lost"] == 1.0 and process.metrics["trl_hang"] == 1.0
+    assert process.metrics["trl_process"] != first
+    assert [b.reward - a.reward for a, b in zip(episodes, again, strict=True)] == pytest.approx([1.0, 1.0, *[1.1] * 4])
+
+
+def test_a_function_that_raises_in_its_process_is_told_in_a_line(own, play):
+    """It is wrong for every answer: a run that went on would learn nothing."""
+    told = r"process_rewards: trl: fail raised ArithmeticError: no.*rewards_in_a_file"
+    with pytest.raises(UserError, match=told) as error:
+        play(rewards=[f"{own}:fail"], seconds=60)
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match=r"cannot find 'rewards_in_a_file:lost'"):
+        play(rewards=[f"{own}:lost"], seconds=60)

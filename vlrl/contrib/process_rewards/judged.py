@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-import math
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -292,7 +289,10 @@ class Trl(ProcessReward):
     rubric functions of verifiers with a `task` that has the columns as attributes, and a `trace` of the last turn.
 
     Ours: an episode to which no function applies keeps `keep` times the task's reward, where TRL leaves it out of the
-    baseline; columns are those above, where TRL has its data set's.
+    baseline; columns are those above, where TRL has its data set's. With `seconds` the functions run in a process of
+    their own. A call that takes longer, or in which the process dies, is lost: its function applies to no episode of
+    the step, the log counts it as `trl_lost`, and the next call has a new process. A function that raises stops the
+    run, as it does without.
 
     Args:
         rewards: functions, as my_module:function from anywhere on the Python path.
@@ -302,6 +302,7 @@ class Trl(ProcessReward):
         columns: names that the functions expect -> names above, as `{solution: answer}`.
         conversational: completions are lists of messages; false: texts, and prompts as well.
         keep: how much of the task's own reward remains beside it.
+        seconds: that a call may take, in a process of its own; default: no limit, in this process.
 
     Raises:
         UserError: no such function, or one that takes no `**columns`; when called, one that does not return a number
@@ -312,13 +313,16 @@ class Trl(ProcessReward):
         self, policy: Policy, task: Any, seed: int, *,
         rewards: Names, api: Literal["trl", "verl", "easyr1", "verifiers"] = "trl", weights: list[float] | None = None,
         columns: dict[str, str] | None = None, conversational: bool = True, keep: float = 0.0,
+        seconds: Annotated[float, Field(gt=0)] | None = None,
     ):  # fmt: skip
+        from vlrl.tools.trl_verl import LocalRewards, WorkerRewards
+
         if weights is not None and len(weights) != len(rewards):
             raise UserError(f"process_rewards: trl: {len(weights)} weights for {len(rewards)} rewards: one for each")
-        own = [name.rpartition(":")[2] for name in rewards]
-        if len(set(own)) < len(own):
+        self._names = [name.rpartition(":")[2] for name in rewards]
+        if len(set(self._names)) < len(rewards):
             raise UserError(f"process_rewards: trl: rewards: {', '.join(rewards)}: each needs a name of its own")
-        self._functions = {short: find_reward_function(name, api) for short, name in zip(own, rewards, strict=True)}
+        self._rewards = WorkerRewards(rewards, api, seconds) if seconds else LocalRewards(rewards, api)
         if api != "trl":
             columns, conversational = {"ground_truth": "answer", **(columns or {})}, False
         self._weights = weights or [1.0] * len(rewards)
@@ -327,10 +331,9 @@ class Trl(ProcessReward):
         self.metrics: dict[str, float] = {}
 
     def __call__(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
-        self.metrics = {}
-        given = self._make_arguments(episodes, step)
-        values = [numbers(name, call(each, given), len(episodes)) for name, each in self._functions.items()]
-        for name, column in zip(self._functions, values, strict=True):
+        values, logged = self._rewards.compute(self._make_columns(episodes), step)
+        self.metrics = {f"trl_{name}": value for name, value in logged.items()}
+        for name, column in zip(self._names, values, strict=True):
             known = [value for value in column if value is not None]
             self.metrics |= {f"trl_{name}": sum(known) / len(known)} if known else {}
         return [
@@ -340,14 +343,12 @@ class Trl(ProcessReward):
     def _add_rewards(self, episode: Episode, row: Sequence[float | None]) -> Episode:
         pairs = zip(self._weights, row, strict=True)
         total = sum(weight * value for weight, value in pairs if value is not None)
-        parts = {f"trl_{name}": value for name, value in zip(self._functions, row, strict=True) if value is not None}
+        parts = {f"trl_{name}": value for name, value in zip(self._names, row, strict=True) if value is not None}
         score = episode.score and replace(episode.score, parts={**episode.score.parts, **parts})
         return replace(episode, reward=self.keep * episode.reward + total, score=score)
 
-    def _make_arguments(self, episodes: Sequence[Episode], step: int) -> dict[str, Any]:
-        """The arguments of every function."""
-        from transformers import TrainerState
-
+    def _make_columns(self, episodes: Sequence[Episode]) -> dict[str, list[Any]]:
+        """The arguments of every function, but for those of the trainer."""
         from vlrl.tools.trl_verl import columns_of, completion_of, prompt_of
 
         prompts = [prompt_of(episode.turns[0].observation) for episode in episodes]
@@ -358,8 +359,6 @@ class Trl(ProcessReward):
         return columns_of(episodes, self._gold, self._columns) | {
             "prompts": prompts, "completions": completions,
             "completion_ids": [self._policy.ids(episode.turns[-1].decision) or [] for episode in episodes],
-            "trainer_state": TrainerState(global_step=step), "log_extra": lambda column, values: None,
-            "log_metric": lambda name, value: self.metrics.update({f"trl_{name}": float(value)}),
         }  # fmt: skip
 
     def _gold(self, episode: Episode) -> str:
@@ -367,43 +366,6 @@ class Trl(ProcessReward):
 
 
 trl = Trl
-
-
-def find_reward_function(name: str, api: str) -> Callable[..., Any]:
-    """A reward function by its name, to be called as TRL calls them."""
-    from vlrl import registry
-    from vlrl.tools.trl_verl import from_easyr1, from_verifiers, from_verl
-
-    if ":" not in name:
-        raise UserError(f"process_rewards: trl: rewards: {name!r}: name a function as my_module:function")
-    function = registry.find("TRL reward", name, "process_rewards: trl: rewards")
-    kinds = {each.kind for each in inspect.signature(function).parameters.values()} if callable(function) else set()
-    if api != "trl" and callable(function):
-        return {"verl": from_verl, "easyr1": from_easyr1, "verifiers": from_verifiers}[api](function)
-    if inspect.Parameter.VAR_KEYWORD not in kinds:
-        raise UserError(f"process_rewards: trl: rewards: {name} takes no **columns, which TRL's reward functions do")
-    return function
-
-
-def call(function: Callable[..., Any], given: dict[str, Any]) -> Any:
-    """What a function, perhaps an async one, returns."""
-    result = function(**given)
-    return asyncio.run(result) if inspect.iscoroutine(result) else result
-
-
-def numbers(name: str, values: Any, count: int) -> list[float | None]:
-    """A reward for each completion, None where NaN as well; UserError where there are not as many, or none are."""
-    held = values.tolist() if hasattr(values, "tolist") else values
-    if not isinstance(held, list | tuple) or len(held) != count:
-        got = f"{len(held)} rewards" if isinstance(held, list | tuple) else type(held).__name__
-        raise UserError(f"process_rewards: trl: {name} gave {got} for {count} completions: it must give one for each")
-    try:
-        checked_values = [None if value is None or math.isnan(value) else float(value) for value in held]
-    except TypeError:
-        raise UserError(f"process_rewards: trl: {name} gave something that is no number: use None for none") from None
-    if any(value is not None and math.isinf(value) for value in checked_values):
-        raise UserError(f"process_rewards: trl: {name} gave an infinite reward: use None for none")
-    return checked_values
 
 
 # What rewards read of a text's parts: the answer, the thoughts, the sentences; and how a value becomes a reward.
