@@ -1,4 +1,4 @@
-"""lmms-eval for the tests, in a folder of its own: it asks for older releases of what vlrl pins."""
+"""Packages for the tests in folders of their own: lmms-eval asks for older releases of what vlrl pins."""
 
 from __future__ import annotations
 
@@ -25,25 +25,21 @@ def add_lmms_eval() -> str:
     """
     if spec := importlib.util.find_spec("lmms_eval"):
         return str(Path(spec.origin).parents[1])
+    folder = fetch(*NAMES)
+    sys.path.append(folder)
+    return folder
+
+
+def fetch(*names: str) -> str:
+    """A folder of packages without what they need, made once; the test or module is skipped where there is none."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vlrl" / "tests"
-    folder = cache / f"{NAMES[0]}-{sys.version_info.major}.{sys.version_info.minor}"
+    folder = cache / f"{names[0]}-{sys.version_info.major}.{sys.version_info.minor}"
     if not folder.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as made:
-            command = [
-                sys.executable,
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--no-deps",
-                "--target",
-                f"{made}/all",
-                *NAMES,
-            ]
-            if subprocess.run([*command, *NAMES], check=False).returncode:
-                pytest.skip("lmms-eval cannot be fetched", allow_module_level=True)
+            options = ["--quiet", "--no-deps", "--target", f"{made}/all"]
+            if subprocess.run([sys.executable, "-m", "pip", "install", *options, *names], check=False).returncode:
+                pytest.skip(f"{names[0]} cannot be fetched", allow_module_level=True)
             if not folder.is_dir():
                 os.rename(f"{made}/all", folder)
-    sys.path.append(str(folder))
     return str(folder)
