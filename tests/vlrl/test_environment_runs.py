@@ -54,6 +54,7 @@ def place(tmp_path_factory):
             shutil.copy(toy, folder)
         policy = TEXT
         if task["name"] == "manipulation":
+            torch.manual_seed(0)
             shape = DiscreteShape(2, ("a0", "a1"), (-1.0, -1.0), (1.0, 1.0), chunk=2, hidden=8, layers=1)
             make_control(shape, torch.eye(2), 0).save(folder / "start")
             policy = {"model": "start"}
@@ -117,9 +118,10 @@ def test_a_killed_run_resumes_exactly_and_knows_its_versions(name, launch, place
     assert metrics == resumed and read_weights(expected) == read_weights(killed)
     rows = read_rows(expected)
     learned = [row for row in rows if "loss" in row]
-    assert len(learned) == 5 and any(row["grad_norm"] > 0 for row in learned)
+    assert len(learned) == 5 and (name in OTHERS or any(row["grad_norm"] > 0 for row in learned))
     key, version = VERSIONS.get(TASKS[name]["name"], ("step", ""))
     assert str(rows[-1][key]).startswith(version)
+    assert name not in OTHERS or rows[-1]["eval/environment"] == name
 
 
 @pytest.mark.parametrize("name", KILL_AT)
@@ -134,4 +136,4 @@ def test_a_run_whose_environment_is_killed_goes_on(name, launch, place, straight
     assert sorted(repeated) == [0, 0, 0, 0, 1] and not any(row["repeated"] for row in learned[0])
     before = repeated.index(1)
     assert learned[0][:before] == learned[1][:before]
-    assert learned[0][before]["actions"] == learned[1][before]["actions"]  # each of its episodes is a whole one
+    assert {row["played"] for row in learned[1]} == {6}
