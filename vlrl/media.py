@@ -208,3 +208,10 @@ def _mega(pixels: int) -> str:
 def _reason(error: Exception) -> str:
     text = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
     return " ".join(text.split())[:200]
+
+
+@dataclass(frozen=True)
+class ImageNumber:
+    """In place of an image that is sent once for many copies (`vlrl.tools.trl_verl`)."""
+
+    number: int

@@ -8,7 +8,6 @@ import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from vlrl import registry
 from vlrl.decoders import pack_value, unpack_value
 from vlrl.engines.protocols import data_url
 from vlrl.evaluation.score import decide
+from vlrl.media import ImageNumber
 from vlrl.placement.workers import Arrays, LostWorkerError, Packed, WorkerError, WorkerPool, WorkerService
 from vlrl.plugins import make_verifiers_agent, make_verifiers_reply
 from vlrl.tools import hub_export
@@ -622,13 +622,6 @@ class RewardService(WorkerService):
         except Exception as error:  # functions raise what they like
             raise UserError(f"process_rewards: trl: {fields['name']} raised {one_line(error)}") from error
         return {"rewards": rewards, "logged": logged}, {}
-
-
-@dataclass(frozen=True)
-class ImageNumber:
-    """In place of an image, of which columns hold many copies."""
-
-    number: int
 
 
 def pack_columns(columns: Mapping[str, list[Any]]) -> Packed:

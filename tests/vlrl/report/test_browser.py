@@ -188,6 +188,8 @@ def test_ten_thousand_rollouts_make_one_page_below_20_mb(open_page, run_folder):
 def test_pointer_reads_a_curve(open_page, report):
     """Else hovering shows nothing, or another step's value."""
     page = open_page(report)
+    page.run("document.querySelector('.chart.wide').scrollIntoView({ behavior: 'instant', block: 'center' })")
+    page.settle()
     x, y, expected = page.run("""(() => {
       const dot = document.querySelector(".chart.wide .series circle:nth-of-type(5)").getBoundingClientRect();
       const points = JSON.parse(document.getElementById("data").textContent).sections[0].charts[0].series[0].points;

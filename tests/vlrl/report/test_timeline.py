@@ -17,7 +17,7 @@ from vlrl.types import Annotation, Decision, Episode, Observation, Sample, Score
 
 # Of the card's k-th timeline: [role, left, right] of each bar and the place of each tick, in % of the axis.
 AXIS = """(() => {
-  const timeline = document.querySelectorAll(".timeline")[%d];
+  const timeline = document.querySelectorAll("#cards .timeline")[%d];
   const axis = timeline.querySelector(".axis").getBoundingClientRect();
   const share = (x) => 100 * (x - axis.left) / axis.width;
   const bars = [...timeline.querySelectorAll(".lane i")].map((bar) => {
@@ -30,13 +30,13 @@ AXIS = """(() => {
            above: timeline.previousElementSibling.getBoundingClientRect().bottom <= axis.top };
 })()"""
 # The captions of the first strip and the frame (counted over rows) that each lies on.
-CAPTIONS = """[...document.querySelectorAll(".frame .time")].map((caption) => {
+CAPTIONS = """[...document.querySelectorAll("#cards .frame .time")].map((caption) => {
   const { left, right, top, bottom } = caption.getBoundingClientRect();
   const strip = caption.parentNode.getBoundingClientRect();
   const column = Math.floor(4 * ((left + right) / 2 - strip.left) / strip.width);
   return [caption.textContent, column + 4 * Math.floor(2 * ((top + bottom) / 2 - strip.top) / strip.height)];
 })"""
-COLOURS = "[...document.querySelectorAll('.lane i')].map((bar) => getComputedStyle(bar).backgroundColor)"
+COLOURS = "[...document.querySelectorAll('#cards .lane i')].map((bar) => getComputedStyle(bar).backgroundColor)"
 
 
 def film(start: float = 0.0, duration: float = 10.0, every: float = 1.0) -> Video:
@@ -98,7 +98,7 @@ def test_a_span_outside_the_video_ends_with_the_axis_and_is_said(open_page, tmp_
     """One absurd answer would squeeze the truth into a line, or stick out of the card."""
     page = open_page(report(tmp_path, marked(film(), truth=(2, 4), said=(7, 999))), width=390)
     assert page.run(AXIS % 0)["bars"][1][1:] == pytest.approx([70, 100], abs=0.3)
-    assert page.run("document.querySelector('.reason').textContent") == (
+    assert page.run("document.querySelector('#cards .reason').textContent") == (
         "prediction reaches outside the video: 7 to 999 s"
     )
     assert page.run("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
@@ -118,11 +118,11 @@ def test_marks_of_images_and_of_videos_are_counted_apart(open_page, tmp_path):
     shown = Observation((film(), Image.new("RGB", (200, 100)), film(duration=20.0, every=2.0), "When?"))
     marks = Annotation("truth", "point", (50, 50)), Annotation("truth", "span", (5, 10), image=1)
     page = open_page(report(tmp_path, played(Sample("q/1", shown), "", *marks)))
-    assert page.run("[...document.querySelectorAll('.overlay')].map((on) => on.getAttribute('viewBox'))") == [
+    assert page.run("[...document.querySelectorAll('#cards .overlay')].map((on) => on.getAttribute('viewBox'))") == [
         "0 0 200 100"
     ]
-    assert page.run("document.querySelectorAll('.film').length") == 2
-    assert page.run("document.querySelectorAll('.film')[1].querySelectorAll('.timeline').length") == 1
+    assert page.run("document.querySelectorAll('#cards .film').length") == 2
+    assert page.run("document.querySelectorAll('#cards .film')[1].querySelectorAll('.timeline').length") == 1
     assert page.run(AXIS % 0)["bars"] == [["truth", pytest.approx(25, abs=0.3), pytest.approx(50, abs=0.3)]]
 
 
@@ -135,9 +135,9 @@ def test_rollouts_saved_without_times_still_show(open_page, tmp_path):
     texts = [{"role": "truth", "kind": "text", "xy": [], "label": "2 to 4 s", "image": 0}]
     file.write_text("".join(json.dumps({**row, "marks": marks}) + "\n" for marks in (row["marks"], texts, [])))
     page = open_page(write_report(tmp_path))
-    assert page.run("document.querySelectorAll('.card img').length") == 3
+    assert page.run("document.querySelectorAll('#cards .card img').length") == 3
     assert page.run("document.querySelectorAll('.timeline, .time').length") == 0
-    assert page.run("document.querySelector('.chip').textContent") == "2 to 4 s"  # whole, not cut into words
+    assert page.run("document.querySelector('#cards .chip').textContent") == "2 to 4 s"  # whole, not cut into words
     assert page.complaints() == []
 
 
