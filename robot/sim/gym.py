@@ -55,6 +55,17 @@ class Generators:
                 random.setstate(before[1])
 
 
+class ForeignGenerators(Generators):
+    """Of an environment in another process, which seeds its own: nothing is lent, which takes a quarter of a tick."""
+
+    def seed(self, seed: int) -> None:
+        pass
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        yield
+
+
 # Making Gymnasium's environments.
 
 
@@ -244,6 +255,8 @@ class GymRobot(Robot):
         UserError: gymnasium cannot make it, or it has no such parts, actions or numbers.
     """
 
+    GENERATORS = Generators
+
     def __init__(
         self,
         *,
@@ -260,7 +273,7 @@ class GymRobot(Robot):
         self.id, self._instruction, self._success = id, instruction, success
         render_options = {"render_mode": "rgb_array"} if RENDER in images else {}
         self._options = {"max_episode_steps": -1, **render_options, **(options or {})}
-        self._generators, self._env = Generators(), None
+        self._generators, self._env = self.GENERATORS(), None
         env = self._open()
         self.hz = rate(hz, env)
         self.controls = controls_of(env.action_space, id, names, units)

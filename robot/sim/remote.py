@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from robot.sim.gym import GymRobot
+from robot.sim.gym import ForeignGenerators, GymRobot
 from robot.sim.tabletop import choose_renderer
 from robot.types import RobotError, RobotStatus, Snapshot
 from vlrl.placement.workers import LocalWorker, WorkerError
@@ -134,6 +134,8 @@ class Remote(GymRobot):
         UserError: the interpreter or the environment cannot be had, or is not as said.
         RobotError: it dies, hangs or raises while it is tried.
     """
+
+    GENERATORS = ForeignGenerators
 
     def __init__(
         self,
