@@ -161,14 +161,18 @@ class PairJudge:
     ) -> list[float]:
         """The first player's share of each game: 1, 0, or 1/2 where the reply is no verdict."""
         shares: list[float] = []
+        ids = [question.key for question in questions]  # each reads its images' bytes
         for start in range(0, len(games), self._batch):
             content, keys = [], []
             for n, one, two in games[start : start + self._batch]:
                 text = COMPARE.format(question=self._asks, one=players[n][one], two=players[n][two])
                 images = [part for part in questions[n].content if not isinstance(part, str)]
                 content.append(Observation((*images, text)))
-                keys.append(f"{questions[n].key}/{one}/{two}")
-            replies = [str(each.action).strip() for each in self._model.reply(content, "".join(keys))]
+                keys.append(f"{ids[n]}/{one}/{two}")
+            try:
+                replies = [str(each.action).strip() for each in self._model.reply(content, "".join(keys))]
+            except UserError:  # answers that are longer together than the model takes
+                replies = [""] * len(content)
             shares += [1.0 - BETTER.index(reply) if reply in BETTER else 0.5 for reply in replies]
         return shares
 

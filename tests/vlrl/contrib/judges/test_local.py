@@ -110,6 +110,14 @@ def test_one_answer_is_compared_with_the_reference():
     assert "nothing to compare with" in verdicts[2].fault
 
 
+def test_answers_that_are_too_long_to_compare_end_no_run():
+    """A judge must not raise: one endless answer would end the training."""
+    judge = judges_make(PAIRS, 0, "p")
+    texts = (tagged("a ring " * 20_000), tagged("a red ring"))
+    (verdict,) = judge.ask([JudgeQuestion((Image.new("RGB", (32, 32)),), texts, "")])
+    assert verdict.scores == (0.5, 0.5)
+
+
 def test_a_model_without_verdicts_prefers_nothing():
     """The embedded model as it is has never compared: its babble must not be a score."""
     texts = (tagged("a ring"), tagged("a red ring"))
