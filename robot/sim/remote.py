@@ -27,7 +27,7 @@ SEEDS = (0, 1)  # of the scenes by which it is tried
 class RemoteEnv:
     """A Gymnasium environment as far as `GymRobot` needs one; the simulator is in the other process.
 
-    What a tick shows comes over only when it is looked at.
+    A tick is one round trip. Pictures come over only when they are looked at.
 
     Raises:
         UserError: the interpreter cannot be started, or cannot make it.
@@ -46,23 +46,24 @@ class RemoteEnv:
             for name, shape, image in fields["parts"]
         })  # fmt: skip
         self.metadata = {"render_fps": fields["hz"]}
+        self._has_pictures = any(image for _, _, image in fields["parts"])
+        self._parts, self._instruction = dict[str, np.ndarray](), ""
         self.names, self.units, self.has_snapshots = fields["names"], fields["units"], bool(fields["snapshots"])
         self.versions: Mapping[str, str] = fields["versions"]
 
     def reset(self, *, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        self._ask("reset", {"seed": seed})
+        self._ask_state("reset", {"seed": seed})
         return {}, {}
 
     def step(self, action: np.ndarray) -> tuple[dict[str, Any], float, bool, bool, dict[str, float]]:
-        fields, _ = self._ask("step", {}, {"action": action})
+        fields = self._ask_state("step", {}, {"action": action})
         terminated, truncated = fields["ends"]
         return {}, fields["reward"], terminated, truncated, fields["info"]
 
     def look(self) -> tuple[dict[str, Any], str]:
         """The parts of the observation by name, and the instruction that the simulator has for this episode."""
-        fields, arrays = self._ask("look", {})
-        pictures = {name: Image.fromarray(arrays[name]) for name in fields["pictures"]}
-        return arrays | pictures, str(fields["instruction"])
+        pictures = self._ask("look", {})[1] if self._has_pictures else {}
+        return self._parts | {name: Image.fromarray(each) for name, each in pictures.items()}, self._instruction
 
     def render(self) -> list[Image.Image]:
         return [Image.fromarray(frame) for frame in self._ask("render", {})[1].values()]
@@ -71,10 +72,15 @@ class RemoteEnv:
         return self._ask("snapshot", {})[1]
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        self._ask("restore", {}, arrays)
+        self._ask_state("restore", {}, arrays)
 
     def close(self) -> None:
         self._peer.end()
+
+    def _ask_state(self, request: str, fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> Any:
+        fields, self._parts = self._ask(request, fields, arrays)
+        self._instruction = str(fields["instruction"])
+        return fields
 
     def _ask(self, request: str, fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> Any:
         try:

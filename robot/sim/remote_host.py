@@ -234,21 +234,17 @@ class SimulatorHost:
 
     def reset(self, fields, arrays):
         self._observation = reset_environment(self._env, fields["seed"])
-        return {}, {}
+        return self._show({})
 
     def step(self, fields, arrays):
         action = arrays["action"].astype(self._low.dtype).reshape(self._low.shape)
         self._observation, reward, terminated, truncated, info = step_environment(self._env, action)
         numbers = read_numbers(info)
-        return {"reward": float(reward), "ends": [bool(terminated), bool(truncated)], "info": numbers}, {}
+        return self._show({"reward": float(reward), "ends": [bool(terminated), bool(truncated)], "info": numbers})
 
     def look(self, fields, arrays):
-        """The parts of the observation, which of them are pictures, and the instruction of this episode."""
-        parts = dict(list_parts(self._observation))
-        pictures = [name for name, array in parts.items() if is_picture(array)]
-        text = find_anywhere(self._env, "instruction", "task_description", "language_instruction")
-        text = text if isinstance(text, str) else ""
-        return {"pictures": pictures, "instruction": text}, parts
+        """The pictures of the observation."""
+        return {}, {name: array for name, array in list_parts(self._observation) if is_picture(array)}
 
     def render(self, fields, arrays):
         frames = self._env.render()
@@ -262,7 +258,13 @@ class SimulatorHost:
 
     def restore(self, fields, arrays):
         self._observation = self._env.restore(arrays)
-        return {}, {}
+        return self._show({})
+
+    def _show(self, fields):
+        """These fields and the instruction of the episode; what of the observation is no picture."""
+        text = find_anywhere(self._env, "instruction", "task_description", "language_instruction")
+        fields["instruction"] = text if isinstance(text, str) else ""
+        return fields, {name: array for name, array in list_parts(self._observation) if not is_picture(array)}
 
     def close(self):
         if callable(find(self._env, "close")):
