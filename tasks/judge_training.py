@@ -20,15 +20,18 @@ from tasks.data.images import open_image
 from tasks.data.questions import COMPARED
 from tasks.metrics import accuracy_by, parse_failures
 from tasks.rendering import scenes
+from tasks.rendering.figures import one as pick
 from vlrl.types import MALFORMED, Annotation, Data, Episode, Frame, Observation, Sample, Score, Split
 
 ASKS = "Describe the picture."
 TEMPLATES = {
     "short": "{question} (1) {one} (2) {two} Which is better?",
+    "claim": "{question} {one} (1) right {kind} (2) wrong {kind} Which is it?",
     "r1_reward": "You judge two answers to a question about the image. Compare how right and how helpful they are; "
     "neither their order nor their length counts.\nQuestion: {question}\nAnswer 1: {one}\nAnswer 2: {two}\n"
     "Which is better? Write 1 or 2 inside <answer> </answer>.",
 }
+CLAIMED = {"shape": "existence", "color": "attribute", "count": "attribute", "relation": "relation"}  # by what is wrong
 COMPARE = "First compare them inside <think> </think>, and end with which is better."
 WEIGHTS = {"accuracy": 1.0, **FORM}
 THINKING_WEIGHTS = {"accuracy": 0.5, "consistency": 1.0, **FORM}
@@ -47,6 +50,9 @@ class PairTruth:
 
 class JudgeTraining(Task):
     """Samples: (picture, question, two answers) -> `PairTruth`. Each pair is asked twice in a row, in both orders.
+
+    With `template: claim` a sample is one description, and one kind of claim in it (FGAIF's existence, attribute and,
+    at level 2, relation): 1 for right, 2 for wrong. Half are right; the description may be wrong in another kind.
 
     A split for which `data` names no file is drawn (tasks/rendering/scenes.py, with `level`, `most`, `size` and
     `photo_share` as in `open_answer`): the true description and one with another color, shape, number or relation;
@@ -73,7 +79,7 @@ class JudgeTraining(Task):
         size: tuple[int, int] = (64, 64),
         photo_share: float = 0.0,
         thinking: bool = False,
-        template: Literal["short", "r1_reward"] = "short",
+        template: Literal["short", "r1_reward", "claim"] = "short",
         weights: Mapping[str, float] | None = None,
         seed: int = 0,
     ):
@@ -85,6 +91,9 @@ class JudgeTraining(Task):
         check(0 <= photo_share <= 1, "photo_share", photo_share, "between 0 and 1")
         check(template in TEMPLATES, "template", template, f"one of {', '.join(TEMPLATES)}")
         check(seed >= 0, "seed", seed, "at least 0")
+        claims = template == "claim"
+        check(not (claims and (thinking or data.train or data.test)), "template", template,
+              "without thinking and files: claims are drawn")  # fmt: skip
         own = THINKING_WEIGHTS if thinking else WEIGHTS
         self.weights = check_weights(own if weights is None else weights, tuple(own))
         self._parts = [name for name in own if name == "format" or (name in self.weights and name != MALFORMED)]
@@ -96,7 +105,23 @@ class JudgeTraining(Task):
     def samples(self, split: Split) -> Sequence[Sample]:
         if split in self._rows:
             return Rendered(2 * len(self._rows[split]), partial(self._from_file, split))
-        return Rendered(self._drawn[split], partial(self._from_seed, split))
+        draw = self._claim_from_seed if self.template == "claim" else self._from_seed
+        return Rendered(self._drawn[split], partial(draw, split))
+
+    def _claim_from_seed(self, split: Split, index: int) -> Sample:
+        """Odd numbers are wrong in the kind that is asked about; others not, and half of them in another one."""
+        rng, wrong = generator(self.seed, split, index), index % 2 == 1
+        kind = pick(rng, ("existence", "attribute", "relation")[: self.level + 1])
+        other = not wrong and bool(rng.integers(2))
+        while True:
+            shown, told, changed = scenes.pair(rng, split, self.level, self.most)
+            if (CLAIMED[changed] == kind) != other:
+                break
+        image, _ = scenes.draw_described(rng, split, shown, self._size, "plain", self.photo_share)
+        text = (told if wrong or other else shown).text
+        prompt = Observation((image, TEMPLATES["claim"].format(question=ASKS, one=text, kind=kind)))
+        name = f"judge_training/claim/{split}/{index:06d}"
+        return Sample(name, prompt, PairTruth("2" if wrong else "1", name), tags={"kind": kind})
 
     def _from_seed(self, split: Split, index: int) -> Sample:
         rng = generator(self.seed, split, index // 2)
@@ -154,10 +179,11 @@ class JudgeTraining(Task):
         for truth, verdict in verdicts:
             chosen[truth.pair][truth.better] = verdict == truth.better
         both = [set(orders.values()) for orders in chosen.values() if len(orders) == 2]
+        agreed = sum(len(each) == 1 for each in both)
         return {
             **{f"kind/{name}": value for name, value in accuracy_by(episodes, "kind").items()},
             "first_chosen": sum(verdict == "1" for _, verdict in verdicts) / max(1, len(verdicts)),
-            "swap_agreement": sum(len(each) == 1 for each in both) / max(1, len(both)),
+            **({} if self.template == "claim" else {"swap_agreement": agreed / max(1, len(both))}),
             "parse_fail": parse_failures(episodes),
         }
 

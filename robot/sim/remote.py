@@ -21,6 +21,7 @@ from vlrl.types import Observation, UserError
 
 HOST = Path(__file__).with_name("remote_host.py")  # a program of its own, in that interpreter
 OURS = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV")  # would show that interpreter our packages
+START = 60.0  # seconds that an interpreter may take to start, whatever patience its simulator is given
 SEEDS = (0, 1)  # of the scenes by which it is tried
 
 
@@ -77,7 +78,9 @@ class RemoteEnv:
     def close(self) -> None:
         self._peer.end()
 
-    def _ask_state(self, request: str, fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> Any:
+    def _ask_state(
+        self, request: str, fields: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None
+    ) -> Any:
         fields, self._parts = self._ask(request, fields, arrays)
         self._instruction = str(fields["instruction"])
         return fields
@@ -106,8 +109,9 @@ def start_host(python: str, patience: float) -> LocalWorker:
     environment = {name: value for name, value in os.environ.items() if name not in OURS}
     environment["PYTHONHASHSEED"] = "0"  # scenes that hang on the order of a set are the same in every process
     try:
-        peer = LocalWorker([program, str(HOST)], environment, patience, "the simulator")
+        peer = LocalWorker([program, str(HOST)], environment, max(patience, START), "the simulator")
         peer.ask("hello", {})
+        peer.patience = patience
     except (OSError, ValueError, WorkerError) as error:
         raise UserError(f"robot.python: {python!r}: is no Python of at least 3.8 with numpy: {error}") from None
     return peer

@@ -10,6 +10,7 @@ from PIL import Image
 
 from tasks import open_answer
 from tasks.judge_training import JudgeTraining, PairTruth, agreement
+from tasks.rendering.screens import COLORS
 from vlrl.types import Data, Decision, Episode, Frame, Observation, Sample, Step, Turn, UserError
 
 FRAME = Frame("original_px", (64, 64), (64, 64))
@@ -47,6 +48,32 @@ def test_neither_place_length_nor_words_tell_the_better_one(split, level):
     # each pair is a fair coin if nothing tells: five deviations of N / 2 coins
     assert abs(longer) < 5 * (N / 2) ** 0.5
     assert max(abs(count) for count in words.values()) < 5 * (N / 2) ** 0.5
+
+
+@pytest.mark.parametrize(("level", "kinds"), [(1, 2), (2, 3)])
+def test_neither_kind_nor_words_tell_whether_a_claim_is_right(level, kinds):
+    """FGAIF's judge would learn the kinds' rates, or that some words are seldom right."""
+    samples = JudgeTraining(level=level, template="claim", pool=2 * N).samples("train")[:]
+    both, words = Counter(), Counter()
+    for sample in samples:
+        told, kind = re.fullmatch(r"Describe the picture\. (.+) \(1\) right (\w+) \(2\).*", sample.prompt.text).groups()
+        both[kind, sample.answer.better] += 1
+        words.update({word: 3 - 2 * int(sample.answer.better) for word in set(told.split())})
+    assert len(both) == 2 * kinds
+    assert max(abs(count - N / kinds) for count in both.values()) < 5 * (N / kinds) ** 0.5
+    assert max(abs(count) for count in words.values()) < 5 * (2 * N) ** 0.5
+
+
+def test_colours_are_as_claimed_unless_an_attribute_is_wrong():
+    """Seen in the pictures themselves: a claim of another kind would be judged by what is wrong elsewhere."""
+    mismatches = Counter()
+    for sample in JudgeTraining(template="claim").samples("test")[:200]:
+        pixels = np.asarray(sample.prompt.images[0], int).reshape(-1, 1, 3)
+        near = (np.abs(pixels - np.array([*COLORS.values()])).max(2) < 24).sum(0)
+        told = next(color for color in COLORS if f" {color} " in sample.prompt.text)
+        mismatches[sample.tags["kind"], sample.answer.better] += told != [*COLORS][near.argmax()]
+    assert mismatches["attribute", "1"] == mismatches["existence", "2"] == 0
+    assert mismatches["attribute", "2"] > 10 and mismatches["existence", "1"] > 5
 
 
 def test_pairs_are_asked_in_both_orders():

@@ -77,7 +77,14 @@ class AnswerJudge(Protocol):
 # path. `scripted` is none, it stands in for one in tests. What asks: process rewards (`arena`, `polar`, `grm`) and
 # whatever else has a question; `JudgeClient` counts what was not answered.
 
+CLAIMS = {  # kinds of what an answer may make up (FGAIF), in words for a judge
+    "existence": "is there at all: each thing that the answer names, and no other thing in its place",
+    "attribute": "is as the answer says: its colour, shape, number, size, state, or the text on it",
+    "relation": "lies, moves or acts as the answer says: where it is, beside or before what, who does what to whom",
+}
+
 KNOWN = {
+    "claims": "vlrl.contrib.judges.endpoint:ClaimJudge",
     "discriminator": "vlrl.contrib.preferences.source:PolicyDiscriminator",
     "endpoint": "vlrl.contrib.judges.endpoint:JudgeEndpoint",
     "local": "vlrl.contrib.judges.endpoint:LocalJudge",

@@ -24,7 +24,7 @@ from pydantic import Field
 from vlrl import config
 from vlrl.config import Count, Rate
 from vlrl.contrib.judges import base
-from vlrl.contrib.judges.base import JudgeQuestion, Verdict, framed, reply_read
+from vlrl.contrib.judges.base import CLAIMS, JudgeQuestion, Verdict, framed, reply_read
 from vlrl.contrib.judges.tournament import RequestPacer, concurrently
 from vlrl.decoders import parse_json
 from vlrl.types import Decision, Episode, Observation, Sample, UserError
@@ -86,6 +86,17 @@ class LocalJudge:
             return [Verdict(fault=str(error))] * len(questions)
         return [_verdict(str(d.action), d.truncated, len(q.answers)) for d, q in zip(decisions, questions, strict=True)]
 
+    def write(self, content: Sequence[Observation], keys: Sequence[str]) -> list[str]:
+        """What the model writes to each, `batch` at a time; empty where these are longer than it takes."""
+        texts: list[str] = []
+        for start in range(0, len(content), self._batch):
+            part = slice(start, start + self._batch)
+            try:
+                texts += [str(each.action).strip() for each in self.reply(content[part], "".join(keys[part]))]
+            except UserError:
+                texts += [""] * len(content[part])
+        return texts
+
     def reply(self, content: Sequence[Observation], key: str) -> list[Decision]:
         """What the model writes to each; it hangs on the key and the seed, not on what was asked before."""
         self._policy.generator.manual_seed(int(hashlib.sha256(f"{self._seed}/{key}".encode()).hexdigest()[:15], 16))
@@ -104,6 +115,7 @@ def _verdict(text: str, cut: bool, count: int) -> Verdict:
 
 # A model that learned to compare, as the task `judge_training` teaches it: no critique, one number.
 
+CLAIM = "{question} {one} (1) right {kind} (2) wrong {kind} Which is it?"  # as its template `claim`
 COMPARE = "{question} (1) {one} (2) {two} Which is better?"  # as `judge_training`'s template `short`
 Game = tuple[int, int, int]  # question, first answer, second answer
 ANSWER, BETTER = re.compile(r"\s*<answer>([^<>]+)</answer>\s*"), ("<answer>1</answer>", "<answer>2</answer>")
@@ -130,8 +142,8 @@ class PairJudge:
         self, seed: int, *, model: str, asks: str, temperature: Annotated[float, Field(ge=0)] = 0.0,
         batch: Count = 256,
     ):  # fmt: skip
-        self._model = LocalJudge(seed, model=model, temperature=temperature, max_tokens=12)
-        self._asks, self._batch = asks, batch
+        self._model = LocalJudge(seed, model=model, temperature=temperature, max_tokens=12, batch=batch)
+        self._asks = asks
 
     def ask(self, questions: Sequence[JudgeQuestion]) -> list[Verdict]:
         players = [self._players(question) for question in questions]
@@ -160,21 +172,60 @@ class PairJudge:
         self, questions: Sequence[JudgeQuestion], players: Sequence[Sequence[str]], games: Sequence[Game]
     ) -> list[float]:
         """The first player's share of each game: 1, 0, or 1/2 where the reply is no verdict."""
-        shares: list[float] = []
         ids = [question.key for question in questions]  # each reads its images' bytes
-        for start in range(0, len(games), self._batch):
-            content, keys = [], []
-            for n, one, two in games[start : start + self._batch]:
-                text = COMPARE.format(question=self._asks, one=players[n][one], two=players[n][two])
-                images = [part for part in questions[n].content if not isinstance(part, str)]
-                content.append(Observation((*images, text)))
-                keys.append(f"{ids[n]}/{one}/{two}")
-            try:
-                replies = [str(each.action).strip() for each in self._model.reply(content, "".join(keys))]
-            except UserError:  # answers that are longer together than the model takes
-                replies = [""] * len(content)
-            shares += [1.0 - BETTER.index(reply) if reply in BETTER else 0.5 for reply in replies]
-        return shares
+        content = [
+            _with_images(questions[n], COMPARE.format(question=self._asks, one=players[n][one], two=players[n][two]))
+            for n, one, two in games
+        ]
+        replies = self._model.write(content, [f"{ids[n]}/{one}/{two}" for n, one, two in games])
+        return [1.0 - BETTER.index(reply) if reply in BETTER else 0.5 for reply in replies]
+
+
+class ClaimJudge:
+    """Is what an answer claims right, claims of one kind alone? By a model that learned `judge_training` with `claims`.
+
+    The score is 1 for right and 0 for wrong. For `fine_grained`, whose criteria name the kind.
+
+    Args:
+        model: as `policy.model`.
+        asks: the question, in the words that the model was trained with.
+        batch: claims at a time.
+
+    Raises:
+        UserError: there is no such model, or it is no vision-language model.
+    """
+
+    def __init__(self, seed: int, *, model: str, asks: str, batch: Count = 256):
+        self._model = LocalJudge(seed, model=model, max_tokens=12, batch=batch)
+        self._asks = asks
+
+    def ask(self, questions: Sequence[JudgeQuestion]) -> list[Verdict]:
+        claims = {i: (kind, question) for i, question in enumerate(questions) if (kind := _kind(question))}
+        content = [
+            _with_images(question, CLAIM.format(question=self._asks, one=question.answers[0], kind=kind))
+            for kind, question in claims.values()
+        ]
+        replies = self._model.write(content, [question.key for _, question in claims.values()])
+        by_question = dict(zip(claims, replies, strict=True))
+        return [_right(by_question.get(i)) for i in range(len(questions))]
+
+
+def _kind(question: JudgeQuestion) -> str | None:
+    """The kind of claim that its criteria name, None for several answers."""
+    kinds = (kind for kind, words in CLAIMS.items() if words in question.criteria)
+    return next(kinds, None) if len(question.answers) == 1 else None
+
+
+def _right(reply: str | None) -> Verdict:
+    if reply is None:
+        return Verdict(fault="no single answer and kind of claim: use fine_grained")
+    if reply not in BETTER:
+        return Verdict(fault="a reply that is no verdict")
+    return Verdict((1.0 - BETTER.index(reply),), "by a trained judge")
+
+
+def _with_images(question: JudgeQuestion, text: str) -> Observation:
+    return Observation((*(part for part in question.content if not isinstance(part, str)), text))
 
 
 # Verdicts that are known, in a file that grows as they come: nothing is asked twice, and a killed run goes on.

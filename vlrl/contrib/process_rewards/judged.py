@@ -14,6 +14,7 @@ from pydantic import Field
 from vlrl.config import Count
 from vlrl.contrib.judges import tournament
 from vlrl.contrib.judges.base import (
+    CLAIMS,
     Chosen,
     JudgeClient,
     JudgeQuestion,
@@ -437,11 +438,6 @@ def _paid(episode: Episode, part: str, value: float, keep: float, amount: float,
 
 # Fine-grained feedback on what an answer makes up, sentence by sentence (FGAIF).
 
-KINDS = {
-    "existence": "is there at all: each thing that the answer names, and no other thing in its place",
-    "attribute": "is as the answer says: its colour, shape, number, size, state, or the text on it",
-    "relation": "lies, moves or acts as the answer says: where it is, beside or before what, who does what to whom",
-}
 ASKS = """\
 The answer is one sentence about the picture. Judge one kind of claim alone: whether what it speaks of {kind}. \
 Give 10 where all such claims are true or it makes none, 0 where one is plainly false, between them where you \
@@ -462,8 +458,9 @@ class FineGrained(ProcessReward):
     reward for what has to be said (`keep` and the task's own), or an answer that says nothing is the best one.
 
     Published: segments of a response are labelled by language and vision models, three reward models are trained
-    on the labels, and PPO is paid at each segment's end, the three weighted. Ours: the judge is asked directly; the
-    mean over the sentences, so that their number is not paid, as the outcome of a whole answer; sentences in place of
+    on the labels, and PPO is paid at each segment's end, the three weighted. The judge `claims` is a model that was
+    trained so, told the kind, on drawn scenes whose labels are known. Ours: any other judge, asked directly; the mean
+    over the sentences, so that their number is not paid, as the outcome of a whole answer; sentences in place of
     segments; the criteria's words.
 
     Args:
@@ -506,7 +503,7 @@ class FineGrained(ProcessReward):
         said = [sentences(answered(episode) or "", self._most) for episode in episodes]
         places = [(kind, i, text) for kind in self._weights for i, texts in enumerate(said) for text in texts]
         questions = [
-            JudgeQuestion(episodes[i].turns[0].observation.content, (text,), ASKS.format(kind=KINDS[kind]))
+            JudgeQuestion(episodes[i].turns[0].observation.content, (text,), ASKS.format(kind=CLAIMS[kind]))
             for kind, i, text in places
         ]
         found: dict[tuple[str, int], list[float]] = {}

@@ -7,7 +7,8 @@ import re
 import pytest
 from PIL import Image
 
-from vlrl.contrib.judges.base import JudgeQuestion, judges_make
+from vlrl.contrib.judges.base import CLAIMS, JudgeQuestion, judges_make
+from vlrl.contrib.process_rewards.judged import ASKS
 from vlrl.types import Decision, UserError
 
 SMALL = {"name": "local", "model": "embedded", "max_tokens": 6, "max_pixels": 4096}
@@ -123,3 +124,27 @@ def test_a_model_without_verdicts_prefers_nothing():
     texts = (tagged("a ring"), tagged("a red ring"))
     (verdict,) = judges_make(PAIRS, 0, "p").ask([JudgeQuestion((Image.new("RGB", (32, 32)),), texts, "")])
     assert verdict.scores == (0.5, 0.5)
+
+
+def test_claims_of_one_kind_are_judged_by_their_words():
+    """Three criteria would have one score, or the reply of one sentence go to another."""
+    judge = judges_make({"name": "claims", "model": "embedded", "asks": "Describe the picture.", "batch": 2}, 0, "p")
+    shown = []
+
+    def act(episodes, observations, greedy):
+        shown.extend(observations)
+        wrong = ["red ring" in each.text and "wrong attribute" in each.text for each in observations]
+        replies = [
+            "no verdict" if "bar" in o.text else tagged(1 + bad) for o, bad in zip(observations, wrong, strict=True)
+        ]
+        return [Decision(reply, None, None, truncated=False) for reply in replies]
+
+    judge._model._policy.act = act
+    image = Image.new("RGB", (32, 32))
+    asked = [JudgeQuestion((image, "words of the task"), (text,), ASKS.format(kind=CLAIMS[kind]))
+             for text in ("a red ring", "a blue ring", "a bar") for kind in CLAIMS]  # fmt: skip
+    verdicts = judge.ask([*asked, JudgeQuestion((image,), ("a ring",), "be right")])
+    assert [each.scores for each in verdicts] == [(1.0,), (0.0,), (1.0,), *[(1.0,)] * 3, *[()] * 4]
+    assert "no verdict" in verdicts[6].fault and "use fine_grained" in verdicts[9].fault
+    assert [len(each.images) for each in shown] == [1] * 9
+    assert shown[1].text == "Describe the picture. a red ring (1) right attribute (2) wrong attribute Which is it?"
