@@ -522,7 +522,7 @@ PAGE_HEAD = """# Methods, judged
 
     vlrl compare {command} --page {page}
 
-{methods} recipes against the first of their comparison, at equal rollouts: {runs} runs, {hours:.1f} CPU-hours in all.
+{methods} recipes against the first of their comparison (or the one that they name), at equal rollouts: {runs} runs, {hours:.1f} CPU-hours in all.
 Held-out accuracy, means over seeds, 95 % intervals (Welch). `p` is family-wise within a comparison (AdaStop).
 *Helps* and *harms*: decided at 5 %. *No difference*: the interval lies within +- {equal}. Else *undecided*.
 
@@ -548,18 +548,25 @@ def finals_of(arm: Mapping[str, Any]) -> list[float]:
 
 
 def judged_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One for each arm but the first: {name, arm, low, difference, high, p, verdict}, the best first."""
+    """One for each arm but the first: {name, arm, low, difference, high, p, verdict}, the best first.
+
+    Against the first arm, or the one that stands before it in a listed pair.
+    """
     first, *others = result["arms"]
+    arms, pairs = {arm["name"]: arm for arm in result["arms"]}, result["config"]["pairs"]
+    bases = {name: base for base, name in pairs} if isinstance(pairs, list) else {}
     decisions = {frozenset((d["a"], d["b"])): d for d in result["test"]["decisions"]}
     rows = []
     for arm in others:
-        decision = decisions.get(frozenset((arm["name"], first["name"])))
+        base = arms[bases.get(arm["name"], first["name"])]
+        decision = decisions.get(frozenset((arm["name"], base["name"])))
         decided = decision["verdict"] if decision else "open"
         if decision and decision["a"] != arm["name"] and decided != "open":
             decided = {"larger": "smaller", "smaller": "larger"}[decided]
-        low, high = welch(finals_of(arm), finals_of(first))
+        low, high = welch(finals_of(arm), finals_of(base))
+        name = arm["name"] if base is first else f"{arm['name']}, against {base['name']}"
         rows.append({
-            "name": arm["name"], "arm": arm, "low": low, "high": high, "difference": (low + high) / 2,
+            "name": name, "arm": arm, "low": low, "high": high, "difference": (low + high) / 2,
             "p": decision["p"] if decision else None, "verdict": judge((low, high), decided),
         })  # fmt: skip
     return sorted(rows, key=lambda row: -row["difference"])

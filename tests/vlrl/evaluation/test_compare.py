@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from vlrl.cli import main
+from vlrl.evaluation.compare_report import judged_rows
 
 pytestmark = pytest.mark.slow
 
@@ -115,6 +116,18 @@ def test_several_comparisons_make_one_page(compared):
     row = next(line for line in page.splitlines() if line.startswith("| grpo | 0."))
     assert re.search(r"\[[+-]0\.\d{3}, [+-]0\.\d{3}\] \| [01]\.\d{3} \| (undecided|no difference) \|", row)
     assert (folder / "results" / "page.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_listed_pair_is_judged_against_its_own_recipe():
+    """What two variants differ in would be hidden behind what both have over the first recipe."""
+    finals = {"one": (0.1, 0.2), "two": (0.5, 0.6), "three": (0.55, 0.65)}
+    arms = [{"name": name, "seeds": [{"value": value} for value in values]} for name, values in finals.items()]
+    decisions = [{"a": "two", "b": "three", "verdict": "smaller", "p": 0.01}]
+    result = {"arms": arms, "test": {"decisions": decisions}, "config": {"pairs": [["one", "two"], ["two", "three"]]}}
+    two, three = judged_rows(result)
+    assert (two["name"], two["difference"], two["p"]) == ("two", pytest.approx(0.4), None)
+    assert (three["name"], three["difference"]) == ("three, against two", pytest.approx(0.05))
+    assert (three["p"], three["verdict"]) == (0.01, "helps")
 
 
 @pytest.mark.parametrize("page", [".", "file/page.md"])
