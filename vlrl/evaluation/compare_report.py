@@ -522,7 +522,8 @@ PAGE_HEAD = """# Methods, judged
 
     vlrl compare {command} --page {page}
 
-{methods} recipes against the first of their comparison (or the one that they name), at equal rollouts: {runs} runs, {hours:.1f} CPU-hours in all.
+{methods} recipes against the first of their comparison, or the one that they name, at equal rollouts: {runs} runs,
+{hours:.1f} CPU-hours in all.
 Held-out accuracy, means over seeds, 95 % intervals (Welch). `p` is family-wise within a comparison (AdaStop).
 *Helps* and *harms*: decided at 5 %. *No difference*: the interval lies within +- {equal}. Else *undecided*.
 
