@@ -63,6 +63,7 @@ OPTION_KINDS = {
 # tasks made of others
 NEED_OPTIONS = {
     MIXTURE: "vlrl.algorithms.mixture:Mixture",
+    "checked": "vlrl.algorithms.checked:Checked",
     "gym": "tasks.gym:Gym",
     "openenv": "tasks.openenv:OpenEnv",
     "verifiers": "tasks.verifiers:Verifiers",

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tasks.checked_counting import CheckedCounting
 from tasks.gui_grounding import GuiGrounding
+from vlrl.algorithms.checked import Checked
 from vlrl.algorithms.mixture import Mixture
 from vlrl.batch import columns, decisions_of, lessons_of
 from vlrl.config import MixturePart
@@ -75,7 +75,7 @@ def test_relift_shows_what_nobody_solved_once_enough_wait(policy, task, played):
 
 def test_echo_predicts_what_the_environment_answered(policy, task, played):
     """The policy would imitate its own words, or learn to write the prompt again."""
-    counting = CheckedCounting(pool=4, held_out=2)
+    counting = Checked(task={"name": "counting", "pool": 4, "held_out": 2})
     episodes = collect(policy, counting, counting.samples("train")[:2], 2)
     lessons = lessons_of(episodes, columns(episodes).mask.float())
     replay = Echo(policy, counting, 0, most=3)

@@ -35,7 +35,7 @@ def robot():
 @pytest.fixture(scope="module")
 def talk(writer):
     return writer, registry.make_task(
-        Config.model_validate({"task": {"name": "checked_counting", "pool": 12}, "out": "x"})
+        Config.model_validate({"task": {"name": "checked", "task": {"name": "counting", "pool": 12}}, "out": "x"})
     )
 
 
