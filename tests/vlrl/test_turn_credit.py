@@ -315,7 +315,8 @@ def test_both_agents_are_trained_and_told_of(tmp_path):
     """The roles of the turns would not reach the estimator."""
     changes = ["train.steps=2", "train.prompts_per_step=2", "train.group_size=2", "policy.max_tokens=8",
                "eval.num_samples=2",
-               "log.trackers=[]", "task.task={name: counting, pool: 4, held_out: 2}", f"out={tmp_path / 'run'}"]  # fmt: skip
+               "log.trackers=[]", "task.task={name: counting, pool: 4, held_out: 2}",
+               f"out={tmp_path / 'run'}"]  # fmt: skip
     assert main(["train", str(RECIPES / "dr_mas.yaml"), *changes]) == 0
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     told = [{"roles/solver", "roles/checker"} <= set(row) for row in rows if "reward" in row]

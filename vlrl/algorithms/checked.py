@@ -111,16 +111,16 @@ class Checked(BaseTask):
 class Asked(TaggedSamples):
     """Another task's samples, each asked of the solver."""
 
-    def __init__(self, found: Sequence[Sample]):
-        self._found = found
+    def __init__(self, inner: Sequence[Sample]):
+        self._inner = inner
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._inner)
 
     def __getitem__(self, position):
         if isinstance(position, slice):
             return [self[i] for i in range(*position.indices(len(self)))]
-        sample = self._found[position]
+        sample = self._inner[position]
         return replace(sample, prompt=Observation(sample.prompt.content, role=ROLES[0]))
 
 
