@@ -173,12 +173,20 @@ class PairJudge:
     ) -> list[float]:
         """The first player's share of each game: 1, 0, or 1/2 where the reply is no verdict."""
         ids = [question.key for question in questions]  # each reads its images' bytes
+
+        def duel(game: Game) -> tuple[int, int, str, str]:
+            """Alike for the same texts to one task: `arena` asks in both orders, of which each plays both."""
+            n, one, two = game
+            return id(questions[n].content), questions[n].vote, players[n][one], players[n][two]
+
+        distinct = {duel(game): game for game in games}
         content = [
             _with_images(questions[n], COMPARE.format(question=self._asks, one=players[n][one], two=players[n][two]))
-            for n, one, two in games
+            for n, one, two in distinct.values()
         ]
-        replies = self._model.write(content, [f"{ids[n]}/{one}/{two}" for n, one, two in games])
-        return [1.0 - BETTER.index(reply) if reply in BETTER else 0.5 for reply in replies]
+        replies = self._model.write(content, [f"{ids[n]}/{one}/{two}" for n, one, two in distinct.values()])
+        said = dict(zip(distinct, replies, strict=True))
+        return [1.0 - BETTER.index(reply) if (reply := said[duel(game)]) in BETTER else 0.5 for game in games]
 
 
 class ClaimJudge:

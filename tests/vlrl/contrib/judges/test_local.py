@@ -100,6 +100,17 @@ def test_answers_play_each_other_in_both_orders():
     assert judge.ask([JudgeQuestion(content, texts[:2], "be right")])[0].scores == (0.5, 0.5)
 
 
+def test_a_pair_that_is_asked_in_both_orders_plays_once():
+    """`arena` asks so, which would cost every comparison twice; other votes are other replies."""
+    judge = judges_make(PAIRS, 0, "p")
+    shown = compares(judge, lambda one, two: tagged(1 if len(one) > len(two) else 2))
+    content, texts = (Image.new("RGB", (32, 32)),), (tagged("a ring"), tagged("a red ring"))
+    orders = [JudgeQuestion(content, pair, "be right") for pair in (texts, texts[::-1])]
+    assert [each.scores for each in judge.ask(orders)] == [(0.0, 1.0), (1.0, 0.0)] and len(shown) == 2
+    votes = [JudgeQuestion(content, texts, "be right", vote=vote) for vote in (0, 1)]
+    assert [each.scores for each in judge.ask(votes)] == [(0.0, 1.0)] * 2 and len(shown) == 6
+
+
 def test_one_answer_is_compared_with_the_reference():
     """`polar` asks about one answer at a time."""
     judge = judges_make(PAIRS, 0, "p")
