@@ -29,6 +29,7 @@ from vlrl.types import (
     Frame,
     Message,
     Observation,
+    Sample,
     Score,
     Split,
     Turn,
@@ -331,11 +332,15 @@ def make_openenv_app(task: BaseTask, split: Split, sessions: int) -> Any:
             super().__init__()
             self._session = TaskSession(task)
 
-        def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> Any:
+        def reset(
+            self, seed: int | None = None, episode_id: str | None = None, split: Split = split, **unknown: Any
+        ) -> Any:
+            if unknown or split not in ("train", "test"):  # OpenEnv itself drops what a signature has not
+                raise ValueError(f"reset takes seed, episode_id and split, train or test, not {split} {unknown or ''}")
             with turn:
-                return ServedObservation(
-                    **write_conversation(self._session.begin(options.get("split", split), seed or 0))
-                )
+                samples = task.samples(split)
+                observation = self._session.begin(samples[(seed or 0) % len(samples)])
+                return ServedObservation(**write_conversation(observation))
 
         def step(self, action: Any, timeout_s: float | None = None, **options: Any) -> Any:
             with turn:
@@ -357,10 +362,14 @@ def make_openenv_app(task: BaseTask, split: Split, sessions: int) -> Any:
 
 
 class TaskSession:
-    """Episodes of a task one after the other, each from a seed."""
+    """Episodes of a task one after the other.
 
-    def __init__(self, task: BaseTask):
-        self._task = task
+    Args:
+        read: how whoever answers writes coordinates on what is shown; default: pixels of the images.
+    """
+
+    def __init__(self, task: BaseTask, read: hub_export.Reader | None = None):
+        self._task, self._read = task, read or hub_export.reader(None)
         self._environment: Environment | None = None
         self._episode: Episode | None = None
         self._frames: list[Frame] = []  # of all images that are in view
@@ -373,11 +382,9 @@ class TaskSession:
     def num_turns(self) -> int:
         return len(self._episode.turns) if self._episode else 0
 
-    def begin(self, split: Split, seed: int) -> Observation:
-        """The first observation of the sample that a seed names."""
+    def begin(self, sample: Sample) -> Observation:
+        """The first observation of a sample."""
         self.close()
-        samples = self._task.samples(split)
-        sample = samples[seed % len(samples)]
         self._environment, self._episode, self._frames = self._task.environment(sample), Episode(sample, 0), []
         return self._see(self._environment.reset())
 
@@ -392,15 +399,21 @@ class TaskSession:
         self._episode.turns.append(Turn(self._observation, decide(completion, frames), step))
         if not (step.terminated or step.truncated):
             return self._see(step.observation), 0.0, None
+        return Observation.from_messages([Message("user", ())]), *self.finish()
+
+    def finish(self) -> tuple[float, Score]:
+        """The reward and the score of the turns so far, at least one."""
+        if self._episode is None or not self._episode.turns:
+            raise RuntimeError("an episode without a turn has no score")
         score = self._task.score(self._episode)
         self.close()
-        return Observation.from_messages([Message("user", ())]), self._task.reward(score), score
+        return self._task.reward(score), score
 
     def _see(self, observation: Observation) -> Observation:
-        """Notes the coordinates of new images: pixels of theirs."""
+        """Notes the coordinates of new images."""
         if observation.restart or not observation.messages:
             self._frames = []
-        self._frames += [Frame("original_px", image.size, image.size) for image in observation.images]
+        self._frames += self._read(observation)
         self._observation = observation
         return observation
 
