@@ -28,6 +28,7 @@ from tasks.context import FULL, ContextStrategy
 from tasks.gym import MAX_TEXT, TEST_SEEDS, WEIGHTS, SeededTask
 from vlrl.decoders import parse_json
 from vlrl.media import load_rgb, read_data_url
+from vlrl.plugins import check_extra
 from vlrl.system.children import end_child, start_child
 from vlrl.types import Episode, Message, Observation, ToolCall, UserError, first_line, suggest
 
@@ -97,9 +98,11 @@ class OpenEnv(SeededTask):
             template="short" if sends == "completion" else template,  # no tags are asked for where none are read
             pool=pool, held_out=held_out, thinking=thinking, weights=weights, seed=seed,
         )  # fmt: skip
-        check_package()
+        check_extra("task.name: openenv", "openenv", "openenv.core.generic_client")
         self.max_parallel_envs, self._seconds, self._shows = sessions, seconds, shows
         self._options = {"train": dict(options or {}), "test": {**(options or {}), **(test_options or {})}}
+        if app and (options or test_options):
+            check_options(app, self._options["test"])
         self._server = LocalServer(app) if app else None
         self._url = url.rstrip("/")
         try:
@@ -165,13 +168,6 @@ class OpenEnv(SeededTask):
         """Ends the server that was started here."""
         if self._server:
             self._server.quit()
-
-
-def check_package() -> None:
-    try:
-        import openenv.core.generic_client  # noqa: F401
-    except ImportError as error:
-        raise UserError(f"task.name: openenv: pip install 'vlrl[openenv]' ({first_line(error)})") from None
 
 
 class OpenEnvSession:

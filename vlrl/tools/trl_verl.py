@@ -20,7 +20,7 @@ from vlrl.engines.protocols import data_url
 from vlrl.evaluation.score import decide
 from vlrl.media import ImageNumber
 from vlrl.placement.workers import Arrays, LostWorkerError, Packed, WorkerError, WorkerPool, WorkerService
-from vlrl.plugins import make_verifiers_agent, make_verifiers_reply
+from vlrl.plugins import check_extra, make_verifiers_agent, make_verifiers_reply
 from vlrl.tools import hub_export
 from vlrl.types import (
     BaseTask,
@@ -35,7 +35,6 @@ from vlrl.types import (
     Turn,
     UserError,
     Video,
-    first_line,
     one_line,
     plain,
 )
@@ -292,14 +291,11 @@ def compute_scores(reward_inputs: Sequence[Mapping[str, Any]], **given: Any) -> 
 
 
 def serve_task(task: BaseTask, split: Split, host: str, port: int, sessions: int) -> None:
-    """Serves a task's episodes until it is interrupted; UserError where OpenEnv is not installed."""
-    try:
-        import uvicorn
+    """Serves a task's episodes until it is interrupted; UserError where OpenEnv is missing or another version."""
+    check_extra("serve-task", "openenv", "openenv.core.env_server.http_server", "uvicorn")
+    import uvicorn
 
-        app = make_openenv_app(task, split, sessions)
-    except ImportError as error:
-        raise UserError(f"serve-task: pip install 'vlrl[openenv]' ({first_line(error)})") from None
-    uvicorn.run(app, host=host, port=port, log_level="warning")
+    uvicorn.run(make_openenv_app(task, split, sessions), host=host, port=port, log_level="warning")
 
 
 def make_openenv_app(task: BaseTask, split: Split, sessions: int) -> Any:
@@ -484,16 +480,12 @@ def from_verifiers(function: Callable[..., Any]) -> Callable[..., Any]:
     """A rubric function of verifiers 0.4, `async def exact(task, trace) -> float`, or one that is not `async`.
 
     Raises:
-        UserError: verifiers is not installed.
+        UserError: verifiers is not installed, or another version.
     """
-    try:
-        from verifiers import v1 as vf
-        from verifiers.v1.graph import prepare_turn
-        from verifiers.v1.utils.decorators import invoke
-    except ImportError as error:
-        raise UserError(
-            f"process_rewards: trl: api: verifiers: pip install 'vlrl[verifiers]' ({first_line(error)})"
-        ) from None
+    check_extra("process_rewards: trl: api: verifiers", "verifiers", "verifiers.v1.graph")
+    from verifiers import v1 as vf
+    from verifiers.v1.graph import prepare_turn
+    from verifiers.v1.utils.decorators import invoke
 
     async def score(prompt: str, completion: str, row: Mapping[str, Any]) -> Any:
         fields: dict[str, Any] = {**row, "prompt": prompt}
