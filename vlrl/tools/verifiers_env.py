@@ -90,7 +90,7 @@ class VlrlTools(vf.Toolset[vf.ToolsetConfig, vf.State]):
             return ["The episode is over."] if score else read_result(observation)
 
         needed = parameters.get("required") or ()
-        call.__signature__ = inspect.Signature(  # ty: ignore[unresolved-attribute]
+        call.__signature__ = inspect.Signature(  # ty: ignore[missing-attribute]
             [
                 inspect.Parameter(
                     key, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[Any, WithJsonSchema(dict(schema))],
