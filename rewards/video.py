@@ -111,8 +111,8 @@ CORRECT = 0.1  # accuracy above which a rollout counts as right
 def video_r1_accuracy(completion: str, truth: str, problem_type: str, thinking: bool = True) -> float:
     """The answer inside the tags against the truth, in [0, 1]; 0 for an empty truth or an unknown type.
 
-    Types: multiple choice (`exact`), numerical, regression, OCR (`text.word_accuracy_of_all`), free-form
-    (`text.rouge`).
+    Types: multiple choice (`exact`), numerical, regression, relative accuracy (`relative_accuracy`), OCR
+    (`text.word_accuracy_of_all`), free-form (`text.rouge`).
     """
     read = parse.answer_text(completion, thinking)
     reward = PROBLEMS.get(problem_type)
@@ -167,6 +167,7 @@ PROBLEMS = {
     "multiple choice": video_r1_exact,
     "numerical": video_r1_numerical,
     "regression": video_r1_regression,
+    "relative accuracy": video_r1_relative_accuracy,
     "OCR": word_accuracy_of_all,
     "free-form": rouge,
 }

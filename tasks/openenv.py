@@ -28,6 +28,7 @@ from tasks.context import FULL, ContextStrategy
 from tasks.gym import MAX_TEXT, TEST_SEEDS, WEIGHTS, SeededTask
 from vlrl.decoders import parse_json
 from vlrl.media import load_rgb, read_data_url
+from vlrl.plugins import check_extra
 from vlrl.system.children import end_child, start_child
 from vlrl.types import Episode, Message, Observation, ToolCall, UserError, first_line, suggest
 
@@ -97,9 +98,11 @@ class OpenEnv(SeededTask):
             template="short" if sends == "completion" else template,  # no tags are asked for where none are read
             pool=pool, held_out=held_out, thinking=thinking, weights=weights, seed=seed,
         )  # fmt: skip
-        check_package()
+        check_extra("task.name: openenv", "openenv", "openenv.core.generic_client")
         self.max_parallel_envs, self._seconds, self._shows = sessions, seconds, shows
         self._options = {"train": dict(options or {}), "test": {**(options or {}), **(test_options or {})}}
+        if app and (options or test_options):
+            check_options(app, self._options["test"])
         self._server = LocalServer(app) if app else None
         self._url = url.rstrip("/")
         try:
@@ -165,13 +168,6 @@ class OpenEnv(SeededTask):
         """Ends the server that was started here."""
         if self._server:
             self._server.quit()
-
-
-def check_package() -> None:
-    try:
-        import openenv.core.generic_client  # noqa: F401
-    except ImportError as error:
-        raise UserError(f"task.name: openenv: pip install 'vlrl[openenv]' ({first_line(error)})") from None
 
 
 class OpenEnvSession:
@@ -261,6 +257,38 @@ class LocalServer:
         """For good."""
         self.close()
         self._log.close()
+
+
+# Prints what the `reset` of an app's environment takes beside a seed, as JSON; null where it takes anything, or where
+# the app's module holds none or several.
+RESET_OPTIONS = """
+import importlib, inspect, json, sys
+from openenv.core.env_server.interfaces import Environment
+sys.path.insert(0, "")
+module = importlib.import_module(sys.argv[1].partition(":")[0])
+kinds = [each for each in vars(module).values() if inspect.isclass(each) and issubclass(each, Environment)]
+kinds = [each for each in kinds if not any(issubclass(other, each) and other is not each for other in kinds)]
+names = None
+if len(kinds) == 1 and kinds[0].reset_async is Environment.reset_async:
+    parameters = inspect.signature(kinds[0].reset).parameters.values()
+    if all(each.kind is not each.VAR_KEYWORD for each in parameters):
+        names = [each.name for each in parameters if each.name not in ("self", "seed", "episode_id")]
+print(json.dumps(names))
+"""
+
+
+def check_options(app: str, options: Mapping[str, Any]) -> None:
+    """UserError for an option that the reset of an app's environment does not take: OpenEnv would drop it silently.
+
+    Nothing is refused where the environment takes any, or its module cannot say: a server tells what is wrong there.
+    """
+    command = [sys.executable, "-c", RESET_OPTIONS, app]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    lines = result.stdout.splitlines()
+    known: list[str] | None = parse_json(lines[-1]) if not result.returncode and lines else None
+    for name in options:
+        if known is not None and name not in known:
+            raise UserError(f"task.options.{name}: the reset of {app} takes no such option{suggest(name, known)}")
 
 
 def is_healthy(url: str) -> bool:

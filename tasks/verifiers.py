@@ -47,7 +47,6 @@ from vlrl.types import (
 
 WEIGHTS = {"reward": 1.0}
 RUBRIC, METRIC = "rubric_", "metric_"  # before the names of an environment's reward functions and metrics
-EXTRA = "pip install 'vlrl[verifiers]'"
 
 
 @dataclass(frozen=True)
@@ -246,12 +245,12 @@ def load_world(id: str, args: Mapping[str, Any], environment: Mapping[str, Any])
     """The environment of this name, with its options.
 
     Raises:
-        UserError: verifiers is missing, or it has no such environment, or one of several agents; an option is refused.
+        UserError: verifiers is missing or another version; it has no such environment, or one of several agents; an
+            option is refused.
     """
-    try:
-        from verifiers.v1.utils import loaders
-    except ImportError as error:
-        raise UserError(f"task.name: verifiers: {EXTRA} ({first_line(error)})") from None
+    plugins.check_extra("task.name: verifiers", "verifiers", "verifiers.v1.utils", "verifiers.v1.utils.loaders")
+    from verifiers.v1.utils import loaders
+
     if ":" in id:
         check(not environment, "environment", dict(environment), "left out where `id` names an object")
         return load_own(id, args)

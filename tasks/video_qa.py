@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from rewards import parse
 from rewards.text import choice, multiple_choice
@@ -41,6 +41,7 @@ TAILS = {
     ),
     "numerical": " Give only the number.",
     "regression": " Give only the number.",
+    "relative accuracy": " Give only the number.",
     "OCR": " Give only the text that is shown.",
     "free-form": " Answer in your own words.",
 }
@@ -130,6 +131,14 @@ class VideoQa(Task):
         ask = "Answer with the option's letter" if row.options else "Answer"
         text = whole.format(question=row.question, options=options, ask=ask, tail=TAILS[row.kind])
         return f"{text} {THINK}" if self.thinking and "<think>" not in text else text
+
+    def truth(self, value: Any) -> Clip:
+        """`{answer}` with `options`, of which it is a letter, or `kind`; a letter alone is of options A to Z."""
+        held = value if isinstance(value, Mapping) else {"answer": value, "options": LETTERS}
+        kind = held.get("kind", Clip.kind)
+        if kind not in PROBLEMS or not isinstance(held["answer"], str):
+            raise ValueError(f"answer must be a text, and kind one of {', '.join(PROBLEMS)}")
+        return Clip("", "", options=tuple(held.get("options") or ()), answer=held["answer"], kind=kind)
 
     def score(self, episode: Episode) -> Score:
         """Parts `accuracy` and `format`; an answer outside the tags earns neither."""

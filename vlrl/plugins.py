@@ -8,9 +8,13 @@ import inspect
 import sys
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, NoReturn
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from vlrl.types import UserError
+from vlrl.types import UserError, first_line
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,50 @@ def _fits(shape: PluginShape, target: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+# Packages of extras whose insides are used, so that another version of them fails somewhere in the middle.
+
+
+def check_extra(place: str, extra: str, *modules: str) -> None:
+    """Imports modules of an extra's packages.
+
+    Args:
+        place: what needs them, as an error names it.
+
+    Raises:
+        UserError: a package is missing, of another version than vlrl asks for, or without such a module.
+    """
+    problem, versions = "", ""
+    for requirement in list_requirements(extra):
+        try:
+            versions = f"{requirement.name} {metadata.version(requirement.name)} is installed"
+            fits = requirement.specifier.contains(metadata.version(requirement.name), prereleases=True)
+        except metadata.PackageNotFoundError:
+            versions, fits = f"{requirement.name} is not installed", False
+        versions += f", {requirement.specifier} is needed"
+        problem = problem or ("" if fits else versions)
+    try:
+        for module in () if problem else modules:
+            importlib.import_module(module)
+    except ImportError as error:
+        problem = f"{versions}: {first_line(error)}"
+    if problem:
+        raise UserError(f"{place}: pip install 'vlrl[{extra}]' ({problem})")
+
+
+def list_requirements(extra: str) -> list[Requirement]:
+    """What an extra of vlrl's asks for; none where vlrl runs uninstalled."""
+    from packaging.requirements import Requirement
+
+    try:
+        listed = map(Requirement, metadata.requires("vlrl") or ())
+    except metadata.PackageNotFoundError:
+        return []
+    return [
+        each for each in listed
+        if each.marker and each.marker.evaluate({"extra": extra}) and not each.marker.evaluate({"extra": ""})
+    ]  # fmt: skip
 
 
 # Objects of verifiers' that its tasks and rewards are handed, whoever calls them.

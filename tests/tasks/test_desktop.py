@@ -120,3 +120,20 @@ def test_missing_programs_are_named_in_one_line(monkeypatch):
     agent = GuiAgent(environment="desktop", pages=("compute",))
     with pytest.raises(UserError, match=r"needs the Debian packages xvfb, openbox, .*mate-calc.*: run `make system`$"):
         agent.environment(agent.samples("train")[0]).reset()
+
+
+@pytest.mark.slow
+@pytest.mark.alone  # as above: a picture may be an earlier one
+def test_the_wheel_scrolls_the_page_under_the_pointer(task):
+    """What is longer than a window could not be read."""
+    sample = next(s for s in task.samples("test") if s.answer.page == "write-line")
+    environment = task.environment(sample)
+    frames = frames_of(environment.reset(), "original_px")
+    line, screens = " ".join(map(str, range(60))), []  # wider than the editor
+    for action in (f'["type", "{line}"]', *(f'["scroll", 150, 200, "{way}"]' for way in ("left", "left", "right"))):
+        step = environment.step(f"<answer>{action}</answer>", frames)
+        assert not step.fault
+        screens.append(np.asarray(step.observation.images[-1])[48:62, 10:280])  # the line of the editor
+    environment.close()
+    end, once, twice, back = screens
+    assert not np.array_equal(end, once) and not np.array_equal(once, twice) and not np.array_equal(twice, back)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,9 @@ import pytest
 pytest.importorskip("openenv", reason="the extra openenv")
 
 from tasks.openenv import OpenEnv
+from tasks.verifiers import Verifiers
 from tests.tasks.episodes import play
+from vlrl.plugins import list_requirements
 from vlrl.types import UserError
 
 pytestmark = pytest.mark.slow
@@ -121,3 +125,49 @@ def test_a_missing_package_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "openenv.core.generic_client", None)
     with pytest.raises(UserError, match=r"task\.name: openenv: pip install 'vlrl\[openenv\]'"):
         OpenEnv(url="http://127.0.0.1:9")
+
+
+STRICT = """
+from openenv.core.env_server.http_server import create_fastapi_app
+from toy_openenv import Game, Guess, Told
+
+
+class StrictGame(Game):
+    def reset(self, seed=None, episode_id=None, limit=9):
+        return super().reset(seed, episode_id, limit)
+
+
+app = create_fastapi_app(StrictGame, Guess, Told)
+"""
+
+
+def test_an_option_that_its_reset_does_not_take_stops_before_it_is_served(monkeypatch, tmp_path):
+    """OpenEnv drops it without a word: episodes would be others than the file says."""
+    (tmp_path / "strict_game.py").write_text(STRICT)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parent}")
+    message = r"task\.options\.limt: the reset of strict_game:app .*did you mean 'limit'\? \(one of: limit\)$"
+    with pytest.raises(UserError, match=message):
+        OpenEnv(app="strict_game:app", options={"limt": 3})
+    served = OpenEnv(app="strict_game:app", options={"limit": 3})
+    served.close()
+
+
+@pytest.mark.parametrize(
+    ("extra", "package", "old"), [("openenv", "openenv-core", "0.1.1"), ("verifiers", "verifiers", "0.1.9")]
+)
+def test_another_version_is_one_line(monkeypatch, extra, package, old):
+    """Its insides are others: a run would end in a traceback at its first episode."""
+    pytest.importorskip(extra, reason=f"the extra {extra}")
+    version = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: old if name == package else version(name))
+    tasks = {"openenv": lambda: OpenEnv(url="http://127.0.0.1:9"), "verifiers": lambda: Verifiers(id="reverse-text")}
+    task = tasks[extra]
+    wanted = next(str(each.specifier) for each in list_requirements(extra))
+    message = f"task.name: {extra}: pip install 'vlrl[{extra}]' ({package} {old} is installed, {wanted} is needed)"
+    with pytest.raises(UserError, match=f"^{re.escape(message)}$"):
+        task()
+    monkeypatch.undo()
+    missing = {"openenv": "openenv.core.generic_client", "verifiers": "verifiers.v1.utils.loaders"}[extra]
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(UserError, match=rf"{package} {version(package)} is installed, .* is needed: .*{missing}"):
+        task()

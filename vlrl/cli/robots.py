@@ -240,7 +240,8 @@ def engines_add(commands: Commands) -> None:
     serve.set_defaults(run=_engines_serve)
 
     environment = commands.add_parser("serve-task", help="put a task's episodes behind a port, as an OpenEnv server")
-    environment.add_argument("config", help="a YAML of ours, whose task it is")
+    environment.add_argument("config", help="a YAML of ours, whose task it is, or a task's name: its YAML, else the "
+                             "task with its defaults")  # fmt: skip
     takes_changes(environment)
     environment.add_argument("--split", choices=("train", "test"), default="train", help="unless a reset names one, "
                              "default %(default)s")  # fmt: skip
@@ -252,10 +253,17 @@ def engines_add(commands: Commands) -> None:
 
 def _serve_task(options: argparse.Namespace) -> int:
     from vlrl import registry
+    from vlrl.config import Config, config_file, make_as
     from vlrl.recipe_checks import load_config
     from vlrl.tools.trl_verl import serve_task
 
-    task = registry.make_task(load_config(options.config, options.changes))
+    name = options.config
+    if name in registry.task_names() and not config_file(Path(name)).is_file():
+        config = make_as(Config, {"task": {"name": name}, "out": "runs/served"}, options.changes, name)
+        registry.check_component("task", config.task, "task")
+    else:
+        config = load_config(name, options.changes)
+    task = registry.make_task(config)
     try:
         serve_task(task, options.split, options.host, options.port, options.sessions)
     finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib.util
+import math
 import re
 import sys
 from collections import Counter
@@ -54,6 +55,7 @@ class Match:
     columns: tuple[str, ...]
     truth: Callable[[Row], dict[str, Any]]  # columns -> fields of `vlrl.evaluation.score.TaskRow`
     scale: float = 1.0  # of the metric
+    single: Callable[[Row], float] | None = None  # a document's record -> its score; None: the aggregation says it
 
 
 @dataclass
@@ -116,6 +118,17 @@ def answer_truth(row: Row) -> dict[str, Any]:
     return {"answer": {"kind": kind, "answer": answer, "options": [str(each) for each in listed]}}
 
 
+def spatial_truth(row: Row) -> dict[str, Any]:
+    """VSI-Bench's (2412.14171): the letter of an option, or a number whose relative error counts."""
+    about = {"options": row["options"]} if row["options"] else {"kind": "relative accuracy"}
+    return {"answer": {"answer": row["ground_truth"], **about}}
+
+
+def spatial_score(record: Row) -> float:
+    """VSI-Bench's score of one answer; its aggregation takes no fewer than all categories."""
+    return float(next(record[name] for name in ("accuracy", "MRA:.5:.95:.05") if name in record))
+
+
 PLACE = ("image", "bbox")
 MATCHES = {  # what a benchmark's name begins with -> the task
     "screenspot_v2": Match("gui_grounding", "screenspot_v2_action_acc", (*PLACE, "instruction"), box_truth),
@@ -129,6 +142,9 @@ MATCHES = {  # what a benchmark's name begins with -> the task
     ),
     "mmmu_val": Match("visual_reasoning", "mmmu_acc", ("id", "question", "options", "answer"), answer_truth),
     "mmstar": Match("visual_reasoning", "average", ("image", "question", "answer"), answer_truth),
+    "vsibench": Match(
+        "video_qa", "vsibench_overall", ("question", "options", "ground_truth"), spatial_truth, single=spatial_score
+    ),
     "realworldqa": Match("visual_reasoning", "exact_match", ("image", "question", "answer"), answer_truth),
 }
 
@@ -237,15 +253,23 @@ def estimate(aggregate: Callable[[Sequence[Any]], Any], records: Sequence[Any], 
         records: what the benchmark keeps of each document, [N].
         scale: of the score, 1 or 100; raised where the scores show it.
     """
-    try:
-        value, each = float(aggregate(records)), [float(aggregate([record])) for record in records]
-    except (ArithmeticError, IndexError, KeyError, LookupError, TypeError, ValueError):
+
+    def measure(sample: Sequence[Any]) -> float:
+        try:
+            return float(aggregate(sample))
+        except (ArithmeticError, LookupError, TypeError, ValueError):  # none, or too few for it
+            return math.nan
+
+    value, n = measure(records), len(records)
+    if math.isnan(value):
         return None
-    n, top = len(records), 100.0 if max(value, *each) > 1 else scale
+    is_of_each = not math.isnan(measure(records[:1]))
+    each = [measure([record]) for record in records] if is_of_each else [math.nan]
+    top = 100.0 if max(value, *each) > 1 else scale
     if min(each) >= 0 and max(each) <= top and abs(sum(each) / n - value) <= CLOSE * top:
         low, high = wilson(sum(each) / top, n)
         return Estimate(value, low * top, high * top, n)
-    return Estimate(value, *bootstrap(lambda sample: float(aggregate(sample)), records), n)
+    return Estimate(value, *bootstrap(measure, records), n)
 
 
 def summarise_strict(strict: StrictScores, official: Mapping[int, float]) -> dict[str, Any]:
@@ -277,7 +301,8 @@ def summarise_benchmark(task: Any, samples: Sequence[Row], strict: StrictScores 
         # of how many documents a 0 is, is not known of a metric that leaves some out: it has no interval
         scores[metric] = vars(score) if score.value or metric == own else {"value": 0.0, "n": score.n}
         if strict and metric == own:
-            singles = {number: float(aggregate([record])) / scale for number, record in records.items()}
+            single = strict.match.single or (lambda record, whole=aggregate: float(whole([record])))
+            singles = {number: single(record) / scale for number, record in records.items()}
     if own not in scores:
         raise UserError("its scores are no numbers: it writes answers for a server that scores them")
     result = {"metric": own, **scores[own], "metrics": scores}

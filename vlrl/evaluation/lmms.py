@@ -228,7 +228,7 @@ def run_task(task: BenchmarkTask, model: PolicyModel, limit: int | None) -> dict
     """lmms-eval's own evaluation: requests, filters, scoring, aggregation -> its results with `samples`.
 
     Raises:
-        UserError: a later row could not be scored.
+        UserError: a later row could not be scored, or all of them not be aggregated.
     """
     try:
         return simple_evaluate(
@@ -237,6 +237,9 @@ def run_task(task: BenchmarkTask, model: PolicyModel, limit: int | None) -> dict
         )  # fmt: skip
     except RetryError as error:
         raise UserError(f"{task.task_name}: scoring: {one_line(error.last_attempt.exception() or error)}") from None
+    except KeyError as error:
+        few = "" if limit is None else f" (eval.num_samples is {limit})"
+        raise UserError(f"{task.task_name}: its aggregation finds no {error} in these rows{few}") from None
 
 
 @contextlib.contextmanager

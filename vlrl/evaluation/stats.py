@@ -56,9 +56,12 @@ DRAWS = 1000  # bootstrap samples
 
 
 def bootstrap(statistic: Callable[[Sequence], float], values: Sequence, seed: int = 0) -> tuple[float, float]:
-    """95 % percentile interval of a statistic of N values, which are drawn anew with repetition."""
+    """95 % percentile interval of a statistic of N values, which are drawn anew with repetition.
+
+    Draws of which the statistic is nan, as those without a category that it needs, say nothing.
+    """
     draws = np.random.default_rng(seed).integers(len(values), size=(DRAWS, len(values)))
-    low, high = np.percentile([statistic([values[i] for i in draw]) for draw in draws], (2.5, 97.5))
+    low, high = np.nanpercentile([statistic([values[i] for i in draw]) for draw in draws], (2.5, 97.5))
     return float(low), float(high)
 
 

@@ -64,6 +64,7 @@ class KeyedSample:
 def ask(
     task: str, split: Split, count: int | None = None, *,
     options: Mapping[str, Any] | None = None, data: Mapping[str, Any] | None = None, model: str | None = None,
+    turns: bool = False,
 ) -> Iterator[KeyedSample]:  # fmt: skip
     """The first `count` samples of a split, all by default.
 
@@ -72,12 +73,15 @@ def ask(
         options, data: as in a configuration.
         model: the folder or hub name of the model that will be asked, for the coordinates that it writes; default:
             pixels of the task's image.
+        turns: whether who asks can play several.
 
     Raises:
         UserError: no such task, options it does not have, a task of several turns, videos.
     """
     options, data = dict(options or {}), dict(data or {})
     task_object = load_task(task, json.dumps(options, sort_keys=True), json.dumps(data, sort_keys=True))
+    if takes_turns(task_object, options) and not turns:
+        raise UserError(f"task: {task!r} takes several turns: other trainers' rewards see one completion")
     read = reader(model)
     for index, sample in enumerate(islice(task_object.samples(split), count)):
         if sample.prompt.videos:
@@ -99,7 +103,7 @@ def scored(key: str, completion: str, step: int = 0) -> tuple[float, Score]:
     Raises:
         UserError: the key was not made by `ask`.
     """
-    task, sample, frames = _known(key)
+    task, sample, frames = find_sample(key)
     task.at_step(step)
     score = of_text(task, sample, completion, frames)
     return task.reward(score), score
@@ -115,14 +119,23 @@ def load_task(name: str, options: str, data: str) -> Any:
     """The task; options and data as JSON."""
     fields = parse_json(options)
     section = argparse.Namespace(task=Component(**{**fields, "name": name}), data=DataSection(**parse_json(data)))
-    loaded = registry.make_task(section)
-    if loaded.takes_turns() and fields.get("turns") != 1:
-        raise UserError(f"task: {name!r} takes several turns: other trainers' rewards see one completion")
-    return loaded
+    return registry.make_task(section)
+
+
+def close_task(name: str, options: Mapping[str, Any], data: Mapping[str, Any]) -> None:
+    """Ends the processes of a task that was asked for; who asks again has a new one."""
+    load_task(name, json.dumps(options, sort_keys=True), json.dumps(data, sort_keys=True)).close()
+    load_task.cache_clear()
+    find_sample.cache_clear()
+
+
+def takes_turns(task: Any, options: Mapping[str, Any]) -> bool:
+    return task.takes_turns() and options.get("turns") != 1
 
 
 @lru_cache(maxsize=KEPT)
-def _known(key: str) -> tuple[Any, Sample, tuple[Frame, ...]]:
+def find_sample(key: str) -> tuple[Any, Sample, tuple[Frame, ...]]:
+    """The task, the sample and the frames of its prompt. UserError: the key was not made by `ask`."""
     about = _read(key)
     named = (json.dumps(about[name], sort_keys=True) for name in ("options", "data"))
     task = load_task(about["task"], *named)

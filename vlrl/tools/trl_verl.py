@@ -20,7 +20,7 @@ from vlrl.engines.protocols import data_url
 from vlrl.evaluation.score import decide
 from vlrl.media import ImageNumber
 from vlrl.placement.workers import Arrays, LostWorkerError, Packed, WorkerError, WorkerPool, WorkerService
-from vlrl.plugins import make_verifiers_agent, make_verifiers_reply
+from vlrl.plugins import check_extra, make_verifiers_agent, make_verifiers_reply
 from vlrl.tools import hub_export
 from vlrl.types import (
     BaseTask,
@@ -29,12 +29,12 @@ from vlrl.types import (
     Frame,
     Message,
     Observation,
+    Sample,
     Score,
     Split,
     Turn,
     UserError,
     Video,
-    first_line,
     one_line,
     plain,
 )
@@ -291,14 +291,11 @@ def compute_scores(reward_inputs: Sequence[Mapping[str, Any]], **given: Any) -> 
 
 
 def serve_task(task: BaseTask, split: Split, host: str, port: int, sessions: int) -> None:
-    """Serves a task's episodes until it is interrupted; UserError where OpenEnv is not installed."""
-    try:
-        import uvicorn
+    """Serves a task's episodes until it is interrupted; UserError where OpenEnv is missing or another version."""
+    check_extra("serve-task", "openenv", "openenv.core.env_server.http_server", "uvicorn")
+    import uvicorn
 
-        app = make_openenv_app(task, split, sessions)
-    except ImportError as error:
-        raise UserError(f"serve-task: pip install 'vlrl[openenv]' ({first_line(error)})") from None
-    uvicorn.run(app, host=host, port=port, log_level="warning")
+    uvicorn.run(make_openenv_app(task, split, sessions), host=host, port=port, log_level="warning")
 
 
 def make_openenv_app(task: BaseTask, split: Split, sessions: int) -> Any:
@@ -331,11 +328,15 @@ def make_openenv_app(task: BaseTask, split: Split, sessions: int) -> Any:
             super().__init__()
             self._session = TaskSession(task)
 
-        def reset(self, seed: int | None = None, episode_id: str | None = None, **options: Any) -> Any:
+        def reset(
+            self, seed: int | None = None, episode_id: str | None = None, split: Split = split, **unknown: Any
+        ) -> Any:
+            if unknown or split not in ("train", "test"):  # OpenEnv itself drops what a signature has not
+                raise ValueError(f"reset takes seed, episode_id and split, train or test, not {split} {unknown or ''}")
             with turn:
-                return ServedObservation(
-                    **write_conversation(self._session.begin(options.get("split", split), seed or 0))
-                )
+                samples = task.samples(split)
+                observation = self._session.begin(samples[(seed or 0) % len(samples)])
+                return ServedObservation(**write_conversation(observation))
 
         def step(self, action: Any, timeout_s: float | None = None, **options: Any) -> Any:
             with turn:
@@ -357,10 +358,14 @@ def make_openenv_app(task: BaseTask, split: Split, sessions: int) -> Any:
 
 
 class TaskSession:
-    """Episodes of a task one after the other, each from a seed."""
+    """Episodes of a task one after the other.
 
-    def __init__(self, task: BaseTask):
-        self._task = task
+    Args:
+        read: how whoever answers writes coordinates on what is shown; default: pixels of the images.
+    """
+
+    def __init__(self, task: BaseTask, read: hub_export.Reader | None = None):
+        self._task, self._read = task, read or hub_export.reader(None)
         self._environment: Environment | None = None
         self._episode: Episode | None = None
         self._frames: list[Frame] = []  # of all images that are in view
@@ -373,11 +378,9 @@ class TaskSession:
     def num_turns(self) -> int:
         return len(self._episode.turns) if self._episode else 0
 
-    def begin(self, split: Split, seed: int) -> Observation:
-        """The first observation of the sample that a seed names."""
+    def begin(self, sample: Sample) -> Observation:
+        """The first observation of a sample."""
         self.close()
-        samples = self._task.samples(split)
-        sample = samples[seed % len(samples)]
         self._environment, self._episode, self._frames = self._task.environment(sample), Episode(sample, 0), []
         return self._see(self._environment.reset())
 
@@ -392,15 +395,21 @@ class TaskSession:
         self._episode.turns.append(Turn(self._observation, decide(completion, frames), step))
         if not (step.terminated or step.truncated):
             return self._see(step.observation), 0.0, None
+        return Observation.from_messages([Message("user", ())]), *self.finish()
+
+    def finish(self) -> tuple[float, Score]:
+        """The reward and the score of the turns so far, at least one."""
+        if self._episode is None or not self._episode.turns:
+            raise RuntimeError("an episode without a turn has no score")
         score = self._task.score(self._episode)
         self.close()
-        return Observation.from_messages([Message("user", ())]), self._task.reward(score), score
+        return self._task.reward(score), score
 
     def _see(self, observation: Observation) -> Observation:
-        """Notes the coordinates of new images: pixels of theirs."""
+        """Notes the coordinates of new images."""
         if observation.restart or not observation.messages:
             self._frames = []
-        self._frames += [Frame("original_px", image.size, image.size) for image in observation.images]
+        self._frames += self._read(observation)
         self._observation = observation
         return observation
 
@@ -471,16 +480,12 @@ def from_verifiers(function: Callable[..., Any]) -> Callable[..., Any]:
     """A rubric function of verifiers 0.4, `async def exact(task, trace) -> float`, or one that is not `async`.
 
     Raises:
-        UserError: verifiers is not installed.
+        UserError: verifiers is not installed, or another version.
     """
-    try:
-        from verifiers import v1 as vf
-        from verifiers.v1.graph import prepare_turn
-        from verifiers.v1.utils.decorators import invoke
-    except ImportError as error:
-        raise UserError(
-            f"process_rewards: trl: api: verifiers: pip install 'vlrl[verifiers]' ({first_line(error)})"
-        ) from None
+    check_extra("process_rewards: trl: api: verifiers", "verifiers", "verifiers.v1.graph")
+    from verifiers import v1 as vf
+    from verifiers.v1.graph import prepare_turn
+    from verifiers.v1.utils.decorators import invoke
 
     async def score(prompt: str, completion: str, row: Mapping[str, Any]) -> Any:
         fields: dict[str, Any] = {**row, "prompt": prompt}

@@ -62,6 +62,20 @@ def write(file: Path, columns: dict[str, list], images: Sequence[str] = ("image"
     return file.parent
 
 
+def write_video(file: Path) -> None:
+    """10 s of 64 x 48 pixels."""
+    import av
+
+    file.parent.mkdir()
+    with av.open(str(file), "w") as container:
+        stream = container.add_stream("mpeg4", rate=5)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for i in range(50):
+            frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 5 * i, np.uint8), format="rgb24")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+
+
 @pytest.fixture
 def run(monkeypatch, capsys, tmp_path) -> Callable[..., dict[str, Any]]:
     """`run("mmstar", folder, answers)` -> the JSON that the command prints; `run.policy` was shown the questions."""
@@ -162,16 +176,7 @@ def test_refcoco_differs_by_rule(run, tmp_path):
 
 def test_charades_finds_videos_beside_the_rows(run, tmp_path):
     """lmms-eval looks for videos in its cache alone; a percentage would have an interval of shares."""
-    import av
-
-    (tmp_path / "Charades_v1_480").mkdir()
-    with av.open(str(tmp_path / "Charades_v1_480" / "a.mp4"), "w") as container:
-        stream = container.add_stream("mpeg4", rate=5)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        for i in range(50):
-            frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 5 * i, np.uint8), format="rgb24")
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
+    write_video(tmp_path / "Charades_v1_480" / "a.mp4")
     captions = [f"person {i} sits" for i in range(4)]
     columns = {"video": ["a.mp4"] * 4, "caption": captions, "timestamp": [[2.0, 6.0]] * 4}
     lines = [json.dumps(dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)]
@@ -187,6 +192,48 @@ def test_charades_finds_videos_beside_the_rows(run, tmp_path):
     assert result["strict"]["parse_fail"] == {"empty_interval": 0.25}
     video = run.policy.prompts[0].videos[0]
     assert video.size == (64, 48) and video.duration == pytest.approx(10)
+
+
+ROOM = (  # a question's type, the truth, what is answered, lmms-eval's score of it, ours
+    ("object_rel_direction_easy", "A", "A", 1.0, 1.0),
+    ("object_rel_direction_medium", "B", "A", 0.0, 0.0),
+    ("object_rel_direction_hard", "C", "C", 1.0, 1.0),
+    ("object_rel_distance", "D", "D", 1.0, 1.0),
+    ("route_planning", "A", "B", 0.0, 0.0),
+    ("obj_appearance_order", "B", "B", 1.0, 1.0),
+    ("object_counting", "4", "4", 1.0, 1.0),
+    ("object_counting", "4", "5", 0.6, 0.5),  # an error of 25 %: lmms-eval counts a threshold that is just met
+    ("object_abs_distance", "10", "8.9", 0.8, 0.8),  # 11 %: below 8 thresholds
+    ("object_size_estimation", "100", "250", 0.0, 0.0),
+    ("room_size_estimation", "20.5", "two", 0.0, 0.0),
+)
+
+
+def test_vsi_bench_agrees_with_our_answers(run, tmp_path, capsys):
+    """Its aggregation takes no single answer: without a score of each it was refused as one of a server."""
+    write_video(tmp_path / "scannet" / "scene.mp4")
+    rows = [
+        {"dataset": "scannet", "scene_name": "scene", "question": "Where?", "question_type": kind,
+         "ground_truth": truth, "options": ["A. left", "B. right", "C. back", "D. front"] if truth.isalpha() else None}
+        for kind, truth, *_ in ROOM
+    ]  # fmt: skip
+    (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    answers = [f"<answer>{answer}</answer>" for _, _, answer, *_ in ROOM]
+    result = run("vsi_bench", tmp_path, answers, "--strip-tags")
+    # of the categories' means, the three directions one of them
+    expected = np.mean([2 / 3, 1, 0, 1, 0.8, 0.8, 0, 0])
+    assert (result["benchmark"], result["metric"], result["n"]) == ("vsibench", "vsibench_overall", len(ROOM))
+    assert result["value"] == pytest.approx(expected, abs=1e-6) and result["low"] < expected < result["high"]
+    assert result["metrics"]["object_counting_mra"]["value"] == pytest.approx(0.8)
+    strict = result["strict"]
+    assert strict["value"] == pytest.approx(np.mean([ours for *_, ours in ROOM])) and strict["task"] == "video_qa"
+    assert (strict["agreement"], strict["unscored"], strict["parse_fail"]) == (pytest.approx(10 / 11), 0, {})
+    shown = run.policy.prompts[0]
+    assert shown.videos[0].size == (64, 48) and "Options:\nA. left\nB. right" in shown.text
+    command = ["eval", "embedded", "--benchmark", "vsi_bench", "--data", str(tmp_path), "eval.num_samples=2"]
+    run.policy.prompts.clear()
+    assert main(command) == 2
+    assert "no 'object_rel_direction_hard_accuracy' in these rows (eval.num_samples is 2)" in capsys.readouterr().err
 
 
 def exams(folder: Path) -> Path:
@@ -247,6 +294,22 @@ def test_jsonl_names_images_beside_it(run, tmp_path):
     result = run("realworldqa", tmp_path / "mine.jsonl", ["<answer>B</answer>", "<answer>Two</answer>"], "--strip-tags")
     assert (result["value"], result["strict"]["value"]) == (1.0, 1.0)
     assert run.policy.prompts[0].images[0].getpixel((0, 0)) == (60, 60, 60)
+
+
+def test_realworldqa_agrees_with_our_answers(run, tmp_path):
+    """Its scorer compares whole texts after its own filter: letters, words and numbers, right and wrong."""
+    picture(1).save(tmp_path / "a.png")
+    question = "Stop or go?\nA. stop\nB. go"
+    rows = [("A", "B"), ("B", "B"), ("two", "Two"), ("two", "three"), ("7", "7"), ("7", "8")]
+    asked = [{"image": "a.png", "question": question if truth in "AB" else "How many?", "answer": truth}
+             for truth, _ in rows]  # fmt: skip
+    (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    result = run("realworldqa", tmp_path, [f"<answer>{answer}</answer>" for _, answer in rows], "--strip-tags")
+    strict = result["strict"]
+    assert (result["metric"], result["value"], result["n"]) == ("exact_match", 0.5, 6)
+    assert (strict["task"], strict["value"], strict["agreement"]) == ("visual_reasoning", 0.5, 1.0)
+    plain = run("realworldqa", tmp_path, [answer for _, answer in rows])
+    assert (plain["value"], plain["strict"]["value"], plain["strict"]["parse_fail"]) == (0.5, 0.0, {"no_answer": 1.0})
 
 
 def test_the_embedded_model_answers(tmp_path, capsys, monkeypatch):

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import types
+from dataclasses import replace
 
 import pytest
 
@@ -274,3 +275,42 @@ def test_a_function_that_raises_in_its_process_is_told_in_a_line(own, play):
     assert "\n" not in str(error.value)
     with pytest.raises(UserError, match=r"cannot find 'rewards_in_a_file:lost'"):
         play(rewards=[f"{own}:lost"], seconds=60)
+
+
+FORMULAS = r"""
+from math_verify import parse, verify
+
+
+def half(completions, **columns):
+    return [float(verify(parse(r"$\frac{1}{2}$"), parse(each[0]["content"]))) for each in completions]
+
+
+def unlimited(completions, **columns):
+    read = [parse(each[0]["content"], parsing_timeout=None) for each in completions]
+    return [float(verify(parse(r"$\frac{1}{2}$"), each, timeout_seconds=None)) for each in read]
+"""
+ANSWERS = ("$0.5$", r"It is $\frac{2}{4}$.", "$2$", "no formula", r"$\frac{1}{", "1/2")
+GRADES = [1.0, 1.0, 0.0, 0.0, 0.0, 1.0]
+
+
+def answer(episode, text):
+    """The episode, in which the policy wrote the text."""
+    turn = episode.turns[0]
+    return replace(episode, turns=[replace(turn, decision=replace(turn.decision, action=text))])
+
+
+@pytest.mark.slow
+def test_math_verify_here_and_in_a_process_of_its_own(monkeypatch, tmp_path, play):
+    """Its time limits are signals, and one tower of powers computes for ever where no signal interrupts it."""
+    pytest.importorskip("math_verify", reason="the extra math")
+    (tmp_path / f"{(name := 'formulas_in_a_file')}.py").write_text(FORMULAS)
+    monkeypatch.syspath_prepend(tmp_path)
+    episodes, _, here = play(rewards=[f"{name}:half"])
+    answers = [answer(*pair) for pair in zip(episodes, ANSWERS, strict=True)]
+    assert [each.reward for each in here(answers, 7)] == GRADES
+    _, _, there = play(rewards=[f"{name}:half", f"{name}:unlimited"], weights=[1.0, 10.0], seconds=30)
+    assert [each.reward for each in there(answers, 7)] == [11 * grade for grade in GRADES]
+    endless = [answer(answers[0], "$9^{9^{9^{9}}}+1$"), *answers[1:]]
+    graded = there(endless, 8)
+    assert [each.reward for each in graded] == [0.0, *GRADES[1:]] and there.metrics["trl_lost"] == 1.0
+    assert [each.reward for each in there(answers, 9)] == [11 * grade for grade in GRADES]

@@ -18,7 +18,8 @@ from openenv.core.generic_client import GenericEnvClient
 from tasks.counting import Counting
 from tasks.openenv import OpenEnv, is_healthy
 from tests.tasks.episodes import play
-from vlrl.types import Frame
+from vlrl.cli import main
+from vlrl.types import Frame, UserError
 
 pytestmark = pytest.mark.slow
 
@@ -27,10 +28,10 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def url():
-    """A server of the task `counting`, in a process of its own."""
+    """A server of the task `counting` by its name, in a process of its own."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "vlrl.cli", "serve-task", "configs/counting.yaml", "task.size=[64, 64]"]
+    command = [sys.executable, "-m", "vlrl.cli", "serve-task", "counting", "task.size=[64, 64]"]
     there = os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([*command, "--port", str(port)], cwd=ROOT, env=there, stderr=subprocess.DEVNULL)
     address, deadline = f"http://127.0.0.1:{port}", time.monotonic() + 300
@@ -74,3 +75,26 @@ def test_our_task_plays_what_we_serve(url):
         assert shown.images[0].tobytes() == own.prompt.images[0].convert("RGB").tobytes()
         assert served.score(episode).correct == 1.0
     served.close()
+
+
+def test_a_split_or_option_that_there_is_not_stops_before_work(url):
+    """OpenEnv drops what a reset does not take: another split would be trained on than is written."""
+    for options in ({"splt": "test"}, {"split": "tset"}):
+        with pytest.raises(UserError, match=r"no episode begins: .*reset takes seed, episode_id and split") as error:
+            OpenEnv(url=url, sends="completion", options=options)
+        assert "\n" not in str(error.value)
+
+
+def test_a_task_without_a_configuration_has_its_defaults(monkeypatch):
+    """Only those that have a YAML could be served by name; options would be those of another."""
+    served = []
+    monkeypatch.setattr("vlrl.tools.trl_verl.serve_task", lambda task, *rest: served.append((task, rest)))
+    assert main(["serve-task", "proposed_counting", "task.size=[64, 64]", "--split", "test", "--port", "9"]) == 0
+    ((task, rest),) = served
+    assert type(task).__name__ == "ProposedCounting" and rest == ("test", "127.0.0.1", 9, 64)
+    assert task.samples("test")[0].prompt.images[0].size == (64, 64)
+
+
+def test_a_name_that_is_no_tasks_is_one_line(capsys):
+    assert main(["serve-task", "countin"]) == 2
+    assert "did you mean 'counting'?" in capsys.readouterr().err
