@@ -254,14 +254,15 @@ def _view(options: argparse.Namespace) -> int:
 def _open_chat(run: Path) -> AbstractContextManager[str]:
     """Serves the run's newest checkpoint as `vlrl serve-model` does, for images as large as the run's."""
     quiet()
-    from vlrl.decoders import load_yaml
+    from vlrl.config import PolicySection, is_training_config
     from vlrl.engines.model_server import open_server
+    from vlrl.recipe_checks import load_config
 
     file = run / "config.yaml"
-    policy = load_yaml(file).get("policy", {}) if file.is_file() else {}
+    policy = load_config(file).policy if is_training_config(file) else PolicySection()
     return open_server(argparse.Namespace(
         model=str(run), name=run.name, host="127.0.0.1", port=0, token_env=None, weights_folder=None, max_tokens=4096,
-        max_batch=8, min_pixels=policy.get("min_pixels"), max_pixels=policy.get("max_pixels"), dtype="auto",
+        max_batch=8, min_pixels=policy.min_pixels, max_pixels=policy.max_pixels, dtype="auto",
     ))  # fmt: skip
 
 
