@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vlrl.api import check_sources, quiet
-from vlrl.cli.help import Commands, explain_code, takes_changes
+from vlrl.cli.help import Commands, explain_code, print_styled, takes_changes
 from vlrl.system.hub import reach_model
 from vlrl.types import UserError
 
@@ -223,7 +223,10 @@ def _list(options: argparse.Namespace) -> int:
     width = shutil.get_terminal_size().columns
     text = search(" ".join(options.search)) if options.search else listing(options.kind, width)
     cut = sys.stdout.isatty() and not options.search
-    print("\n".join(_cut(line, width) for line in text.splitlines()) if cut else text)
+    text = "\n".join(_cut(line, width) for line in text.splitlines()) if cut else text
+    print_styled(
+        text, sys.stdout, {"bold": r"^[A-Z]+ \(\d+\)$", "green": r"^ \w+$", "cyan": r"^(?:  )?[a-z]\S*(?= |$)"}
+    )
     return 0
 
 
@@ -288,7 +291,8 @@ def _doctor(options: argparse.Namespace) -> int:
         return model(options.model, options.task, options.changes, options.json)
     from vlrl.tools.doctor import main as doctor
 
-    return doctor(json=options.json)
+    styles = {"green": r"^ok\b", "yellow": r"^(?:warn|missing)\b", "bold red": r"^error\b", "cyan": r"  -> .*$"}
+    return doctor(options.json, print if options.json else lambda text: print_styled(text, sys.stdout, styles))
 
 
 # What a run needs, before it is started.

@@ -35,7 +35,7 @@ def serve(log, *words):
         command = [sys.executable, "-m", "vlrl.cli", *words, "--port", "0"]
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
     try:
-        end = time.monotonic() + 120
+        end = time.monotonic() + 600  # a busy machine is no failure
         while not (found := re.search(r"(http://\S+)( .*)?\n", log.read_text())):
             assert process.poll() is None and time.monotonic() < end, log.read_text()
             time.sleep(0.05)
