@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from rapidfuzz.distance import Levenshtein
+from rapidfuzz.process import cdist
 from scipy.ndimage import correlate1d
 
 from rewards import parse
 from rewards.latex import SWITCHES, UnreadableLatexError, argument, optional, plain, source, stripped, tokens
 from rewards.parse import total
-from rewards.text import normalised
 
 # Multi-scale structural similarity of two grey pictures, in floats of 0 to 1.
 #
@@ -600,7 +601,8 @@ def compare(predicted: Table, truth: Table) -> Likeness:
         return Likeness(1.0, 1.0, 1.0, True)
     spans = np.array([[(a.rows, a.columns) != (b.rows, b.columns) for b in truth.cells] for a in predicted.cells])
     costs = spans.reshape(len(predicted.cells), len(truth.cells)).astype(np.float64)
-    texts = normalised([cell.text for cell in predicted.cells], [cell.text for cell in truth.cells])
+    ours, theirs = ([cell.text for cell in table.cells] for table in (predicted, truth))
+    texts = cdist(ours, theirs, scorer=Levenshtein.normalized_distance, dtype=np.float64)
     return Likeness(
         _teds(predicted, truth, costs), _teds(predicted, truth, np.maximum(costs, texts)), _f1(predicted, truth), False
     )

@@ -9,15 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
+from rapidfuzz.distance import LCSseq, Levenshtein
 
 from rewards import math, parse
-from rewards.boxes import common, edits
 from rewards.math import equal_numbers, read_number
 from rewards.parse import MAX_CHARS, MAX_LITERAL_CHARS, Parsed, total
 
 DIRECTIONS = ("up", "down", "left", "right")
-MAX_EDITED = 500  # characters; the edit distance takes time in the product of the lengths
+MAX_EDITED = 500  # characters; longer texts are no short answers
 
 
 @total()
@@ -51,7 +50,7 @@ def similar(predicted: str, truth: str) -> float:
     longest = max(len(predicted), len(truth))
     if predicted == truth or longest > MAX_EDITED or not predicted or not truth:
         return float(predicted == truth)
-    return float(1 - edits(predicted, truth) / longest >= 0.5)
+    return float(1 - Levenshtein.distance(predicted, truth) / longest >= 0.5)
 
 
 @total()
@@ -228,48 +227,6 @@ def _fifth(word: str) -> str:
     return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word
 
 
-# Edit distances between all texts of two lists at once.
-
-
-def normalised(first: Sequence[str], second: Sequence[str]) -> np.ndarray:
-    """(first, second): the Levenshtein distance over the longer text's length, in [0, 1]; two empty texts have 0.
-
-    Time is a constant times the product of the numbers of characters: texts of nearly the same length are laid side by
-    side, so that padding at most doubles them.
-    """
-    ours, theirs = sorted(set(first)), sorted(set(second))
-    groups: dict[int, list[int]] = {}
-    for j, text in enumerate(theirs):
-        groups.setdefault(len(text).bit_length(), []).append(j)
-    similarity = np.empty((len(ours), len(theirs)))
-    for places in groups.values():
-        codes, lengths = _codes([theirs[j] for j in places])
-        for i, text in enumerate(ours):
-            similarity[i, places] = _edits(text, codes, lengths) / np.maximum(np.maximum(lengths, len(text)), 1)
-    rows, columns = {text: i for i, text in enumerate(ours)}, {text: j for j, text in enumerate(theirs)}
-    return similarity[np.ix_([rows[text] for text in first], [columns[text] for text in second])]
-
-
-def _codes(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """(texts, longest) code points, -1 behind the end, and (texts) lengths."""
-    lengths = np.array([len(text) for text in texts], dtype=np.intp)
-    codes = np.full((len(texts), int(lengths.max(initial=0))), -1, dtype=np.int32)
-    for i, text in enumerate(texts):
-        codes[i, : len(text)] = [ord(char) for char in text]
-    return codes, lengths
-
-
-def _edits(text: str, codes: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """(texts) Levenshtein distances of one text."""
-    steps = np.arange(codes.shape[1] + 1, dtype=np.int32)
-    done = np.tile(steps, (len(codes), 1))
-    for char in text:
-        best = done + 1
-        np.minimum(best[:, 1:], done[:, :-1] + (codes != ord(char)), out=best[:, 1:])
-        done = np.minimum.accumulate(best - steps, axis=1) + steps
-    return done[np.arange(len(codes)), lengths]
-
-
 # Rewards for short answers: the text inside the answer tags against the truth, both as they are written.
 #
 # Nothing is searched for inside other words, and contradictions are worth 0. An empty truth is worth 0 to all. None of
@@ -326,7 +283,7 @@ def default(predicted: str, truth: str) -> float:
     first, second = _plain(predicted), _plain(truth)
     if not first or not second or max(len(first), len(second)) > MAX_EDITED:
         return float(first == second != "")
-    return 2 * common(first, second) / (len(first) + len(second))
+    return 2 * LCSseq.similarity(first, second) / (len(first) + len(second))
 
 
 def _plain(text: str) -> str:
@@ -384,7 +341,7 @@ def word_accuracy_of_all(predicted: str, truth: str) -> float:
     first, second = predicted.split(), truth.split()
     if not second or max(len(first), len(second)) > MAX_WORDS:
         return 0.0
-    return max(0.0, 1.0 - edits(first, second) / len(second))
+    return max(0.0, 1.0 - Levenshtein.distance(first, second) / len(second))
 
 
 @total()
@@ -397,7 +354,7 @@ def rouge(predicted: str, truth: str) -> float:
     first, second = _stems(predicted), _stems(truth)
     if not first or not second or max(len(first), len(second)) > MAX_WORDS:
         return 0.0
-    longest = 2 * common(first, second) / (len(first) + len(second))
+    longest = 2 * LCSseq.similarity(first, second) / (len(first) + len(second))
     return (_overlap(first, second, 1) + _overlap(first, second, 2) + longest) / 3
 
 
@@ -450,14 +407,14 @@ def rouge_l(predicted: str, truth: str) -> float:
     Source: Lin 2004, `ROUGE: A Package for Automatic Evaluation of Summaries`.
     """
     tokens, right = _drop_article(predicted), _drop_article(truth)
-    return 2 * common(tokens, right) / (len(tokens) + len(right)) if tokens and right else 0.0
+    return 2 * LCSseq.similarity(tokens, right) / (len(tokens) + len(right)) if tokens and right else 0.0
 
 
 @total()
 def word_accuracy(predicted: str, truth: str) -> float:
     """1 - word error rate (edits of words / words of the truth), in [0, 1]."""
     tokens, right = _drop_article(predicted), _drop_article(truth)
-    return max(0.0, 1.0 - edits(tokens, right) / len(right)) if right else 0.0
+    return max(0.0, 1.0 - Levenshtein.distance(tokens, right) / len(right)) if right else 0.0
 
 
 @total()
@@ -470,7 +427,7 @@ def anls(predicted: str, truth: str) -> float:
     longer, shorter = max(len(answer), len(right)), min(len(answer), len(right))
     if not right or longer > MAX_EDITED or 2 * shorter < longer:  # so many edits that it is below the threshold
         return float(answer == right != "")
-    similar = 1.0 - edits(answer, right) / longer
+    similar = 1.0 - Levenshtein.distance(answer, right) / longer
     return similar if similar >= 0.5 else 0.0
 
 

@@ -20,10 +20,8 @@ from vlrl.evaluation import score
 from vlrl.evaluation.benchmarks import read_settings
 from vlrl.evaluation.compare import Comparison
 from vlrl.evaluation.compare import plan_plan as compared
-from vlrl.imitation.behaviour_cloning import CloneConfig
-from vlrl.imitation.dagger import LearnConfig
+from vlrl.imitation.configs import CloneConfig, LearnConfig, WarmstartConfig
 from vlrl.imitation.reward_classifier import RewardConfig
-from vlrl.imitation.sft_config import WarmstartConfig
 from vlrl.offpolicy import config as offpolicy
 from vlrl.offpolicy.config import PretrainConfig, pretrain_config_load
 from vlrl.recipe_checks import load_config

@@ -28,10 +28,8 @@ from vlrl.config import EASYR1, TRL, VERL, Component, Config, find_section
 from vlrl.contrib.preferences.labelling import PreferencesConfig
 from vlrl.decoders import load_yaml
 from vlrl.evaluation.compare import Comparison
-from vlrl.imitation.behaviour_cloning import CloneConfig
-from vlrl.imitation.dagger import LearnConfig
+from vlrl.imitation.configs import CloneConfig, LearnConfig, WarmstartConfig
 from vlrl.imitation.reward_classifier import RewardConfig
-from vlrl.imitation.sft_config import WarmstartConfig
 from vlrl.offpolicy.config import OffPolicyConfig, PretrainConfig
 from vlrl.tools.option_help import field_help, option_help
 from vlrl.tools.stages import Stages

@@ -20,7 +20,7 @@ import vla_jobs
 import vla_table
 
 from vlrl.config import load_as
-from vlrl.imitation.behaviour_cloning import CloneConfig
+from vlrl.imitation.configs import CloneConfig
 from vlrl.offpolicy.config import load as load_off_policy
 from vlrl.recipe_checks import load_config
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rewards import boxes, parse
+from rewards import parse
 from rewards import text as rewards_text
 from rewards.boxes import closeness, exact_count
 from rewards.detection import cls_rl_accuracy, cls_rl_exact, cls_rl_format
@@ -72,12 +72,34 @@ def test_all_match_forgives_case_and_final_dots():
 
 @given(st.text(max_size=30), st.text(max_size=30))
 def test_similarity_is_that_of_the_longest_common_subsequence(first, second):
-    """The bits must count what the plain table counts."""
+    """The library must count what the plain table counts, in any script."""
+    first, second = (" ".join(text.split()).rstrip(".").strip().lower() for text in ("~" + first, "~" + second))
     table = [[0] * (len(second) + 1) for _ in range(len(first) + 1)]
     for i, a in enumerate(first):
         for j, b in enumerate(second):
             table[i + 1][j + 1] = table[i][j] + 1 if a == b else max(table[i][j + 1], table[i + 1][j])
-    assert boxes.common(first, second) == table[-1][-1]
+    assert rewards_text.default(first, second) == 2 * table[-1][-1] / (len(first) + len(second))
+
+
+# similar, anls, default, word_accuracy_of_all, word_accuracy, rouge_l, rouge: of this project's loops, before rapidfuzz
+@pytest.mark.parametrize(
+    ("predicted", "truth", "values"),
+    [
+        ("kitten", "sitting", (1, 4 / 7, 8 / 13, 0, 0, 0, 0)),
+        ("naïve 上🙂", "naive 🙂上", (1, 5 / 8, 3 / 4, 0, 0, 0, 0)),
+        ("\udc80x", "x\udc80", (0, 0, 1 / 2, 0, 0, 0, 2 / 3)),
+        ("a b c d e", "a c b d x y", (1, 0, 3 / 5, 1 / 3, 1 / 5, 4 / 9, 14 / 33)),
+        ("the quick brown fox jumps", "the quick brown foxes jumped over",
+         (1, 20 / 29, 24 / 29, 1 / 2, 2 / 5, 4 / 9, 268 / 297)),
+        ("red red red", "red", (0, 0, 3 / 7, 0, 0, 1 / 2, 1 / 3)),
+        ("a" * 300 + "b" * 200, "a" * 250 + "b" * 250, (1, 9 / 10, 9 / 10, 0, 0, 0, 0)),
+    ],
+)  # fmt: skip
+def test_texts_are_worth_what_they_were_before_the_library(predicted, truth, values):
+    """Runs of earlier releases could no longer be compared."""
+    measures = ("similar", "anls", "default", "word_accuracy_of_all", "word_accuracy", "rouge_l", "rouge")
+    found = [getattr(rewards_text, name)(predicted, truth) for name in measures]
+    assert found == pytest.approx(values)
 
 
 def test_classes_are_named_in_full():

@@ -69,6 +69,45 @@ def test_every_example_is_accepted(command, monkeypatch):
         documented.check_command(words)
 
 
+def read_terminal(words: list[str], folder: Path, **environment: str) -> str:
+    """What a command writes on a terminal."""
+    terminal, side = pty.openpty()
+    own = {"TERM": "xterm", "COLUMNS": "100", "PYTHONPATH": str(ROOT), "NO_COLOR": ""}
+    process = subprocess.Popen([sys.executable, "-m", "vlrl.cli", *words], cwd=folder, stdin=side, stdout=side,
+                               stderr=side, env=os.environ | own | environment)  # fmt: skip
+    os.close(side)
+    shown = b""
+    try:
+        while part := os.read(terminal, 65536):
+            shown += part
+    except OSError:  # its other side is closed
+        pass
+    os.close(terminal)
+    process.wait()
+    return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "styled"),
+    [
+        (["list", "tasks"], ["\x1b[1mTASKS (", "\x1b[36m  counting\x1b[0m "]),
+        pytest.param(["doctor"], ["\x1b[32mok\x1b[0m "], marks=pytest.mark.slow),
+        (
+            ["train"],
+            ["\x1b[1;31mvlrl:\x1b[0m ", "\x1b[36mvlrl train configs/gui_grounding.yaml\x1b[0m", "m[VL101]\x1b[0m"],
+        ),
+    ],
+)
+def test_a_terminal_has_colour_unless_it_wants_none(words, styled, tmp_path):
+    """What to do stands at the end of a long line; escape codes in a file or for who set NO_COLOR are litter."""
+    shown = read_terminal(words, tmp_path)
+    assert all(each in shown for each in styled), shown
+    assert "\x1b[" not in read_terminal(words, tmp_path, NO_COLOR="1")
+    done = subprocess.run([sys.executable, "-m", "vlrl.cli", *words], cwd=tmp_path, capture_output=True, text=True,
+                          env=os.environ | {"PYTHONPATH": str(ROOT), "FORCE_COLOR": "1"})  # fmt: skip
+    assert "\x1b[" not in done.stdout + done.stderr
+
+
 def test_the_version_is_said(capsys):
     """The first question of every bug report."""
     assert asked(capsys, "--version") == (0, f"vlrl {vlrl.__version__}\n", "")

@@ -1,14 +1,19 @@
-"""The commands in the heads of configs and recipes that are not `vlrl train`, at small sizes."""
+"""Commands at small sizes: in heads of configs and recipes all but `vlrl train`, in each help its example."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import re
 import shlex
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from vlrl.cli import main
+from vlrl.cli.help import GROUPS
 
 pytestmark = pytest.mark.slow
 
@@ -87,3 +92,60 @@ def test_a_head_command_reaches_its_second_step(command, tmp_path, monkeypatch, 
 def test_every_refusal_belongs_to_a_command():
     """A config that was renamed would no longer be held to what it says."""
     assert [part for part in REFUSED if not any(part in command for command in COMMANDS)] == []
+
+
+# What `vlrl COMMAND --help` ends with: command -> what is put behind its example to make it small.
+SMALL = ("train.steps=2", "train.prompts_per_step=2", "train.group_size=2", "eval.num_samples=4",
+         "eval.every_steps=null", "log.trackers=[]")  # fmt: skip
+EXAMPLES = {name: shlex.split(example)[1:] for names in GROUPS.values() for name, example in names.items()}
+RUN: dict[str, tuple[str, ...]] = {
+    "demo": SMALL, "train": SMALL, "eval": ("eval.num_samples=4",), "warmstart": SIZES["warmstart"],
+    "select": ("--samples", "4", "--repeats", "2"), "best-of": ("--samples", "4", "--tries", "2"),
+    "record": ("--episodes", "4"), "simulate": ("--episodes", "1"), "clone": SIZES["clone"],
+    "demos": ("--episodes", "1"), "offpolicy": SIZES["offpolicy"], "preferences": SIZES["preferences"],
+    **dict.fromkeys(("doctor", "import-config", "list", "explain", "show", "advise", "plan", "reproduce", "compare",
+                     "stages", "check-task", "score", "export", "average", "card", "residual"), ()),
+}  # fmt: skip
+NOT_RUN = {  # and why
+    "init": "asks the hub for the model", "accept": "fetches a model", "push": "uploads",
+    "capture": "a browser, for minutes (tests/tasks/web/test_capture.py)",
+    "pretrain": "a user's own file (tests/vlrl/offpolicy/test_pretrain.py)",
+    "trial": "a user's own file, and a robot (tests/robot/trial/test_run.py)",
+    "view": "serves (tests/vlrl/report/test_view.py)", "serve-model": "serves (tests/vlrl/report/test_playground.py)",
+    "serve-task": "serves (tests/vlrl/tools/test_serve_task.py)", "emulate": "serves (tests/test_journeys.py)",
+    "serve": "serves (tests/test_journeys.py)", "deploy": "an arm", "replay": "an arm, emulated or real",
+    "learn": "waits for an arm's episodes", "reward-model": "an arm's recorded episodes",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory) -> Path:
+    """A folder in which a newcomer has a run, four more of its kind, screens and others' files."""
+    folder = tmp_path_factory.mktemp("before")
+    root = CONFIGS.parent
+    spec = importlib.util.spec_from_file_location("journeys", root / "scripts" / "journeys.py")
+    journeys = sys.modules.setdefault("journeys", importlib.util.module_from_spec(spec))
+    spec.loader.exec_module(journeys)
+    (folder / "clicks.jsonl").write_text(journeys.write_screens(folder))
+    (folder / "trl.yaml").write_text(journeys.TRL)
+    row = {"completion": "<answer>[5, 5]</answer>", "answer": [0, 0, 9, 9], "image_size": [56, 56]}
+    (folder / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    assert main(["train", "gui_grounding", *SMALL, f"out={folder}/runs/demo"]) == 0
+    for name in ("one", "two"):
+        shutil.copytree(folder / "runs" / "demo", folder / "runs" / name)
+    return folder
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_the_example_of_a_command_s_help_runs(name, before, tmp_path, monkeypatch, capsys):
+    """What a newcomer copies first would be refused, or end in a traceback."""
+    folder = shutil.copytree(before, tmp_path / "work")
+    monkeypatch.chdir(folder)
+    assert main([*EXAMPLES[name], *RUN[name]]) == 0, capsys.readouterr().err[-500:]
+    out = [EXAMPLES[name][i + 1] for i, word in enumerate(EXAMPLES[name]) if word in ("--out", "--report")]
+    assert all((folder / file).exists() for file in out)
+
+
+def test_every_example_is_run_or_says_why_not():
+    """A new command's example would be run by nobody."""
+    assert RUN.keys() | NOT_RUN.keys() == EXAMPLES.keys() and not RUN.keys() & NOT_RUN.keys()

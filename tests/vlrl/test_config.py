@@ -249,7 +249,7 @@ def test_the_configs_we_ship_load(path):
 
         assert pretrain_config_load(str(path)).discriminate
     elif path.stem.startswith("learn"):  # for `vlrl learn`
-        from vlrl.imitation.dagger import LearnConfig
+        from vlrl.imitation.configs import LearnConfig
 
         assert load_as(LearnConfig, path).episodes
     elif path.stem.startswith("reward"):  # for `vlrl reward-model`
@@ -265,11 +265,11 @@ def test_the_configs_we_ship_load(path):
 
         assert load_as(PreferencesConfig, path).out
     elif "lessons" in keys:  # for `vlrl warmstart`
-        from vlrl.imitation.sft_config import WarmstartConfig
+        from vlrl.imitation.configs import WarmstartConfig
 
         assert load_as(WarmstartConfig, path).lessons
     elif "noise" in keys or "kind" in keys.get("policy", {}):  # for `vlrl clone`
-        from vlrl.imitation.behaviour_cloning import CloneConfig
+        from vlrl.imitation.configs import CloneConfig
 
         assert load_as(CloneConfig, path).episodes
     else:

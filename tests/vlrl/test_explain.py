@@ -14,10 +14,8 @@ from vlrl import cli, registry
 from vlrl.config import Component, Config, MixturePart
 from vlrl.contrib.preferences.labelling import PreferencesConfig
 from vlrl.evaluation.compare import Comparison
-from vlrl.imitation.behaviour_cloning import CloneConfig
-from vlrl.imitation.dagger import LearnConfig
+from vlrl.imitation.configs import CloneConfig, LearnConfig, WarmstartConfig
 from vlrl.imitation.reward_classifier import RewardConfig
-from vlrl.imitation.sft_config import WarmstartConfig
 from vlrl.offpolicy.config import OffPolicyConfig, PretrainConfig
 from vlrl.recipe_checks import load_config
 from vlrl.tools.option_help import FIELDS, OPTIONS, explain, field_help, option_help

@@ -163,6 +163,8 @@ def test_servers_that_a_config_names_are_announced_once(closed, capsys):
         ["train", "rows.jsonl", "policy.model=nobody/nothing"],
         ["accept", "nobody/nothing", "--data", "rows.jsonl"],
         ["warmstart", "embedded", "start=nobody/nothing", "out=run"],
+        ["clone", "embedded_push", "start=nobody/nothing", "out=run"],
+        ["learn", "learn_so101", "start=nobody/nothing", "out=run"],
         ["simulate", "manipulation", "--policy", "nobody/nothing"],
         ["simulate", "manipulation", "--against", "expert", "nobody/nothing"],
     ],

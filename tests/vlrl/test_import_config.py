@@ -79,7 +79,7 @@ def test_verl(tmp_path):
     assert (train.prompts_per_step, train.group_size, train.num_minibatches, train.micro_batch_size) == (512, 5, 4, 2)
     assert (train.steps, train.lr, config.policy.max_tokens, config.eval.every_steps) == (40, 1e-6, 1024, 5)
     assert [each.model_dump() for each in config.losses] == [
-        {"name": "ppo_clip", "low": 0.2, "high": 0.28},
+        {"name": "ppo_clip", "low": 0.2, "high": 0.28, "dual": 3.0},
         {"name": "kl", "kind": "k2", "coef": 0.01},
         {"name": "entropy", "coef": 0.001},
     ]
@@ -95,9 +95,47 @@ def test_easyr1(tmp_path):
     config, head = imported(EASYR1_CONFIG, tmp_path)
     assert config.policy.model == "Qwen/Qwen2.5-VL-3B-Instruct"
     assert (config.train.prompts_per_step, config.train.num_minibatches, config.train.micro_batch_size) == (512, 4, 1)
-    assert [each.options for each in config.losses] == [{"low": 0.2, "high": 0.3}, {"kind": "k3", "coef": 0.01}]
+    clip, kl = [each.options for each in config.losses]
+    assert (clip, kl) == ({"low": 0.2, "high": 0.3, "dual": 3.0}, {"kind": "k1", "coef": 0.01})  # kl_penalty: kl
+    assert config.loss_aggregation.name == "token_mean" and config.reward_shaping == []
     assert (config.eval.every_steps, config.log.keep_checkpoints) == (5, 3)
     assert any(line.startswith("# total_epochs: 15: see train.steps") for line in head)
+
+
+def test_what_a_file_leaves_out_is_what_verl_takes():
+    """Three lines would train with our batch, length and decay; a critic's rate and model would become the policy's."""
+    actor = {"optim": {"lr": 3e-6}, "clip_ratio": 0.1, "use_kl_loss": True}
+    others = {"critic": {"optim": {"lr": 1e-5}, "model": {"path": "critic"}}, "data": {"max_prompt_length": 700}}
+    rollout = {"temperature": 0.9, "val_kwargs": {"temperature": 0.2}}
+    made = translate({"actor_rollout_ref": {"model": {"path": "m", "lora_rank": 0}, "actor": actor, "rollout": rollout},
+                      **others})  # fmt: skip
+    assert made.values == {
+        "policy.model": "m", "policy.max_tokens": 512, "policy.max_prompt_tokens": 700, "policy.temperature": 0.9,
+        "train.prompts_per_step": 1024, "train.num_minibatches": 4, "train.group_size": 1, "train.lr": 3e-6,
+        "train.weight_decay": 0.01, "loss_aggregation": {"name": "token_mean"}, "advantages": [{"name": "gae"}],
+        "losses": [{"name": "ppo_clip", "low": 0.2, "high": 0.2, "dual": 3.0},
+                   {"name": "kl", "kind": "k3", "coef": 0.001}],
+    }  # fmt: skip
+    assert {"critic.optim.lr: 1e-05: no counterpart", "critic.model.path: critic: no counterpart",
+            "clip_ratio: 0.1: verl clips by clip_ratio_low and clip_ratio_high"} <= set(made.notes)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "shaping", "kl"),
+    [
+        ({}, [{"name": "kl_in_reward", "kind": "k1", "coef": 0.001}], []),
+        ({"kl_penalty": "low_var_kl", "kl_coef": 0.01}, [{"name": "kl_in_reward", "kind": "k3", "coef": 0.01}], []),
+        ({"use_kl_loss": True, "kl_penalty": "mse"}, None, [{"name": "kl", "kind": "k2", "coef": 0.001}]),
+        ({"disable_kl": True, "use_kl_loss": True}, None, []),
+        ({"kl_penalty": "abs"}, [{"name": "kl_in_reward", "kind": "k1", "coef": 0.001}], []),
+    ],
+)
+def test_easyr1_takes_its_kl_from_the_reward_unless_it_is_told(algorithm, shaping, kl):
+    """A file that says nothing of the KL trains with one."""
+    made = translate({"worker": {"actor": {"optim": {"lr": 1e-6}, "loss_avg_mode": "seq"}}, "algorithm": algorithm})
+    assert made.values.get("reward_shaping") == shaping and made.values["losses"][1:] == kl
+    assert made.values["loss_aggregation"] == {"name": "sequence_mean"}
+    assert any(note.startswith("kl_penalty: abs: k1 is taken") for note in made.notes) == ("abs" in algorithm.values())
 
 
 def test_what_a_file_leaves_out_is_what_trl_takes():
@@ -150,7 +188,7 @@ def test_keys_of_lerobot_in_the_table_are_there_and_here():
     from lerobot.configs.train import TrainPipelineConfig
     from lerobot.policies.act.configuration_act import ACTConfig
 
-    from vlrl.imitation.behaviour_cloning import CloneConfig
+    from vlrl.imitation.configs import CloneConfig
 
     page = (ROOT / "docs" / "coming_from.md").read_text(encoding="utf-8")
     rows = [re.split(r" \| ", row.strip("| ")) for row in page.rpartition("| --- |")[2].splitlines() if row[:1] == "|"]

@@ -17,7 +17,8 @@ import yaml
 from vlrl import checkpoint
 from vlrl.cli import main
 from vlrl.config import PolicySection, load_as
-from vlrl.imitation.behaviour_cloning import CloneConfig, CloneLearner
+from vlrl.imitation.behaviour_cloning import CloneLearner
+from vlrl.imitation.configs import CloneConfig
 from vlrl.imitation.datasets import draw_batches, imitate
 from vlrl.policies.loading import load, newest_checkpoint
 from vlrl.runner import Runner, SupervisedLearner

@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import NoReturn
 
 from vlrl.cli import robots
-from vlrl.cli.help import complete, describe_commands, find_code, find_code_of, find_unknown, format_groups
+from vlrl.cli.help import (
+    complete,
+    describe_commands,
+    find_code,
+    find_code_of,
+    find_unknown,
+    format_groups,
+    print_error,
+)
 from vlrl.cli.robots import bridge_add, engines_add
 from vlrl.cli.tools import data_add, looking_add, planning_add, sharing_add
 from vlrl.cli.train import offpolicy_add, preferences_add, residual_add, stages_add, training_add
@@ -77,12 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         if message := to_tell(error):
             code = "" if error.exit_code == 130 else f" [{find_code(error)}]"  # Ctrl-C is no mistake
-            print(f"vlrl: {message}{code}", file=sys.stderr)
+            print_error(f"{message}{code}")
         return 2 if error.exit_code is None else error.exit_code
     except ModuleNotFoundError as error:
         if not (message := lacking(error)):
             raise
-        print(f"vlrl: {message} [{find_code_of(f'{lacking.__module__}.lacking')}]", file=sys.stderr)
+        print_error(f"{message} [{find_code_of(f'{lacking.__module__}.lacking')}]")
         return 2
     except BrokenPipeError:  # the reader, `head` for example, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -91,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.errno not in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT, errno.EFBIG):
             raise
         code = find_code_of("vlrl.metrics.open_folder")  # whose error says the same of a run's folder
-        print(f"vlrl: cannot write {error.filename or 'a file'}: {error.strerror} [{code}]", file=sys.stderr)
+        print_error(f"cannot write {error.filename or 'a file'}: {error.strerror} [{code}]")
         return 2
     except KeyboardInterrupt:
         print("vlrl: interrupted", file=sys.stderr)

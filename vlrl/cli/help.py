@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import re
 import shutil
+import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, TextIO, get_args, get_origin
 
 from vlrl.config import Change
 from vlrl.decoders import load_yaml
@@ -79,6 +82,32 @@ def run_learner(options: argparse.Namespace, learner: Learner) -> dict[str, Any]
     from vlrl.runner import Runner
 
     return Runner(learner.config, learner, bool(options.resume), options.allow_changes).run()
+
+
+# Colour, where a terminal reads along.
+
+
+def print_styled(text: str, stream: TextIO, styles: Mapping[str, str]) -> None:
+    """Prints; on a terminal with what the patterns match, line by line, in their styles (rich's names).
+
+    Plain where `NO_COLOR` is set (no-color.org) or rich is not installed.
+    """
+    if stream.isatty() and not os.environ.get("NO_COLOR"):
+        with contextlib.suppress(ModuleNotFoundError):
+            from rich.console import Console
+            from rich.text import Text
+
+            styled = Text(text)
+            for style, pattern in styles.items():
+                styled.highlight_regex(re.compile(pattern, re.MULTILINE), style)
+            return Console(file=stream).print(styled, soft_wrap=True, highlight=False)
+    print(text, file=stream)
+
+
+def print_error(message: str) -> None:
+    """`vlrl: ...` on stderr: its code, and what to do, behind the last colon or semicolon, stand out."""
+    styles = {"bold red": r"^vlrl:", "cyan": r"(?<=[:;] )[^:;]+?(?=(?: \[VL\d+\])?$)|`[^`]+`", "bold": r"\[VL\d+\]$"}
+    print_styled(f"vlrl: {message}", sys.stderr, styles)
 
 
 # What `vlrl --help` prints: the commands by what one wants to do, each with an example that its own help ends with.

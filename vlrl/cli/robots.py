@@ -66,10 +66,13 @@ def _demos(options: argparse.Namespace) -> int:
 
 
 def _clone(options: argparse.Namespace) -> int:
-    quiet()
-    from vlrl.imitation.behaviour_cloning import CloneConfig, CloneLearner, summary_text
+    from vlrl.imitation.configs import CloneConfig
 
     config = read_config(options, partial(load_as, CloneConfig), "configs/models/embedded_push.yaml")
+    reach_model(config.start or "")
+    quiet()
+    from vlrl.imitation.behaviour_cloning import CloneLearner, summary_text
+
     print(f"{summary_text(run_learner(options, CloneLearner(config)))}; {config.out}")
     return 0
 
@@ -200,11 +203,14 @@ def _bridge_serve(options: argparse.Namespace) -> int:
 
 
 def _learn(options: argparse.Namespace) -> int:
-    quiet()
-    from vlrl.imitation.dagger import DaggerLearner, LearnConfig
-    from vlrl.runner import Runner
+    from vlrl.imitation.configs import LearnConfig
 
     config = read_config(options, partial(load_as, LearnConfig), "configs/learn_so101.yaml")
+    reach_model(config.start)
+    quiet()
+    from vlrl.imitation.dagger import DaggerLearner
+    from vlrl.runner import Runner
+
     Runner(config, DaggerLearner(config), resume=True, allow_changes=options.allow_changes).run()
     return 0
 

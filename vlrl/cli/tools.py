@@ -7,11 +7,12 @@ import json
 import math
 import shutil
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from vlrl.api import check_sources, quiet
-from vlrl.cli.help import Commands, explain_code, takes_changes
+from vlrl.cli.help import Commands, explain_code, print_styled, takes_changes
 from vlrl.system.hub import reach_model
 from vlrl.types import UserError
 
@@ -192,6 +193,8 @@ def looking_add(commands: Commands) -> None:
     view = commands.add_parser("view", help="runs side by side in a browser, live while they train")
     view.add_argument("runs", nargs="+", metavar="RUN", type=Path, help="a run folder, or a folder of runs")
     view.add_argument("--port", type=int, default=8300, help="on 127.0.0.1, default 8300; 0: any free one")
+    view.add_argument("--chat", action="store_true", help="of one run: also a page to ask its newest checkpoint")
+    view.add_argument("--write", action="store_true", help="only write each RUN/report.html again")
     view.set_defaults(run=_view)
 
     advise = commands.add_parser("advise", help="what a run shows, and what helped against it where it was measured")
@@ -220,7 +223,10 @@ def _list(options: argparse.Namespace) -> int:
     width = shutil.get_terminal_size().columns
     text = search(" ".join(options.search)) if options.search else listing(options.kind, width)
     cut = sys.stdout.isatty() and not options.search
-    print("\n".join(_cut(line, width) for line in text.splitlines()) if cut else text)
+    text = "\n".join(_cut(line, width) for line in text.splitlines()) if cut else text
+    print_styled(
+        text, sys.stdout, {"bold": r"^[A-Z]+ \(\d+\)$", "green": r"^ \w+$", "cyan": r"^(?:  )?[a-z]\S*(?= |$)"}
+    )
     return 0
 
 
@@ -235,9 +241,32 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _view(options: argparse.Namespace) -> int:
-    from vlrl.report.server import view
+    from vlrl.report.html import write_report
+    from vlrl.report.server import view, watched
 
-    return view(options.runs, options.port, lambda said: print(said, flush=True))
+    runs = [run.folder for run in watched(options.runs)]
+    if options.write:
+        print("\n".join(str(write_report(run)) for run in runs))
+        return 0
+    if options.chat and len(runs) > 1:
+        raise UserError(f"--chat: of one run, not of {len(runs)}: name one")
+    with _open_chat(runs[0]) if options.chat else nullcontext("") as chat:
+        return view(options.runs, options.port, lambda said: print(said, flush=True), chat)
+
+
+def _open_chat(run: Path) -> AbstractContextManager[str]:
+    """Serves the run's newest checkpoint as `vlrl serve-model` does, for images as large as the run's."""
+    quiet()
+    from vlrl.config import PolicySection, is_training_config
+    from vlrl.engines.model_server import open_server
+    from vlrl.recipe_checks import load_config
+
+    file = run / "config.yaml"
+    policy = load_config(file).policy if is_training_config(file) else PolicySection()
+    return open_server(argparse.Namespace(
+        model=str(run), name=run.name, host="127.0.0.1", port=0, token_env=None, weights_folder=None, max_tokens=4096,
+        max_batch=8, min_pixels=policy.min_pixels, max_pixels=policy.max_pixels, dtype="auto",
+    ))  # fmt: skip
 
 
 def _advise(options: argparse.Namespace) -> int:
@@ -262,7 +291,8 @@ def _doctor(options: argparse.Namespace) -> int:
         return model(options.model, options.task, options.changes, options.json)
     from vlrl.tools.doctor import main as doctor
 
-    return doctor(json=options.json)
+    styles = {"green": r"^ok\b", "yellow": r"^(?:warn|missing)\b", "bold red": r"^error\b", "cyan": r"  -> .*$"}
+    return doctor(options.json, print if options.json else lambda text: print_styled(text, sys.stdout, styles))
 
 
 # What a run needs, before it is started.

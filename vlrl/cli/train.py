@@ -423,7 +423,7 @@ def _eval(options: argparse.Namespace) -> int:
 
 
 def _warmstart(options: argparse.Namespace) -> int:
-    from vlrl.imitation.sft_config import WarmstartConfig
+    from vlrl.imitation.configs import WarmstartConfig
 
     config = read_config(options, partial(load_as, WarmstartConfig), "configs/models/embedded.yaml")
     reach_model(config.start or "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import base64
 import binascii
+import contextlib
 import hashlib
 import hmac
 import json
@@ -16,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -724,7 +725,19 @@ SLACK = 2**22  # bytes of a safetensors file beside its numbers
 
 
 def main(options: argparse.Namespace) -> int:
-    """Serves until SIGINT or SIGTERM: 0.
+    """Serves until SIGINT or SIGTERM: 0. Arguments and errors are those of `open_server`."""
+    stop = threading.Event()
+    with open_server(options) as address:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, lambda number, frame: stop.set())
+        print(f"serving {options.name or options.model} at {address}", flush=True)
+        stop.wait()
+    return 0
+
+
+@contextlib.contextmanager
+def open_server(options: argparse.Namespace) -> Iterator[str]:
+    """Serves in a thread, until the block ends -> the address.
 
     Args:
         options: model, host, port, name, token_env, weights_folder, max_tokens, max_batch, max_pixels, min_pixels,
@@ -759,22 +772,14 @@ def main(options: argparse.Namespace) -> int:
     except (OSError, OverflowError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"serve-model: cannot listen on {options.host}:{options.port}: {reason}") from None
-    _serve_until_signal(server)
-    writer.close()
-    return 0
-
-
-def _serve_until_signal(server: ModelServer) -> None:
-    stop = threading.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda number, frame: stop.set())
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     host, port = server.server_address[:2]
-    print(f"serving {server.service.name} at http://{host}:{port}", flush=True)
-    stop.wait()
-    server.shutdown()
-    server.server_close()
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        writer.close()
 
 
 def _token(options: argparse.Namespace) -> str | None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from vlrl import registry
-from vlrl.config import Count, DataSection, EvalSection, FitConfig, Plugin, PolicySection, Rate, Section, check_model
+from vlrl.config import PolicySection, check_model
 from vlrl.decoders import load_json
+from vlrl.imitation.configs import CloneConfig, NetworkSection
 from vlrl.imitation.datasets import (
     DatasetEpisode,
     DatasetInfo,
@@ -38,13 +38,6 @@ from vlrl.runner import EvalResult, SupervisedLearner, evaluate_export
 from vlrl.types import Observation, Policy, RobotTask, UserError
 
 # Recorded data sets as the source of a policy: what they must have in common, its shape, what it is to imitate.
-
-
-class Recordings(Section):
-    """A LeRobotDataset v3."""
-
-    path: str
-    weight: Rate = 1.0  # of each of its frames: how often it is drawn, beside those of the others
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,30 +146,6 @@ def _read_controls(path: Path) -> list[dict[str, Any]]:
 # Or whatever else a task's `demonstrations(episodes, noise, seed)` gives, or LeRobotDatasets that somebody recorded.
 
 Pair = tuple[Observation, np.ndarray]  # what was shown, and the script's chunk float32 [K, A]
-
-
-class NetworkSection(Section):
-    """The policy to make (vlrl/policies/discrete.py, vlrl/policies/flow.py, vlrl/policies/lerobot_flow.py)."""
-
-    kind: Literal["control", "flow", "smolvla", "act", "diffusion"] = "control"  # the last three: lerobot's
-    hidden: Count = 128
-    layers: Count = 2
-    bins: Annotated[int, Field(ge=2)] = 21  # of kind control
-    chunk: Count = 8  # ticks of a decision that is learned from data sets; a task's script has its own
-
-
-class CloneConfig(FitConfig):
-    task: Plugin | None = None  # to imitate its script, and to be evaluated on; none: `datasets` alone
-    datasets: list[Recordings] = Field(default=[])  # to imitate instead of the script
-    start: str | None = None  # a policy of this kind to go on from; none: a new one
-    episodes: Count = 50
-    noise: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.3  # in halves of the limits' width
-    steps: Count = 500
-    batch_size: Count = 256
-    lr: Rate = 1e-3
-    eval: EvalSection = EvalSection()
-    policy: NetworkSection = NetworkSection()
-    data: DataSection = DataSection()
 
 
 class CloneLearner(SupervisedLearner):

@@ -7,14 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 
-from vlrl.config import Count, MeasureSection, Rate, RunLogSection, Section
 from vlrl.imitation.behaviour_cloning import cloning_read, started
+from vlrl.imitation.configs import LearnConfig
 from vlrl.imitation.datasets import (
     PERSON,
     DatasetEpisode,
@@ -34,47 +33,6 @@ from vlrl.imitation.datasets import (
 from vlrl.policies.discrete import ControlPolicy
 from vlrl.runner import Learner, Runner, StepMetrics
 from vlrl.types import UserError, wilson
-
-# The YAML of `vlrl learn`.
-
-Share = Annotated[float, Field(ge=0, le=1)]
-
-
-class Shares(Section):
-    """Of each group in a batch; one without examples leaves its share to the others in proportion."""
-
-    demonstrations: Share = 0.5
-    corrections: Share = 0.5
-    successes: Share = 0.0  # docs/hil.md: it cost success where it was tried
-
-
-class LearnConfig(Section):
-    """Folders are LeRobotDatasets v3, or hold some."""
-
-    out: str  # the policy, as checkpoints/step_N; `vlrl serve --policy OUT --watch` takes the newest
-    start: str  # the policy to go on from
-    episodes: Annotated[list[str], Field(min_length=1)]  # what the policy played, with or without a person
-    corrections: list[str] = Field(default=[])  # what a person drove; none: the stretches within `episodes`
-    demonstrations: list[str] = Field(default=[])
-    every: Count = 5  # new episodes make a round
-    rounds: Count | None = None  # after which it ends; none: when it is stopped
-    shares: Shares = Shares()
-    steps: Count = 200  # of a round
-    batch_size: Count = 256
-    lr: Rate = 5e-4
-    poll_s: Rate = 2.0
-    keep: Annotated[int, Field(ge=2)] = 3  # checkpoints
-    seed: int = 0
-    threads: Count = 1
-
-    @property
-    def eval(self) -> MeasureSection:
-        return MeasureSection()
-
-    @property
-    def log(self) -> RunLogSection:
-        return RunLogSection(checkpoint_every=1, keep_checkpoints=self.keep, trackers=[])
-
 
 # What a policy learns from, in three groups: demonstrations, a person's corrections, the policy's own successes.
 

@@ -16,7 +16,7 @@ from vlrl import registry
 from vlrl.config import Config, PolicySection
 from vlrl.engines import load_policy
 from vlrl.episode_store import recorded_read
-from vlrl.imitation.sft_config import Lesson, WarmstartConfig
+from vlrl.imitation.configs import Lesson, WarmstartConfig
 from vlrl.policies import tiny
 from vlrl.policies.conversation import continues
 from vlrl.policies.loading import bundled, newest_checkpoint

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -407,6 +408,7 @@ FACTS = {  # summary key -> label, in this order; other scalars follow under the
     "cpu_s": "CPU time",
     "bad_rows": "Bad rows",
 }
+OUT = re.compile(r"^out:[ \t]*(?:\"(.+)\"|'(.+)'|([^\s#].*?))[ \t]*$", re.M)
 NOT_FACTS = {"metric", "before", "after", "task", "run", "name"}
 
 Measured = Mapping[str, Any]  # value, low, high, n
@@ -417,6 +419,17 @@ def title(files: RunFiles) -> str:
     match = TASK.search(files.config)
     task = files.summary.get("task") or (match.group(1) if match else "")
     return str(task) if task else files.folder.name
+
+
+def name_folder(files: RunFiles) -> str:
+    """The run's folder as its configuration names it, a path of whoever trained; else its name alone."""
+    match = OUT.search(files.config)
+    return next(filter(None, match.groups())) if match else files.folder.name
+
+
+def view_command(folders: Sequence[str]) -> str:
+    """What shows these runs live; with `--write` it makes their reports again."""
+    return f"vlrl view {shlex.join(folders)}"
 
 
 def gain(files: RunFiles) -> str:
@@ -655,6 +668,7 @@ def render(files: RunFiles, only: str = "") -> str:
     main = Template(frame_text("run.html")).substitute(
         title=escape(title(files)),
         run=escape(files.folder.name),
+        command=escape(view_command([name_folder(files)])),
         story=story(files),
         gain=gain(files),
         measures=measures(files),

@@ -7,13 +7,14 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from vlrl.media import MediaError, read_image_header
-from vlrl.report.html import CARDS, CURVES, MIME, card, frame, frame_text, measured, sections, title
+from vlrl.report.html import CARDS, CURVES, MIME, card, frame, frame_text, measured, sections, title, view_command
 from vlrl.report.run_reader import (
     ReadRow,
     RunFiles,
@@ -186,13 +187,15 @@ class Viewer:
 
     Args:
         port: 0: any free one.
+        chat: address of the page that asks the run's model; '': there is none.
 
     Raises:
         UserError: a folder is no run, or the port is taken.
     """
 
-    def __init__(self, folders: Sequence[Path], port: int = 0):
-        self.runs = watched(list(folders))
+    def __init__(self, folders: Sequence[Path], port: int = 0, chat: str = ""):
+        self.runs, self.chat = watched(list(folders)), chat
+        self.command = view_command([str(folder) for folder in folders])
         try:
             self._server = HttpServer("127.0.0.1", port, _handler(self))
         except (OSError, OverflowError) as error:
@@ -212,7 +215,11 @@ class Viewer:
 
     def page(self) -> str:
         names = [run.name for run in self.runs]
-        main = Template(frame_text("view.html")).substitute(curves=frame_text("curves.html"))
+        main = Template(frame_text("view.html")).substitute(
+            curves=frame_text("curves.html"),
+            command=escape(self.command),
+            chat=f'<p><a id="chat" href="{escape(self.chat)}">Ask its newest checkpoint</a></p>' if self.chat else "",
+        )
         links = {"curves": "Curves", "rollouts": "Rollouts"}
         return frame(
             f"{', '.join(names)} · vlrl view",
@@ -276,9 +283,9 @@ def _handler(viewer: Viewer) -> type[HttpHandler]:
     return Handler
 
 
-def view(folders: Sequence[Path], port: int, tell: Callable[[str], None]) -> int:
-    """Serves until Ctrl-C."""
-    viewer = Viewer(folders, port)
+def view(folders: Sequence[Path], port: int, tell: Callable[[str], None], chat: str = "") -> int:
+    """Serves until Ctrl-C; `chat` as of `Viewer`."""
+    viewer = Viewer(folders, port, chat)
     names = ", ".join(run.name for run in viewer.runs)
     tell(f"{names}: {viewer.url} (Ctrl-C ends)")
     try:

@@ -10,7 +10,7 @@ import shutil
 import sys
 import tomllib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from json import dumps
@@ -314,10 +314,10 @@ def report() -> list[Finding]:
     return [finding for part in PARTS for finding in part()]
 
 
-def main(json: bool = False) -> int:
-    """Print the report as a table or as JSON; 1 if anything is an error, else 0."""
+def main(json: bool = False, tell: Callable[[str], None] = print) -> int:
+    """Tells the report as a table or as JSON; 1 if anything is an error, else 0."""
     findings = report()
-    print(dumps([asdict(f) for f in findings], indent=2) if json else table(findings))
+    tell(dumps([asdict(f) for f in findings], indent=2) if json else table(findings))
     return int(any(f.status == "error" for f in findings))
 
 

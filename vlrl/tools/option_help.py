@@ -167,7 +167,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "reward": "Weights of the reward's parts.",
     },
     "WarmstartConfig": {"model": "The model that is built where `start` names none.", "lessons": "What is imitated."},
-    "sft_config.ModelSection": {
+    "configs.ModelSection": {
         "family": "Architecture of the model.",
         "hidden": "Width of the language model.",
         "layers": "Layers of the language model.",

@@ -16,7 +16,7 @@ from vlrl import config as configs
 from vlrl.config import Count, Section, config_file, load_as
 from vlrl.decoders import load_json
 from vlrl.evaluation.compare import find_file
-from vlrl.imitation.sft_config import WarmstartConfig
+from vlrl.imitation.configs import WarmstartConfig
 from vlrl.recipe_checks import load_config
 from vlrl.types import UserError, suggest
 

@@ -175,11 +175,26 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "TRL": {"num_generations": 8, "learning_rate": 1e-6, "lr_scheduler_type": "linear", "max_completion_length": 512,
             "epsilon": 0.2, "loss_type": "dapo", "scale_rewards": "group", "per_device_train_batch_size": 8,
             "gradient_accumulation_steps": 1},
-    "verl": {"clip_ratio": 0.2, "adv_estimator": "gae", "loss_agg_mode": "token-mean"},
-    "EasyR1": {"adv_estimator": "grpo", "clip_ratio_low": 0.2, "clip_ratio_high": 0.3},
+    # verl-project/verl 01d4d76, verl/trainer/config/_generated_ppo_trainer.yaml
+    "verl": {"train_batch_size": 1024, "ppo_mini_batch_size": 256, "rollout.n": 1, "max_response_length": 512,
+             "optim.lr": 1e-6, "weight_decay": 0.01, "clip_ratio_low": 0.2, "clip_ratio_high": 0.2, "clip_ratio_c": 3.0,
+             "adv_estimator": "gae", "loss_agg_mode": "token-mean", "use_kl_loss": False, "kl_loss_coef": 0.001,
+             "kl_loss_type": "low_var_kl", "use_kl_in_reward": False, "kl_coef": 0.001, "kl_penalty": "kl"},
+    # hiyouga/EasyR1: verl/workers/actor/config.py at 27c93cf, verl/trainer/config.py, verl/workers/rollout/config.py
+    "EasyR1": {"rollout_batch_size": 512, "global_batch_size": 256, "micro_batch_size_per_device_for_update": 4,
+               "rollout.n": 1, "max_response_length": 512, "max_pixels": 4194304, "min_pixels": 262144,
+               "optim.lr": 1e-6, "weight_decay": 0.01, "clip_ratio_low": 0.2, "clip_ratio_high": 0.3,
+               "clip_ratio_dual": 3.0, "adv_estimator": "grpo", "loss_avg_mode": "token", "disable_kl": False,
+               "use_kl_loss": False, "kl_coef": 0.001, "kl_penalty": "kl"},
 }  # fmt: skip
-PEERS: dict[str, Mapping[str, str]] = {"TRL": TRL, "verl": VERL, "EasyR1": VERL | EASYR1}
-AGGREGATIONS = {"grpo": "sequence_mean", "bnpo": "token_mean", "dapo": "token_mean", "dr_grpo": "constant"}
+ALIKE = ("lora_alpha", "lr_scheduler_type", "max_grad_norm", "max_prompt_length", "max_steps", "temperature", "top_k",
+         "top_p", "weight_decay")  # fmt: skip  # named and meant as TRL's
+PEERS: dict[str, Mapping[str, str]] = {"TRL": TRL, "verl": VERL | {key: TRL[key] for key in ALIKE}}
+PEERS["EasyR1"] = PEERS["verl"] | EASYR1
+# of theirs whose keys are named as the policy's: another model's, or how it is evaluated
+OTHER_SECTIONS = {"critic", "distillation", "ref", "reward", "reward_model", "val_kwargs", "val_override_config"}
+AGGREGATIONS = {"grpo": "sequence_mean", "bnpo": "token_mean", "dapo": "token_mean", "dr_grpo": "constant",
+                "token": "token_mean", "seq": "sequence_mean"}  # fmt: skip
 OPTIMIZERS = {"adamw_bnb_8bit": "adamw_8bit", "adamw_8bit": "adamw_8bit", "paged_adamw_8bit": "paged_adamw_8bit"}
 KINDS_OF_KL = {"kl": "k1", "mse": "k2", "low_var_kl": "k3", "k1": "k1", "k2": "k2", "k3": "k3"}
 TRACKERS = ("tensorboard", "wandb", "trackio")
@@ -280,19 +295,20 @@ def _short_keys(paths: Iterable[str], table: Mapping[str, str]) -> dict[str, str
     for path in paths:
         parts = path.split(".")
         ends = (".".join(parts[i:]) for i in range(len(parts)))
-        short[path] = next((end for end in ends if end in table), path)
+        other = OTHER_SECTIONS & set(parts)
+        short[path] = path if other else next((end for end in ends if end in table), path)
     return short
 
 
 CONVERTED: set[str] = {  # by the functions below
-    "adam_beta1", "adam_beta2", "adv_estimator", "beta", "clip_ratio", "clip_ratio_high", "clip_ratio_low",
-    "entropy_coeff", "epsilon", "epsilon_high", "generation_batch_size", "global_batch_size",
-    "gradient_accumulation_steps", "kl_coef", "kl_loss_coef", "logger", "loss_agg_mode", "loss_type",
-    "lr_scheduler_type", "lr_warmup_steps_ratio", "micro_batch_size_per_device_for_update",
-    "norm_adv_by_std_in_grpo", "optim", "per_device_train_batch_size", "ppo_micro_batch_size",
-    "ppo_micro_batch_size_per_gpu", "ppo_mini_batch_size",
-    "report_to", "scale_rewards", "steps_per_generation", "train_files", "use_kl_in_reward", "use_kl_loss", "val_files",
-    "warmup_ratio", "dataset_name", "bf16", "fp16", "torch_dtype",
+    "adam_beta1", "adam_beta2", "adv_estimator", "beta", "bf16", "clip_ratio", "clip_ratio_c", "clip_ratio_dual",
+    "clip_ratio_high", "clip_ratio_low", "dataset_name", "disable_kl", "entropy_coeff", "epsilon", "epsilon_high",
+    "fp16", "generation_batch_size", "global_batch_size", "gradient_accumulation_steps", "kl_coef", "kl_loss_coef",
+    "kl_loss_type", "kl_penalty", "logger", "loss_agg_mode", "loss_avg_mode", "loss_type", "lr_scheduler_type",
+    "lr_warmup_ratio", "lr_warmup_steps_ratio", "micro_batch_size_per_device_for_update", "norm_adv_by_std_in_grpo",
+    "optim", "per_device_train_batch_size", "ppo_micro_batch_size", "ppo_micro_batch_size_per_gpu",
+    "ppo_mini_batch_size", "report_to", "scale_rewards", "steps_per_generation", "torch_dtype", "train_files",
+    "use_kl_in_reward", "use_kl_loss", "val_files", "warmup_ratio",
 }  # fmt: skip
 
 
@@ -304,7 +320,7 @@ def _translate_plain(made: Translation, table: Mapping[str, str]) -> None:
             continue
         if hint or ours == "policy.engine" or ("." not in ours and ours != "out"):
             made.note(key, f"see {table[key]}")
-        elif value != -1 and not (key == "top_k" and value == 0):  # "none" of both programs
+        elif value != -1 and not (ours in ("policy.top_k", "policy.lora.rank") and value == 0):  # "none" of theirs
             made.values[ours] = value
 
 
@@ -331,7 +347,7 @@ def _batches(made: Translation) -> None:
 def _rates(made: Translation) -> None:
     """The learning rate's course, and the optimizer."""
     found, steps = made.found, int(made.number("max_steps", "total_training_steps"))
-    if share := made.number("warmup_ratio", "lr_warmup_steps_ratio"):
+    if share := made.number("warmup_ratio", "lr_warmup_ratio", "lr_warmup_steps_ratio"):
         if steps:
             made.values["train.warmup_steps"] = round(share * steps)
         else:
@@ -350,29 +366,51 @@ def _rates(made: Translation) -> None:
 
 def _losses(made: Translation) -> None:
     """Clipping, KL and entropy as loss terms, and how tokens are averaged."""
-    low = made.number("epsilon", "clip_ratio_low", "clip_ratio") or 0.2
-    high = made.number("epsilon_high", "clip_ratio_high", "clip_ratio") or low
+    low = made.number("epsilon", "clip_ratio_low") or 0.2
+    high = made.number("epsilon_high", "clip_ratio_high") or low
     losses: list[dict[str, Any]] = [{"name": "ppo_clip", "low": low, "high": high}]
-    wants_kl = made.found.get("use_kl_loss", made.peer == "TRL")
-    if wants_kl and (
-        kl := made.number("beta", "kl_loss_coef") or (made.number("kl_coef") if made.peer == "EasyR1" else 0)
-    ):
-        kind = KINDS_OF_KL.get(str(made.found.get("kl_loss_type", "k3")), "k3")
-        losses.append({"name": "kl", "kind": kind, "coef": kl})
+    if dual := made.number("clip_ratio_c", "clip_ratio_dual"):
+        losses[0]["dual"] = dual
+    if "clip_ratio" in made.found:
+        made.note("clip_ratio", f"{made.peer} clips by clip_ratio_low and clip_ratio_high")
+    _kl(made, losses)
     if entropy := made.number("entropy_coeff"):
         losses.append({"name": "entropy", "coef": entropy})
     made.values["losses"] = losses
-    if made.found.get("use_kl_in_reward"):
-        made.values["reward_shaping"] = [{"name": "kl_in_reward", "coef": made.number("kl_coef") or 0.001}]
-    mode = str(made.found.get("loss_type") or made.found.get("loss_agg_mode") or "").replace("-", "_")
+    key = next((key for key in ("loss_avg_mode", "loss_type", "loss_agg_mode") if made.found.get(key)), "")
+    mode = str(made.found.get(key, "")).replace("-", "_")
     aggregation = AGGREGATIONS.get(mode) or SYNONYMS.get(mode) or (mode if mode == "token_mean" else None)
     if aggregation == "constant":  # both divide by the longest completion
         made.values["loss_aggregation"] = {"name": "constant", "length": made.values.get("policy.max_tokens", 64)}
     elif aggregation:
         made.values["loss_aggregation"] = {"name": aggregation}
     elif mode:
-        made.note("loss_type" if "loss_type" in made.found else "loss_agg_mode", "see `vlrl list losses`, `vlrl list "
-                  "loss_aggregation`")  # fmt: skip
+        made.note(key, "see `vlrl list losses`, `vlrl list loss_aggregation`")
+
+
+def _kl(made: Translation, losses: list[dict[str, Any]]) -> None:
+    """The KL to the reference, as a loss term or in the reward: EasyR1's is in the reward unless the file says else."""
+    easy = made.peer == "EasyR1"
+    loss_key, in_loss = "kl_penalty" if easy else "kl_loss_type", made.found.get("use_kl_loss", made.peer == "TRL")
+    coef = made.number("kl_coef") if easy else made.number("beta", "kl_loss_coef")
+    if easy and made.found["disable_kl"]:
+        return
+    if in_loss and coef:
+        losses.append({"name": "kl", "kind": _kind_of_kl(made, loss_key, "k3"), "coef": coef})
+    if made.found.get("use_kl_in_reward") or (easy and not in_loss):
+        shaping = {
+            "name": "kl_in_reward",
+            "kind": _kind_of_kl(made, "kl_penalty", "k1"),
+            "coef": made.number("kl_coef"),
+        }
+        made.values["reward_shaping"] = [shaping] if shaping["coef"] else []
+
+
+def _kind_of_kl(made: Translation, key: str, default: str) -> str:
+    kind = KINDS_OF_KL.get(str(made.found.get(key, default)).removesuffix("+"))
+    if kind is None:
+        made.note(key, f"{default} is taken; k1, k2 and k3 are there")
+    return kind or default
 
 
 def _advantages(made: Translation) -> None:

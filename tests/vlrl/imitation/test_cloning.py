@@ -9,7 +9,8 @@ import pytest
 
 from vlrl.cli import main
 from vlrl.config import PolicySection
-from vlrl.imitation.behaviour_cloning import CloneConfig, CloneLearner
+from vlrl.imitation.behaviour_cloning import CloneLearner
+from vlrl.imitation.configs import CloneConfig
 from vlrl.policies.loading import load
 from vlrl.runner import Runner
 from vlrl.types import Observation, UserError

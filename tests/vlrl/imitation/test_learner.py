@@ -11,7 +11,8 @@ import torch
 from vlrl.cli import main
 from vlrl.config import PolicySection
 from vlrl.imitation.behaviour_cloning import cloning_read, make_control, shape_of
-from vlrl.imitation.dagger import DaggerLearner, LearnConfig
+from vlrl.imitation.configs import LearnConfig
+from vlrl.imitation.dagger import DaggerLearner
 from vlrl.policies.loading import load
 from vlrl.runner import Runner
 from vlrl.types import UserError

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import re
+import shutil
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from io import BytesIO
 
 import pytest
@@ -14,7 +16,7 @@ from page_checks import checked, find_controls
 
 from tasks.gui_grounding import GuiGrounding
 from vlrl.config import PolicySection
-from vlrl.policies.loading import load
+from vlrl.policies.loading import bundled, load
 from vlrl.types import Episode
 
 pytestmark = pytest.mark.slow
@@ -26,29 +28,43 @@ MARK = """(() => { const mark = document.querySelector("#stage .mark");
   return mark && ["cx", "cy"].map((name) => Number(mark.getAttribute(name))); })()"""
 
 
+@contextmanager
+def serve(log, *words):
+    """The address that a command says."""
+    with log.open("w") as out:
+        command = [sys.executable, "-m", "vlrl.cli", *words, "--port", "0"]
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        end = time.monotonic() + 600  # a busy machine is no failure
+        while not (found := re.search(r"(http://\S+)( .*)?\n", log.read_text())):
+            assert process.poll() is None and time.monotonic() < end, log.read_text()
+            time.sleep(0.05)
+        yield f"{found[1].rstrip('/')}/"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     """Of a server of the embedded model."""
-    log = tmp_path_factory.mktemp("server") / "out"
-    with log.open("w") as out:
-        command = [sys.executable, "-m", "vlrl.cli", "serve-model", "embedded", "--port", "0"]
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
-    end = time.monotonic() + 120
-    while not (found := re.search(r"serving .* at (http://\S+)\n", log.read_text())):
-        assert process.poll() is None and time.monotonic() < end, log.read_text()
-        time.sleep(0.05)
-    yield f"{found[1]}/"
-    process.terminate()
-    process.wait(30)
+    with serve(tmp_path_factory.mktemp("server") / "out", "serve-model", "embedded") as found:
+        yield found
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
 def test_a_reply_is_drawn_where_the_model_points(open_page, address, width, scheme):
     """Who looks at a checkpoint would see its numbers at another place than it means."""
+    page = open_page(address, width=width, scheme=scheme)
+    check_reply(page)
+    checked(page)
+
+
+def check_reply(page):
+    """The page shows what the embedded model answers greedily, and marks its point."""
     sample = GuiGrounding(held_out=4).samples("test")[0]
     policy = load(PolicySection(model="embedded", max_tokens=24), device="cpu")
     (decision,) = policy.act([Episode(sample, 0)], [sample.prompt], greedy=True)
-    page = open_page(address, width=width, scheme=scheme)
     image = BytesIO()
     sample.prompt.images[0].save(image, "PNG")
     page.run(TAKE % base64.b64encode(image.getvalue()).decode())
@@ -57,7 +73,20 @@ def test_a_reply_is_drawn_where_the_model_points(open_page, address, width, sche
     assert page.run("byId('reply').textContent") == decision.action
     numbers = [float(each) for each in re.findall(r"-?\d+(?:\.\d+)?", decision.action.partition("<answer>")[2])]
     assert len(numbers) == 2 and page.run(MARK) == pytest.approx(decision.frames[0].to_original(*numbers))
-    checked(page)
+
+
+def test_a_run_that_is_viewed_is_asked(open_page, tmp_path):
+    """Who looks at a run's curves would have to learn of another command to try what it trained."""
+    run = tmp_path / "mine"
+    shutil.copytree(bundled("embedded"), run)
+    (run / "config.yaml").write_text("task: {name: gui_grounding}\nout: runs/mine\n")
+    with serve(tmp_path / "out", "view", str(run), "--chat") as address:
+        page = open_page(address)
+        chat = page.run("byId('chat').href")
+        checked(page)
+        page = open_page(chat)
+        assert page.run("document.title") == "Ask mine"
+        check_reply(page)
 
 
 def test_what_goes_wrong_is_said(open_page, address):

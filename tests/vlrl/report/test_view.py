@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.request
 from pathlib import Path
 
 import pytest
 from page_checks import checked, find_controls
 from small_runs import HOSTILE, jigsaw, picture, write_lines
 
+from vlrl.cli import main
 from vlrl.report.run_reader import Tail
 from vlrl.report.server import Viewer
 from vlrl.types import UserError
@@ -216,6 +218,18 @@ def test_mistakes_are_said_before_anything_is_served(tmp_path, runs):
         both._server.server_close()
 
 
+def test_a_report_is_made_again_as_both_pages_say(runs, capsys):
+    """After an upgrade, or a run that was killed, the page on the disk would stay as it is, or be missing."""
+    (runs[0] / "config.yaml").write_text("task:\n  name: pointing\nout: 'runs/first & only'\n")
+    assert main(["view", *map(str, runs), "--write"]) == 0
+    written = [run.resolve() / "report.html" for run in runs]
+    assert capsys.readouterr().out.split() == [str(file) for file in written]
+    assert "vlrl view &#x27;runs/first &amp; only&#x27;</code>" in written[0].read_text()
+    assert "vlrl view second</code>" in written[1].read_text()
+    assert main(["view", *map(str, runs), "--chat"]) == 2
+    assert "--chat: of one run, not of 2: name one" in capsys.readouterr().err
+
+
 def test_the_command_says_where_to_look(runs):
     """The address would have to be guessed."""
     command = [sys.executable, "-m", "vlrl.cli", "view", str(runs[0]), "--port", "0"]
@@ -223,5 +237,7 @@ def test_the_command_says_where_to_look(runs):
         try:
             line = process.stdout.readline()
             assert line.startswith("first: http://127.0.0.1:") and "Ctrl-C" in line
+            page = urllib.request.urlopen(line.split()[1]).read().decode()
+            assert f"<code>vlrl view {runs[0]} --write</code>" in page and 'id="chat"' not in page
         finally:
             process.terminate()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
+from rapidfuzz.distance import Levenshtein
 
 from vlrl.algorithms.rollout_common import (
     Share,
@@ -30,16 +31,6 @@ if TYPE_CHECKING:
 # How alike two texts are, token by token.
 
 
-def edit_distance(a: Sequence[int], b: Sequence[int]) -> int:
-    """The fewest tokens to insert, leave out or replace until one is the other (Levenshtein)."""
-    row = list(range(len(b) + 1))
-    for i, one in enumerate(a, start=1):
-        corner, row[0] = row[0], i
-        for j, other in enumerate(b, start=1):
-            corner, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, corner + (one != other))
-    return row[-1]
-
-
 def suffix_match(a: Sequence[int], b: Sequence[int]) -> float:
     """The longest end of either text that stands somewhere in the other, as a share of the longer one's length."""
     return max(_end_within(a, b), _end_within(b, a)) / max(len(a), len(b))
@@ -47,7 +38,7 @@ def suffix_match(a: Sequence[int], b: Sequence[int]) -> float:
 
 def alike(a: Sequence[int], b: Sequence[int], edit: float | None, suffix: float | None) -> bool:
     """Whether texts of one length have an edit distance, as a share of it, below `edit`, or a suffix match above."""
-    if edit is not None and edit_distance(a, b) / len(a) < edit:
+    if edit is not None and Levenshtein.distance(a, b) / len(a) < edit:
         return True
     return suffix is not None and suffix_match(a, b) > suffix
 

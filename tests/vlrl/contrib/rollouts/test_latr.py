@@ -13,8 +13,8 @@ from vlrl.contrib.rollouts.tree_search import (
     Latr,
     Leaf,
     TokenBranch,
+    alike,
     branches,
-    edit_distance,
     scaled,
     share_at,
     suffix_match,
@@ -68,8 +68,8 @@ def test_a_branch_takes_the_likeliest_token_that_was_not_taken():
     assert found[0].logprob == pytest.approx(float(torch.tensor(0.45).log()))
 
 
-@given(WORDS, WORDS)
-def test_the_edit_distance_is_levenshtein_s(a, b):
+@given(st.integers(1, 6).flatmap(lambda n: st.tuples(*[st.lists(st.integers(0, 2), min_size=n, max_size=n)] * 2)))
+def test_texts_are_alike_below_a_share_of_edits(texts):
     """Branches would be pruned by another measure than the one that is told."""
 
     def plain(x, y):
@@ -77,14 +77,16 @@ def test_the_edit_distance_is_levenshtein_s(a, b):
             return len(x) + len(y)
         return min(plain(x[1:], y) + 1, plain(x, y[1:]) + 1, plain(x[1:], y[1:]) + (x[0] != y[0]))
 
-    assert edit_distance(a, b) == plain(a, b) == edit_distance(b, a)
+    share = plain(*texts) / len(texts[0])
+    assert alike(*texts, share + 1e-9, None) and not alike(*texts, share, None)
 
 
 def test_the_suffix_match_finds_shifted_ends(golden):
     """A branch that says the same one word later would pass for another one."""
     inputs, outputs = golden("latr_tree")
     assert suffix_match(inputs["a"], inputs["b"]) == outputs["suffix_match"]
-    assert edit_distance(inputs["a"], inputs["b"]) == outputs["edit_distance"]
+    share = outputs["edit_distance"] / len(inputs["a"])
+    assert alike(inputs["a"], inputs["b"], share + 1e-9, None) and not alike(inputs["a"], inputs["b"], share, None)
     assert suffix_match([1, 2], [3, 4]) == 0 and suffix_match([1, 2], [1, 2]) == 1
 
 
@@ -103,10 +105,10 @@ def test_branches_like_their_parents_are_pruned(policy, task):
     encode = policy.codec.tokenizer.encode
     word, digit = encode("x", add_special_tokens=False)[0], encode("7", add_special_tokens=False)[0]
     rest = [11, 12, 13, 14]
-    for first, then, alike in [(word, rest, True), (word, [21, 22, 13, 14], False), (digit, rest, False)]:
+    for first, then, same in [(word, rest, True), (word, [21, 22, 13, 14], False), (digit, rest, False)]:
         parent = written([3, first, *rest])
         branch = TokenBranch(parent, 1, 99, -1.0)
-        assert strategy._alike(policy, branch, written([3, 99, *then])) is alike
+        assert strategy._alike(policy, branch, written([3, 99, *then])) is same
     short = TokenBranch(written([3, word, 11]), 1, 99, -1.0)
     assert not strategy._alike(policy, short, written([3, 99, 11, 12, 13]))  # its parent ended before
 
