@@ -114,11 +114,11 @@ class JudgeTraining(Task):
         kind = pick(rng, ("existence", "attribute", "relation")[: self.level + 1])
         other = not wrong and bool(rng.integers(2))
         while True:
-            shown, told, changed = scenes.pair(rng, split, self.level, self.most)
+            content, twin, changed = scenes.pair(rng, split, self.level, self.most)
             if (CLAIMED[changed] == kind) != other:
                 break
-        image, _ = scenes.draw_described(rng, split, shown, self._size, "plain", self.photo_share)
-        text = (told if wrong or other else shown).text
+        image, _ = scenes.draw_described(rng, split, content, self._size, "plain", self.photo_share)
+        text = (twin if wrong or other else content).text
         prompt = Observation((image, TEMPLATES["claim"].format(question=ASKS, one=text, kind=kind)))
         name = f"judge_training/claim/{split}/{index:06d}"
         return Sample(name, prompt, PairTruth("2" if wrong else "1", name), tags={"kind": kind})

@@ -388,28 +388,28 @@ def _losses(made: Translation) -> None:
         made.note(key, "see `vlrl list losses`, `vlrl list loss_aggregation`")
 
 
-def _kl(made: Translation, losses: list[dict[str, Any]]) -> None:
+def _kl(result: Translation, losses: list[dict[str, Any]]) -> None:
     """The KL to the reference, as a loss term or in the reward: EasyR1's is in the reward unless the file says else."""
-    easy = made.peer == "EasyR1"
-    loss_key, in_loss = "kl_penalty" if easy else "kl_loss_type", made.found.get("use_kl_loss", made.peer == "TRL")
-    coef = made.number("kl_coef") if easy else made.number("beta", "kl_loss_coef")
-    if easy and made.found["disable_kl"]:
+    easy = result.peer == "EasyR1"
+    loss_key, in_loss = "kl_penalty" if easy else "kl_loss_type", result.found.get("use_kl_loss", result.peer == "TRL")
+    coef = result.number("kl_coef") if easy else result.number("beta", "kl_loss_coef")
+    if easy and result.found["disable_kl"]:
         return
     if in_loss and coef:
-        losses.append({"name": "kl", "kind": _kind_of_kl(made, loss_key, "k3"), "coef": coef})
-    if made.found.get("use_kl_in_reward") or (easy and not in_loss):
+        losses.append({"name": "kl", "kind": _kind_of_kl(result, loss_key, "k3"), "coef": coef})
+    if result.found.get("use_kl_in_reward") or (easy and not in_loss):
         shaping = {
             "name": "kl_in_reward",
-            "kind": _kind_of_kl(made, "kl_penalty", "k1"),
-            "coef": made.number("kl_coef"),
+            "kind": _kind_of_kl(result, "kl_penalty", "k1"),
+            "coef": result.number("kl_coef"),
         }
-        made.values["reward_shaping"] = [shaping] if shaping["coef"] else []
+        result.values["reward_shaping"] = [shaping] if shaping["coef"] else []
 
 
-def _kind_of_kl(made: Translation, key: str, default: str) -> str:
-    kind = KINDS_OF_KL.get(str(made.found.get(key, default)).removesuffix("+"))
+def _kind_of_kl(result: Translation, key: str, default: str) -> str:
+    kind = KINDS_OF_KL.get(str(result.found.get(key, default)).removesuffix("+"))
     if kind is None:
-        made.note(key, f"{default} is taken; k1, k2 and k3 are there")
+        result.note(key, f"{default} is taken; k1, k2 and k3 are there")
     return kind or default
 
 

@@ -73,10 +73,10 @@ class VlrlTools(vf.Toolset[vf.ToolsetConfig, vf.State]):
     TOOL_PREFIX = None
 
     async def setup_task(self, task: VlrlData) -> None:
-        self._session, self._shown = task.begin()
+        self._session, self._observation = task.begin()
 
     def register(self, mcp: Any) -> None:
-        for schema in self._shown.tools:
+        for schema in self._observation.tools:
             about = schema["function"]
             call = self._with_state(self._bind(about["name"], about["parameters"]))
             mcp.add_tool(call, name=about["name"], description=about.get("description"))

@@ -185,8 +185,8 @@ class PairJudge:
             for n, one, two in distinct.values()
         ]
         replies = self._model.write(content, [f"{ids[n]}/{one}/{two}" for n, one, two in distinct.values()])
-        said = dict(zip(distinct, replies, strict=True))
-        return [1.0 - BETTER.index(reply) if (reply := said[duel(game)]) in BETTER else 0.5 for game in games]
+        verdicts = dict(zip(distinct, replies, strict=True))
+        return [1.0 - BETTER.index(reply) if (reply := verdicts[duel(game)]) in BETTER else 0.5 for game in games]
 
 
 class ClaimJudge:
