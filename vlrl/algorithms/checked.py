@@ -6,8 +6,9 @@ answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from vlrl.types import (
     Episode,
     Frame,
     Observation,
+    Policy,
     Sample,
     Score,
     Split,
@@ -76,7 +78,7 @@ class Checked(BaseTask):
         return Asked(self._task.samples(split))
 
     def environment(self, sample: Sample) -> Environment:
-        return CheckedEpisode(sample, self._task.score)
+        return CheckedEpisode(sample, self._task)
 
     def score(self, episode: Episode) -> Score:
         scores = [self._task.score(replace(episode, turns=[turn])) for turn in episode.turns]
@@ -101,7 +103,7 @@ class Checked(BaseTask):
             "spoilt": sum(after < before for before, after in both) / max(1, len(both)),
         }
 
-    def fits(self, policy: object) -> None:
+    def fits(self, policy: Policy) -> None:
         self._task.fits(policy)
 
     def close(self) -> None:
@@ -125,10 +127,10 @@ class Asked(TaggedSamples):
 
 
 class CheckedEpisode(Environment):
-    """Asks the solver, then the checker with what `score` reads off the solver's answer."""
+    """Asks the solver, then the checker with what the task reads off the solver's answer."""
 
-    def __init__(self, sample: Sample, score: Callable[[Episode], Score]):
-        self._sample, self._score = sample, score
+    def __init__(self, sample: Sample, task: BaseTask):
+        self._sample, self._task = sample, task
         self._turn: int | None = None
 
     def reset(self) -> Observation:
@@ -141,8 +143,10 @@ class CheckedEpisode(Environment):
         if self._turn not in (0, 1):
             raise RuntimeError("two steps after one reset, then make a new environment")
         self._turn += 1
-        prompt = self._sample.prompt
-        decision = Decision(action, None, None, truncated=False, frames=tuple(frames))
-        score = self._score(Episode(self._sample, 0, [Turn(prompt, decision, Step(prompt, terminated=True))]))
+        none: Any = None  # log-probabilities, which no score reads
+        decision = Decision(action, none, none, truncated=False, frames=tuple(frames))
+        turn = Turn(self._sample.prompt, decision, Step(self._sample.prompt, terminated=True))
+        score = self._task.score(Episode(self._sample, 0, [turn]))
         claim = "Somebody gave no answer." if score.reason else f"Somebody says {score.answer}."
-        return Step(Observation((*prompt.content, f"{claim} Check it."), role=ROLES[1]), terminated=self._turn == 2)
+        question = (*self._sample.prompt.content, f"{claim} Check it.")
+        return Step(Observation(question, role=ROLES[1]), terminated=self._turn == 2)
