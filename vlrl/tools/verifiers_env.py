@@ -86,7 +86,7 @@ class VlrlTools(vf.Toolset[vf.ToolsetConfig, vf.State]):
 
         async def call(**arguments: Any) -> list[Any]:
             filled = {key: value for key, value in arguments.items() if value is not None}
-            observation, _, score = self._session.go_on(write_call(name, filled))
+            observation, _, score = self._session.go_on(write_call(name, json.dumps(filled)))
             return ["The episode is over."] if score else read_result(observation)
 
         needed = parameters.get("required") or ()
@@ -203,14 +203,15 @@ def write_turn(observation: Observation) -> list[Any]:
     return [parse_message({**each, "role": "user"}) for each in messages]
 
 
-def write_call(name: str, arguments: Mapping[str, Any]) -> str:
-    return f"{CALL}{json.dumps({'name': name, 'arguments': arguments})}{CALL_END}"
+def write_call(name: str, arguments: str) -> str:
+    """A call as our environments read it; arguments that are no JSON stay so, and are a malformed call there."""
+    return f'{CALL}{{"name": {json.dumps(name)}, "arguments": {arguments}}}{CALL_END}'
 
 
 def write_reply(message: Any) -> str:
     """What the policy wrote, with its thoughts and its calls of tools."""
     thoughts, content = message.reasoning_content, message.content or ""
-    calls = [write_call(call.name, json.loads(call.arguments)) for call in message.tool_calls or ()]
+    calls = [write_call(call.name, call.arguments) for call in message.tool_calls or ()]
     return "".join([f"<think>{thoughts}</think>" if thoughts else "", content, *calls])
 
 
