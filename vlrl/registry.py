@@ -70,7 +70,8 @@ NEED_OPTIONS = {
 }
 
 
-def names(kind: str) -> dict[str, Any]:
+@functools.cache  # a config names dozens of methods, and each would look at all of them
+def names(kind: str) -> Mapping[str, Any]:
     """Every built-in plug-in of a kind: name -> function or class."""
     if kind == "task":
         return {name: find("task", name) for name in (*task_names(), *NEED_OPTIONS)}
