@@ -238,7 +238,11 @@ class Desktop(AgentScreen):
         elif action.kind == "click":
             self._input("mousemove", *points[0], "click", "1")
         elif action.kind == "type":
-            self._input("type", "--delay", "3", "--", action.word)
+            for i, line in enumerate(action.word.split("\n")):  # xdotool leaves line ends out
+                if i:
+                    self._input("key", "Return")
+                if line:
+                    self._input("type", "--delay", "3", "--", line)
         elif action.kind == "key":
             self._input("key", KEYSYMS.get(action.word, action.word))
         elif action.kind == "scroll":

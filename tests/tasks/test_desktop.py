@@ -137,3 +137,20 @@ def test_the_wheel_scrolls_the_page_under_the_pointer(task):
     environment.close()
     end, once, twice, back = screens
     assert not np.array_equal(end, once) and not np.array_equal(once, twice) and not np.array_equal(twice, back)
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+def test_a_text_of_two_lines_is_typed_on_two(task):
+    """Words of two lines would run together."""
+    sample = next(s for s in task.samples("test") if s.answer.page == "write-line")
+    environment = task.environment(sample)
+    frames = frames_of(environment.reset(), "original_px")
+    screens = []
+    for text in ("one", "two", "\\nthree"):
+        step = environment.step(f'<answer>["type", "{text}"]</answer>', frames)
+        assert not step.fault
+        screens.append(np.asarray(step.observation.images[-1])[64:78, 10:200])  # below the first line of the editor
+    environment.close()
+    one, both, three = screens
+    assert np.array_equal(one, both) and not np.array_equal(both, three)
