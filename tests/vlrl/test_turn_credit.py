@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -309,6 +310,16 @@ def test_a_checker_sees_what_the_solver_said():
     assert task.metrics([mended, spoilt, mute]) == {"mended": pytest.approx(2 / 3), "spoilt": pytest.approx(1 / 3)}
     with pytest.raises(RuntimeError):
         task.environment(task.samples("train")[0]).step("x")
+
+
+def test_the_inner_task_is_told_of_steps():
+    """A curriculum would stand at its first size, or a copy for rollouts ahead would move the other one's."""
+    task = Checked(task={"name": "jigsaw", "rows": 3, "columns": 1, "curriculum": {0: (2, 1), 20: (2, 2)}})
+    ahead = copy.copy(task)
+    task.at_step(0)
+    ahead.at_step(20)
+    sizes = [each.samples("train")[5].tags["size"] for each in (task, ahead)]
+    assert sizes == ["2x1", "2x2"]
 
 
 def test_both_agents_are_trained_and_told_of(tmp_path):

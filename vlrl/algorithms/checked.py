@@ -6,6 +6,7 @@ answer.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -66,6 +67,12 @@ class Checked(BaseTask):
             raise UserError(f"task.task: {part.task.name}: has turns of its own: name a task of one answer")
         self._task = registry.make_task(part, "task.task")
 
+    def __copy__(self) -> Checked:
+        """One whose task is told of steps apart from this one's."""
+        twin = object.__new__(type(self))
+        twin.__dict__ |= self.__dict__ | {"_task": copy.copy(self._task)}
+        return twin
+
     @property
     def bad_rows(self) -> Sequence[BadRow]:
         return self._task.bad_rows
@@ -95,6 +102,9 @@ class Checked(BaseTask):
     def truth(self, value: object) -> object:
         return self._task.truth(value)
 
+    def truths(self, sample: Sample) -> Sequence[str]:
+        return self._task.truths(sample)
+
     def metrics(self, episodes: Sequence[Episode]) -> dict[str, float]:
         """How often the checker put a wrong answer right, and a right one wrong, of all episodes."""
         both = [(episode.score.part("solver"), episode.score.part("final")) for episode in episodes]
@@ -102,6 +112,12 @@ class Checked(BaseTask):
             "mended": sum(after > before for before, after in both) / max(1, len(both)),
             "spoilt": sum(after < before for before, after in both) / max(1, len(both)),
         }
+
+    def facts(self, episodes: Sequence[Episode]) -> Mapping[str, str]:
+        return self._task.facts(episodes)
+
+    def at_step(self, step: int) -> None:
+        self._task.at_step(step)
 
     def fits(self, policy: Policy) -> None:
         self._task.fits(policy)
@@ -125,6 +141,9 @@ class Asked(TaggedSamples):
         sample = self._inner[position]
         return replace(sample, prompt=Observation(sample.prompt.content, role=ROLES[0]))
 
+    def tag_of(self, position: int, tag: str) -> str | None:
+        return self._inner.tag_of(position, tag) if isinstance(self._inner, TaggedSamples) else None
+
 
 class CheckedEpisode(Environment):
     """Asks the solver, then the checker with what the task reads off the solver's answer."""
@@ -143,10 +162,12 @@ class CheckedEpisode(Environment):
         if self._turn not in (0, 1):
             raise RuntimeError("two steps after one reset, then make a new environment")
         self._turn += 1
+        if self._turn == 2:  # nobody is shown anything more
+            return Step(self._sample.prompt, terminated=True)
         none: Any = None  # log-probabilities, which no score reads
         decision = Decision(action, none, none, truncated=False, frames=tuple(frames))
         turn = Turn(self._sample.prompt, decision, Step(self._sample.prompt, terminated=True))
         score = self._task.score(Episode(self._sample, 0, [turn]))
         claim = "Somebody gave no answer." if score.reason else f"Somebody says {score.answer}."
         question = (*self._sample.prompt.content, f"{claim} Check it.")
-        return Step(Observation(question, role=ROLES[1]), terminated=self._turn == 2)
+        return Step(Observation(question, role=ROLES[1]))

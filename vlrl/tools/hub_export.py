@@ -79,7 +79,7 @@ def ask(
         UserError: no such task, options it does not have, a task of several turns, videos.
     """
     options, data = dict(options or {}), dict(data or {})
-    task_object = load_task(task, json.dumps(options, sort_keys=True), json.dumps(data, sort_keys=True))
+    task_object = find_task(task, options, data)
     if takes_turns(task_object, options) and not turns:
         raise UserError(f"task: {task!r} takes several turns: other trainers' rewards see one completion")
     read = reader(model)
@@ -114,6 +114,11 @@ def of_task(key: str) -> str:
     return _read(key)["task"]
 
 
+def find_task(name: str, options: Mapping[str, Any], data: Mapping[str, Any]) -> Any:
+    """The task, one object for whoever asks with the same options and data."""
+    return load_task(name, json.dumps(options, sort_keys=True), json.dumps(data, sort_keys=True))
+
+
 @lru_cache(maxsize=64)
 def load_task(name: str, options: str, data: str) -> Any:
     """The task; options and data as JSON."""
@@ -124,7 +129,7 @@ def load_task(name: str, options: str, data: str) -> Any:
 
 def close_task(name: str, options: Mapping[str, Any], data: Mapping[str, Any]) -> None:
     """Ends the processes of a task that was asked for; who asks again has a new one."""
-    load_task(name, json.dumps(options, sort_keys=True), json.dumps(data, sort_keys=True)).close()
+    find_task(name, options, data).close()
     load_task.cache_clear()
     find_sample.cache_clear()
 
@@ -137,8 +142,7 @@ def takes_turns(task: Any, options: Mapping[str, Any]) -> bool:
 def find_sample(key: str) -> tuple[Any, Sample, tuple[Frame, ...]]:
     """The task, the sample and the frames of its prompt. UserError: the key was not made by `ask`."""
     about = _read(key)
-    named = (json.dumps(about[name], sort_keys=True) for name in ("options", "data"))
-    task = load_task(about["task"], *named)
+    task = find_task(about["task"], about["options"], about["data"])
     frames = tuple(Frame(each["space"], tuple(each["original"]), tuple(each["shown"])) for each in about["frames"])
     return task, task.samples(about["split"])[about["index"]], frames
 

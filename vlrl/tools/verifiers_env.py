@@ -128,12 +128,13 @@ class VlrlTaskset(vf.Taskset[VlrlTask, VlrlConfig]):  # ty: ignore[invalid-type-
 
         own = self.config
         turns = issubclass(environment_class(own.id), VlrlEnv)
+        task = hub_export.find_task(own.task_name, own.options, own.data)
+        takes_turns = turns and hub_export.takes_turns(task, own.options)
         for each in hub_export.ask(
             own.task_name, own.split, own.count, options=own.options or None, data=own.data or None, model=own.model,
             turns=turns,
         ):  # fmt: skip
-            task, prompt = hub_export.find_sample(each.key)[0], each.sample.prompt
-            takes_turns = turns and hub_export.takes_turns(task, own.options)
+            prompt = each.sample.prompt
             config = VlrlTaskConfig(takes_turns=takes_turns, has_tools=takes_turns and bool(prompt.tools))
             system, messages = None, None  # of several turns: its environment opens the conversation
             if takes_turns:
