@@ -3,6 +3,8 @@
 # by side, then those that race a clock, by themselves. Arguments go to pytest: scripts/test.sh -k jigsaw
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# one process more than cores: a test that waits, for a process or a time-out, leaves its core to another
+processes="$(($(nproc) + 1))"                  # counted here: nproc heeds OMP_NUM_THREADS
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" # the processes share the cores
 unset PYTHONDONTWRITEBYTECODE                  # hundreds of processes would compile the same files
 
@@ -13,10 +15,9 @@ run() { # a group of tests; 5: nothing was chosen
     codes+=("$code")
 }
 if [ -z "${SLOW:-}" ]; then
-    # one process more than cores: a test that waits, for a process or a time-out, leaves its core to another
-    run -m "not slow and not alone" --numprocesses "$(($(nproc) + 1))" --dist loadfile "$@"
+    run -m "not slow and not alone" --numprocesses "$processes" --dist loadfile "$@"
 else
-    run -m "slow and not alone" --numprocesses auto --dist loadfile "$@"
+    run -m "slow and not alone" --numprocesses "$processes" --dist loadfile "$@"
     run -m alone "$@"
 fi
 for code in "${codes[@]}"; do

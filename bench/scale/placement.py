@@ -9,6 +9,7 @@ seed; its metrics are compared row by row with the first arm's, but for the coun
     python bench/scale.py placement reach --episodes 10000 --arms local ray:2 ray:2:chaos --every 10
     python bench/scale.py placement judged --episodes 2000 --arms local ray:2:chaos
     python bench/scale.py placement gui_agent --episodes 200 --arms local ray:2:chaos --every 40
+    python bench/scale.py placement engines --episodes 10000 --arms local ray:2:chaos --every 30
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "VLRL_BENCH"  # in the environment of all that an arm starts
-FAULTS = ("repeated", "fault/")  # metrics that count faults
+FAULTS = ("repeated", "fault/", "engine/")  # metrics that count faults and requests
 GROUP = 8
 PATIENT = {  # Ray on a busy machine
     "RAY_raylet_start_wait_time_s": "600",
@@ -54,6 +55,7 @@ TASKS = {
                "process_rewards=[{name: judged_answer, judge: {name: scripted, noise: 0.1, workers: 4}, amount: 0.5}]"],
     "gui_agent": ["configs/gui_agent.yaml", "policy.model=embedded", "task.held_out=4", "task.browsers=4",
                   "train.prompts_per_step=2"],
+    "engines": ["configs/gui_grounding.yaml", "train.prompts_per_step=16", "policy.engine={name: server, workers: 2}"],
 }  # fmt: skip
 START = {"push": ["episodes=24", "steps=150"], "reach": ["episodes=6", "steps=40"]}
 

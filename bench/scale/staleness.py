@@ -3,10 +3,7 @@
 Every arm is a run on clicks with the embedded model, one thread an operation. `learns`: all that a step takes is
 computed, here in two threads. `server`: a `vlrl serve-model` of its own writes. `waits`: each answer goes to an
 environment that takes SLOW seconds to reply, as browsers and robots do. A step has 8 of them; steps that are played at
-the same time have 8 each.
-
-`--vllm URL` adds two arms with a vLLM that runs there (docs/engines.md), on waiting environments: new weights between
-steps (`vllm`), and while completions are under way (`vllm, in flight`); `--only` leaves all other arms out.
+the same time have 8 each. `--vllm` has the vLLM of `make engine` write instead, on clicks and on waiting environments.
 
 Rates are over wall seconds, of the steps in which as many are under way as may be: without the first 5 and the last 4.
 A busy machine changes them, so each arm that does not learn is run twice, and the better one counts; say what else the
@@ -20,14 +17,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import re
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -41,8 +33,11 @@ STALENESS = (0, 1, 2, 4)
 FULL = slice(max(STALENESS) + 1, -max(STALENESS))
 SIZE = ("train.prompts_per_step=8", "train.group_size=8", "log.trackers=[]", "log.rollouts=1")
 DECOUPLED = "advantages=[{name: grpo, std: group}, {name: decoupled}]"
-ENGINE = ("seconds", "publish_seconds", "renewed", "logprob_gap_max")  # their means a step, in what --json writes
-HEAD = "| arm | staleness | tokens a s | episodes a s | CPU s a step | waited, s a step | accuracy |\n|" + "---|" * 7
+ENGINE = ("publish_seconds", "logprob_gap_max")  # their means a step
+HEAD = (
+    "| arm | staleness | s a step | tokens a s | episodes a s | CPU s a step | waited, s a step | publication, s "
+    "| largest gap, nats | accuracy |\n|" + "---|" * 10
+)
 
 
 class Waiting(GuiGrounding):
@@ -75,7 +70,8 @@ def run(arm: str, staleness: int, changes: list[str], out: Path) -> dict[str, An
         "arm": arm, "staleness": staleness, "steps": len(rows), "episodes": played / seconds,
         "tokens": sum(row["length"] * row["played"] for row in rows[FULL]) / seconds,
         "cpu": fmean(row["cpu"] for row in timings), "waited": fmean(row["rollout"] for row in timings),
-        "engine": [fmean(row.get(f"engine/{name}", 0.0) for row in rows) for name in ENGINE],
+        "seconds": seconds / len(timings),
+        **{name: fmean(row.get(f"engine/{name}", 0.0) for row in rows) for name in ENGINE},
         "accuracy": summary["after"], "oldest": max(row.get("staleness", 0) for row in rows),
     }  # fmt: skip
 
@@ -84,36 +80,30 @@ def lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-@contextmanager
-def server() -> Iterator[str]:
-    """The address of a server of the embedded model."""
-    command = [sys.executable, "-u", "-m", "vlrl.cli", "serve-model", "embedded", "--port", "0"]
-    quiet = {"stderr": subprocess.DEVNULL, "env": os.environ | {"OMP_NUM_THREADS": "1"}}
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, **quiet)
-    try:
-        yield next(found[1] for line in process.stdout if (found := re.search(r"at (http://\S+)", line)))
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def vllm_arms(few: int, url: str, folder: str) -> Iterator[tuple[str, int, list[str]]]:
+def vllm_arms(few: int, folder: str) -> Iterator[tuple[str, int, list[str]]]:
     """As `arms`, up to staleness 2."""
-    from vlrl.policies.loading import EMBEDDED
+    variables = (
+        "VLLM_SERVER_DEV_MODE=1 VLLM_CPU_KVCACHE_SPACE=1 VLLM_TARGET_DEVICE=cpu VLLM_CPU_OMP_THREADS_BIND=nobind"
+    )
+    command = (
+        f"env {variables} OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 {ROOT}/.venv-engine/bin/vllm serve "
+        "{model} --host {host} --port {port} --dtype float32 --enforce-eager --max-model-len 512 --skip-mm-profiling "
+        "--logprobs-mode processed_logprobs"
+    )
+    engine = f'policy.engine={{name: server, api: vllm, workers: 1, folder: "{folder}", command: "{command}"}}'
+    short = [f"train.steps={few}", "eval.num_samples=16", engine]
+    yield from (("vllm", staleness, short) for staleness in (0, 1, 2))
+    yield from (("vllm, waits", staleness, [*short, "task.name=staleness:Waiting"]) for staleness in (0, 1, 2))
 
-    engine = f"policy.engine={{name: server, api: vllm, urls: ['{url}'], model: '{EMBEDDED}', folder: '{folder}'"
-    short = [f"train.steps={few}", "eval.num_samples=16", "task.name=staleness:Waiting"]
-    yield from (("vllm", staleness, [*short, f"{engine}}}"]) for staleness in (0, 1, 2))
 
-
-def arms(steps: int, few: int, url: str) -> Iterator[tuple[str, int, list[str]]]:
+def arms(steps: int, few: int) -> Iterator[tuple[str, int, list[str]]]:
     """Name, staleness and changes of every run."""
     short = [f"train.steps={few}", "eval.num_samples=16"]
     long = [f"train.steps={steps}", "eval.num_samples=256"]
     kinds = {
         "waits": [*short, "task.name=staleness:Waiting"],
         "learns": long,
-        "server": [*short, f"policy.engine={{name: server, urls: ['{url}']}}"],
+        "server": [*short, "policy.engine={name: server, workers: 1}"],
         "learns, decoupled": [*long, DECOUPLED],
     }
     for arm, changes in kinds.items():
@@ -124,8 +114,9 @@ def told(row: dict[str, Any]) -> str:
     """An arm as a row of the table."""
     accuracy = "{value:.3f} ({low:.3f} to {high:.3f})".format(**row["accuracy"])
     return (
-        f"| {row['arm']} | {row['staleness']} | {row['tokens']:.0f} | {row['episodes']:.1f} | {row['cpu']:.2f} "
-        f"| {row['waited']:.2f} | {accuracy} |"
+        f"| {row['arm']} | {row['staleness']} | {row['seconds']:.2f} | {row['tokens']:.0f} | {row['episodes']:.1f} "
+        f"| {row['cpu']:.2f} | {row['waited']:.2f} | {row['publish_seconds']:.2f} | {row['logprob_gap_max']:.1e} "
+        f"| {accuracy} |"
     )
 
 
@@ -133,16 +124,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=40, help="of the arms that learn")
     parser.add_argument("--few", type=int, default=16, help="steps of the others")
-    parser.add_argument("--vllm", metavar="URL")
-    parser.add_argument("--only", action="store_true", help="the arms of --vllm")
+    parser.add_argument("--vllm", action="store_true", help="the arms with vLLM, alone")
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--figure", type=Path, metavar="FILE")
     options = parser.parse_args()
     found = []
-    with tempfile.TemporaryDirectory() as folder, nullcontext() if options.only else server() as url:
-        plan = [] if options.only else list(arms(options.steps, options.few, url))
-        if options.vllm:
-            plan += vllm_arms(options.few, options.vllm, f"{folder}/weights")
+    with tempfile.TemporaryDirectory() as folder:
+        weights = f"{folder}/weights"
+        plan = vllm_arms(options.few, weights) if options.vllm else arms(options.steps, options.few)
         for number, (arm, staleness, changes) in enumerate(plan):
             tries = 1 if arm.startswith(("learns", "vllm")) else 2
             made = [run(arm, staleness, changes, Path(folder) / f"{number}.{i}") for i in range(tries)]

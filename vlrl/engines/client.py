@@ -21,7 +21,9 @@ from pydantic import Field
 from vlrl import config
 from vlrl.config import Count, Rate
 from vlrl.distributed.world import get_world
+from vlrl.engines import SERVE, PlacedEngines
 from vlrl.engines.protocols import DIALECTS, Caller, FailedError, Published, RefusedError, Written
+from vlrl.placement.workers import Worker
 from vlrl.policies.engine import Completion, Engine, EngineError, GenerationRequest, Options
 from vlrl.types import UserError
 
@@ -98,6 +100,7 @@ class Host:
     spent: float = 0.0  # seconds from the batch's beginning to the latest of them
     latest: float = 0.0  # when it said something
     updating: threading.Lock = field(default_factory=threading.Lock)
+    worker: Worker | None = None  # around it, where this process has started it
 
 
 class EnginePool:
@@ -503,9 +506,11 @@ def _distance(one: Completion | Tensor, other: Completion) -> float:
     return float((own - torch.tensor(other.logprobs)).abs().max())
 
 
-# Servers that write for a policy: `vlrl serve-model`, vLLM, SGLang. `policy.engine: {name: server, urls: [...]}`.
+# Servers that write for a policy: `vlrl serve-model`, vLLM, SGLang. `policy.engine: {name: server, urls: [...]}`, or
+# `workers: 2` for those that the run starts itself.
 
 STALE = 3  # times that a server is given the weights for one request
+STUCK = 3  # failures in a row after which a server of this process' own is started anew
 IDLE_S = 2.0  # after which a server that names no weights is asked whether it still has them: it may be another process
 
 
@@ -516,7 +521,11 @@ class Server(Engine):
     a restart: such answers are not used but asked for again.
 
     Args:
-        urls: of the servers, up to and without `/v1`.
+        urls: of the servers, up to and without `/v1`; or
+        workers: how many are started, where `placement` says, and started anew when they die. Each process of a run
+            starts as many.
+        command: what starts one of them: `{model}`, `{folder}`, `{host}` and `{port}` are filled in. Default: a
+            `vlrl serve-model`; required for vllm and sglang.
         api: whose way of asking; `vlrl` is `vlrl serve-model`'s.
         model: as the servers name it; default: the policy's own source.
         key: the environment variable that holds the servers' token.
@@ -534,13 +543,20 @@ class Server(Engine):
 
     def __init__(
         self, policy: Any, source: str, *,
-        urls: Annotated[list[str], Field(min_length=1)], api: Literal["vlrl", "vllm", "sglang"] = "vlrl",
+        urls: Annotated[list[str], Field(min_length=1)] | None = None, workers: Count | None = None,
+        command: str | None = None, api: Literal["vlrl", "vllm", "sglang"] = "vlrl",
         model: str | None = None, key: str | None = None, folder: str | None = None, concurrent: Count = 16,
         timeout: Rate = 600.0, patience: Rate = 600.0, backoff: Rate = 1.0, rescore: bool = True,
     ):  # fmt: skip
-        headers = config.header(key, "policy.engine.key")
         self._dialect, self._timeout, self.rescore = DIALECTS[api](policy.codec, model or source), timeout, rescore
-        hosts = [Host(Caller(url.rstrip("/"), headers)) for url in urls]
+        self._placed: PlacedEngines | None = None
+        if workers:
+            words = {"model": source, "folder": folder or ""}
+            self._placed = PlacedEngines(command or _serve_command(policy, folder), words, workers, patience)
+            hosts = [Host(caller, worker=worker) for worker, caller in _start_servers(self._placed)]
+        else:
+            headers = config.header(key, "policy.engine.key")
+            hosts = [Host(Caller(url.rstrip("/"), headers)) for url in urls or ()]
         self._pool = EnginePool(hosts, concurrent=concurrent, backoff=backoff, patience=patience)
         self._store = Store(policy, folder, self._dialect.whole)
         self._tally = EngineStats()
@@ -550,11 +566,20 @@ class Server(Engine):
     @staticmethod
     def agree(options: Mapping[str, Any]) -> None:
         """ValueError where options do not go together; a configuration is checked by it."""
-        for url in options["urls"]:
+        urls, command = options["urls"] or [], options["command"]
+        if bool(urls) == bool(options["workers"]):
+            raise ValueError("urls, workers: give one of both: where servers are, or how many are started")
+        if command is not None and not options["workers"]:
+            raise ValueError("command: it starts servers, so say how many: workers: 1")
+        if options["workers"] and command is None and options["api"] != "vlrl":
+            raise ValueError(f"command: say how {options['api']} is started: docs/engines.md has an example")
+        if command is not None and "{port}" not in command:
+            raise ValueError("command: it has to name {port}, at which the server is asked")
+        for url in urls:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.rstrip("/").endswith("/v1"):
                 raise ValueError(f"urls: {url!r}: write http://HOST:PORT, without /v1")
-        if len(set(options["urls"])) < len(options["urls"]):
+        if len(set(urls)) < len(urls):
             raise ValueError("urls: the same server stands there twice")
         if options["api"] != "vlrl" and options["folder"] is None:
             raise ValueError(f"folder: {options['api']} reads weights from a folder: name one that it sees as well")
@@ -608,6 +633,8 @@ class Server(Engine):
 
     def close(self) -> None:
         self._store.close()
+        if self._placed:
+            self._placed.pool.close()
 
     def _write(self, host: Host, asked: GenerationRequest, options: Options) -> Written:
         """One server's answer, by the present weights.
@@ -648,6 +675,7 @@ class Server(Engine):
     def _update(self, host: Host) -> None:
         """Gives a server the newest weights where it has others, or has lost them since it was heard last."""
         with host.updating:
+            self._revive(host)
             weights = self._store.newest
             if weights is None or (host.version == weights.version and not self._has_lost(host)):
                 return
@@ -661,6 +689,15 @@ class Server(Engine):
                 raise
             finally:
                 self._tally.add(publish_seconds=time.monotonic() - start)
+
+    def _revive(self, host: Host) -> None:
+        """Another server in the place of one of this process' own that has failed and is gone, or is stuck."""
+        if self._placed is None or not host.fails:
+            return
+        if host.worker and not self._placed.end_lost(host.worker, anyway=host.fails >= STUCK):
+            return
+        host.worker = host.version = None
+        host.worker, host.caller = self._placed.start()
 
     def _has_lost(self, host: Host) -> bool:
         """Whether a server that was idle has other weights than it was given: restarted, or given another run's."""
@@ -702,3 +739,19 @@ class Server(Engine):
         answer = self._ask(host, probe.request, probe.options).completions[0]
         probe.compare(url, answer)
         probe.remember(url, greedy)
+
+
+def _serve_command(policy: Any, folder: str | None) -> str:
+    """`vlrl serve-model` of the policy's own model, which shows images and computes as the policy does."""
+    size = policy.codec.processor.image_processor.size
+    command = f"{SERVE} --dtype {'bfloat16' if policy.autocast else 'float32'}"
+    command += f" --min-pixels {size['shortest_edge']} --max-pixels {size['longest_edge']}"
+    return command + (" --weights-folder {folder}" if folder else "")
+
+
+def _start_servers(placed: PlacedEngines) -> list[tuple[Worker, Caller]]:
+    try:
+        return placed.start_all()
+    except FailedError as error:
+        placed.pool.close()
+        raise UserError(f"policy.engine: {error}") from None

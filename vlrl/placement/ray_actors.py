@@ -17,7 +17,16 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from vlrl.decoders import wire_pack
-from vlrl.placement.workers import Kind, LocalWorker, LostWorkerError, Placement, Worker, WorkerError, start_process
+from vlrl.placement.workers import (
+    NODE,
+    Kind,
+    LocalWorker,
+    LostWorkerError,
+    Placement,
+    Worker,
+    WorkerError,
+    start_process,
+)
 from vlrl.types import UserError, first_line
 
 MARGIN = 10.0  # seconds that a call may take beyond its worker's patience
@@ -45,6 +54,9 @@ class WorkerHost:
     """The actor: one worker's process on the node where Ray has put it."""
 
     def __init__(self, service: str, patience: float, path: Sequence[str], folder: str):
+        import ray
+
+        os.environ[NODE] = ray.util.get_node_ip_address()
         if os.path.isdir(folder):  # paths in options are relative to where the run was started
             os.chdir(folder)
         self._worker: LocalWorker = start_process(service, patience, [*sys.path, *path])
@@ -147,7 +159,7 @@ class RayPlacement(Placement):
     Args:
         address: of the cluster: `auto` for the one of this machine, `HOST:PORT`, `ray://HOST:PORT`. None: the one that
             the variable RAY_ADDRESS names, as in a Ray job; without it one is started here, and ends with the run.
-        workers: what each kind needs, `simulator`, `browser`, `judge` or `reward`; default: a core.
+        workers: what each kind needs, `simulator`, `browser`, `judge`, `reward` or `engine`; default: a core.
 
     Raises:
         UserError: Ray is not installed; there is no cluster at the address.

@@ -33,9 +33,10 @@ from vlrl.types import LOST_MOST, UserError, one_line
 
 Arrays = Mapping[str, np.ndarray]
 Packed = tuple[dict[str, Any], dict[str, np.ndarray]]  # fields, what JSON can hold, and arrays
-Kind = Literal["simulator", "browser", "judge", "reward"]
+Kind = Literal["simulator", "browser", "judge", "reward", "engine"]
 
 FAREWELL = 2.0  # seconds for a worker to leave what it holds safe
+NODE = "VLRL_NODE_ADDRESS"  # the variable that tells a worker under which address others reach its node
 ALONE = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "LP_NUM_THREADS")}
 
 

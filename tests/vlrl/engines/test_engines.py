@@ -38,11 +38,15 @@ BASE = config.__file__.replace("vlrl/config.py", "configs/gui_grounding.yaml")
 @pytest.mark.parametrize(
     ("engine", "words"),
     [
-        ("{name: servr}", "did you mean 'server'"), ("{name: server}", "policy.engine.urls: is required"),
+        ("{name: servr}", "did you mean 'server'"), ("{name: server}", "urls, workers: give one of both"),
         ("{name: server, urls: [localhost]}", "write http://HOST:PORT"),
         ("{name: server, urls: ['http://a:1/v1']}", "without /v1"),
         ("{name: server, urls: ['http://a:1', 'http://a:1']}", "twice"),
         ("{name: server, urls: ['http://a:1'], api: vllm}", "folder: vllm reads weights from a folder"),
+        ("{name: server, urls: ['http://a:1'], workers: 2}", "urls, workers: give one of both"),
+        ("{name: server, urls: ['http://a:1'], command: 'x {port}'}", "command: .*workers: 1"),
+        ("{name: server, workers: 1, api: vllm, folder: /w}", "command: say how vllm is started"),
+        ("{name: server, workers: 1, command: 'vllm serve m'}", "command: it has to name {port}"),
         ("{name: server, urls: ['http://a:1'], pattience: 3}", "pattience: unknown key"),
     ],
 )  # fmt: skip

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 import torch
 
@@ -122,6 +123,37 @@ def test_adapters_are_merged(server, policy, task, tmp_path) -> None:
     for name, weight in learned_weights(own.model):
         torch.testing.assert_close(read[name], weight)
     whole.close()
+
+
+def test_servers_of_its_own_are_started_anew(policy, task) -> None:
+    """A server that died would leave its GPU idle until somebody looks, and one left behind would hold it for ever."""
+    own, served = policy(), policy(workers=2, backoff=0.01)
+    served.check(task.samples("train")[0])
+    assert texts(played(own, task)) == texts(played(served, task))
+    placed, hosts = served.engine._placed, served.engine._pool.hosts
+    servers = [psutil.Process(host.worker.pid).children()[0] for host in hosts]
+    for victim in (servers[0], psutil.Process(hosts[1].worker.pid)):  # the server; the worker around another
+        victim.kill()
+        before = {host.caller.url for host in hosts}
+        changed(own, served)
+        until = time.monotonic() + 60
+        while before == {host.caller.url for host in hosts}:
+            assert texts(played(own, task)) == texts(played(served, task)) and time.monotonic() < until
+    assert placed.pool.counts["started"] == 4 and served.metrics["engine/servers"] == 2
+    servers += [psutil.Process(host.worker.pid).children()[0] for host in hosts]
+    served.engine.close()
+    psutil.wait_procs(servers, 10)
+    assert not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in servers)
+
+
+def test_a_server_that_cannot_start_says_why(policy) -> None:
+    """The reason stands in a log on some node, or nowhere."""
+    for command, reason in (
+        ("no-such-program {port}", "No such file"),
+        ("sh -c 'echo {port} no GPU; exit 3'", "no GPU"),
+    ):
+        with pytest.raises(UserError, match=f"policy.engine.command: .*{reason}"):
+            policy(workers=1, command=command)
 
 
 @pytest.mark.parametrize("staleness", [0, 1])
