@@ -87,7 +87,7 @@ def _policy(config: Config, task: Any, name: str, first: bool) -> PolicyArm:
 # The share of scenes that each arm had solved by each tick, as a drawing: how fast, and how many at all.
 
 WIDTH, HEIGHT = 760, 260
-LEFT, RIGHT, TOP, BOTTOM = 44, 120, 16, 34  # pixels around the curves
+LEFT, RIGHT, TOP, BOTTOM = 64, 120, 16, 34  # pixels around the curves
 COLORS = 8  # of look.css, --c0 to --c7
 
 
