@@ -28,7 +28,7 @@ from PIL import Image, ImageDraw
 ROOT = Path(__file__).parents[1]
 SMALL = "train.steps=2 train.prompts_per_step=2 train.group_size=2 eval.num_samples=8 eval.every_steps=null"
 FIRST = f"vlrl train configs/gui_grounding.yaml + {SMALL} out=runs/tour"
-LIMIT_S = 300  # of a command
+LIMIT_S = 300  # of a journey, on an idle machine
 TRIES = 3  # at an answer within seconds: the machine may have been busy
 # where this user may make no network of its own, nothing is reached all the same
 NOWHERE = {"HF_HUB_OFFLINE": "1", "NO_PROXY": "127.0.0.1,localhost"} | dict.fromkeys(
@@ -303,27 +303,33 @@ def find_problem(journey: Journey, done: subprocess.CompletedProcess, seconds: f
     missing = [name for name in journey.leaves if not (folder / name).exists()]
     if missing or not re.search(journey.shows, done.stdout + done.stderr):
         return f"misses {missing or journey.shows}; it printed: {(done.stdout + done.stderr)[-1500:]}"
-    busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))  # others run as well
-    if journey.refused_s is not None and (seconds > journey.refused_s * busy or done.stderr.count("\n") != 1):
-        return f"took {seconds:.1f} s of {journey.refused_s * busy:.1f}, and said: {done.stderr}"
+    limit_s = (journey.refused_s or 0.0) * compute_load()
+    if journey.refused_s is not None and (seconds > limit_s or done.stderr.count("\n") != 1):
+        return f"took {seconds:.1f} s of {limit_s:.1f}, and said: {done.stderr}"
     return ""
+
+
+def compute_load() -> float:
+    """How much slower the machine is than idle, at least 1: others run as well."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def run_offline(script: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess:
     """Runs a script of bash in a network of its own, which has the loopback alone, where this user may make one."""
     alone = ["unshare", "--net", "--map-root-user"]
     can = shutil.which("unshare") and subprocess.run([*alone, "true"], capture_output=True, check=False).returncode == 0
+    limit_s = LIMIT_S * compute_load()
     command = [*alone, "bash", "-c", f"{LOOPBACK}\n{script}"] if can else ["bash", "-c", script]
     with subprocess.Popen(
         command, cwd=folder, env=environment, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, start_new_session=True,
     ) as process:  # fmt: skip
         try:
-            out, err = process.communicate(timeout=LIMIT_S)
+            out, err = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
-            err = f"not done in {LIMIT_S} s; {err}"
+            err = f"not done in {limit_s:.0f} s; {err}"
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 

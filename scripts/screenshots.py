@@ -73,7 +73,7 @@ def shoot(out: Path, name: str, address: str, script: str = "", *arguments: str)
         finally:
             browser.end(chrome)
         image = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
-        trim(image).quantize(128).save(out / f"{name}{label}.png", optimize=True)
+        trim(image).quantize(256, kmeans=2).save(out / f"{name}{label}.png", optimize=True)
 
 
 def trim(image: Image.Image) -> Image.Image:

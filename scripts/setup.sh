@@ -52,9 +52,12 @@ install() {
     if [ -n "$uv" ]; then
         # modules are compiled once here, not at every start where nothing may be written beside them
         if "$uv" pip install --compile-bytecode --python .venv/bin/python --constraint requirements.lock --editable ".[$EXTRAS]"; then return; fi
-        echo "setup: uv could not install; trying pip" >&2
+        echo "setup: uv could not install" >&2
     fi
-    if [ -n "$TORCH" ]; then echo "setup: pip does not know TORCH=$TORCH, uv does: docs/install.md" >&2; fi
+    if [ -n "$TORCH" ]; then # pip would take the gigabytes of CUDA that were not asked for
+        echo "setup: TORCH=$TORCH needs uv and PyTorch's own index (docs/install.md); without TORCH, torch comes with CUDA" >&2
+        return 1
+    fi
     .venv/bin/python -m pip install --constraint requirements.lock --editable ".[$EXTRAS]"
 }
 

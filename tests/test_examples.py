@@ -34,7 +34,7 @@ SHOWS = {
     "look_at_a_run.ipynb": {"image/png"},
     "own_data.ipynb": {"text/html"},
     "own_method.ipynb": {"text/html"},
-    "robot_policy.ipynb": {"text/html"},
+    "robot_policy.ipynb": {"image/png", "text/html"},
 }
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -91,3 +93,18 @@ def test_the_lock_fits_what_is_asked_for():
     """`make setup` would install other versions than those that were tested."""
     done = subprocess.run([sys.executable, ROOT / "scripts" / "lock_fits.py"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+def test_torch_for_a_cpu_is_not_replaced_by_cuda(tmp_path):
+    """Whoever asked for no CUDA would wait for gigabytes of it where PyTorch's own index cannot be reached."""
+    for name in ("scripts/setup.sh", "pyproject.toml", "requirements.lock"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    uv = tmp_path / "bin" / "uv"  # as without a network
+    uv.parent.mkdir()
+    uv.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    uv.chmod(0o755)
+    environment = os.environ | {"TORCH": "cpu", "PATH": f"{uv.parent}:{os.environ['PATH']}", "PIP_NO_INDEX": "1"}
+    done = subprocess.run([tmp_path / "scripts" / "setup.sh"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.endswith("without TORCH, torch comes with CUDA\n"), done.stderr
+    assert "Obtaining" not in done.stdout and not (tmp_path / ".venv" / "setup.stamp").exists()

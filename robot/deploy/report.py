@@ -19,7 +19,7 @@ from vlrl.types import UserError
 # Drawings of a run's series, as SVG without anything from elsewhere.
 
 WIDTH, HEIGHT = 520, 200
-LEFT, RIGHT, TOP, BOTTOM = 46, 14, 14, 40  # pixels around the plot
+LEFT, RIGHT, TOP, BOTTOM = 66, 14, 14, 40  # pixels around the plot
 BINS = 40
 MOST = 99.5  # percentile where a histogram ends; what lies beyond is in its last bar
 

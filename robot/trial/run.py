@@ -299,7 +299,7 @@ def _ask(question: str) -> str:
 # The course of a trial as drawings: the e-value with its threshold, and the confidence sequence. Inline SVG.
 
 WIDTH, HEIGHT = 760, 230
-LEFT, RIGHT, TOP, BOTTOM = 52, 90, 14, 32  # pixels around the curves
+LEFT, RIGHT, TOP, BOTTOM = 72, 120, 14, 32  # pixels around the curves
 LN10 = math.log(10)
 
 

@@ -163,11 +163,16 @@ def find_benchmark(name: str) -> tuple[str, Path]:
     """A benchmark's name in lmms-eval, and its definition there. Loads nothing of lmms-eval.
 
     Raises:
-        UserError: there is none of the name, with the nearest; it is a group, with its members.
+        UserError: there is none of the name, with the nearest; it is a group, with its members; without lmms-eval,
+            vlrl does not name it.
         ModuleNotFoundError: lmms-eval is not installed.
     """
     spec = importlib.util.find_spec("lmms_eval")
     if spec is None or spec.origin is None:
+        if name not in ALIASES and not name.startswith(tuple(MATCHES)):
+            near = meant(name, [*ALIASES, *MATCHES])
+            more = "lmms-eval, which is not installed, has others: pip install 'vlrl[benchmarks]'"
+            raise UserError(f"--benchmark {name}: not a name that vlrl knows{near} ({more})")
         raise ModuleNotFoundError("no lmms_eval", name="lmms_eval")
     name = ALIASES.get(name, name)
     tasks, groups = {}, {}

@@ -103,7 +103,7 @@ def curves_rows(path: Path) -> list[dict[str, Any]]:
 # Curves with bands as inline SVG.
 
 WIDTH, HEIGHT = 620, 300
-LEFT, RIGHT, TOP, BOTTOM = 52, 14, 12, 40  # pixels around the curves
+LEFT, RIGHT, TOP, BOTTOM = 60, 14, 12, 40  # pixels around the curves
 COLORS = 8  # of look.css, --c0 to --c7; beyond them lines are dashed
 
 

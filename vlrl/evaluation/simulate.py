@@ -87,7 +87,7 @@ def _policy(config: Config, task: Any, name: str, first: bool) -> PolicyArm:
 # The share of scenes that each arm had solved by each tick, as a drawing: how fast, and how many at all.
 
 WIDTH, HEIGHT = 760, 260
-LEFT, RIGHT, TOP, BOTTOM = 44, 120, 16, 34  # pixels around the curves
+LEFT, RIGHT, TOP, BOTTOM = 72, 120, 16, 34  # pixels around the curves
 COLORS = 8  # of look.css, --c0 to --c7
 
 
@@ -130,7 +130,7 @@ def _axes(last: int) -> str:
     for part in range(5):
         tick = round(last * part / 4)
         x, y = _chart_point(tick, 0, last)
-        lines.append(f'<text x="{x:.1f}" y="{y + 18}" text-anchor="middle">{tick}</text>')
+        lines.append(f'<text x="{x:.1f}" y="{y + 22}" text-anchor="middle">{tick}</text>')
     return "".join(lines)
 
 

@@ -1,6 +1,6 @@
 // A chart: {title, note, wide, series: [{name, points: [[step, value]], band: [[step, low, high]], smooth}]}.
 
-const MARGIN = { top: 10, right: 14, bottom: 24, left: 46 };
+const MARGIN = { top: 10, right: 14, bottom: 24, left: 54 };
 const COLOURS = 8;
 
 // A line may say its colour and whether it is dashed; else its place among the chart's lines does.

@@ -4,7 +4,9 @@ const settings = JSON.parse(byId("data").textContent);
 let picture = null; // {src: data URL, width, height}
 
 async function take(file) {
-  const bitmap = await createImageBitmap(file);
+  const bitmap = await createImageBitmap(file), chosen = new DataTransfer();
+  chosen.items.add(file);
+  byId("file").files = chosen.files;  // its name stands there, also of one that was dropped
   const canvas = html("canvas", { width: bitmap.width, height: bitmap.height });
   canvas.getContext("2d").drawImage(bitmap, 0, 0);
   picture = { src: canvas.toDataURL("image/png"), width: bitmap.width, height: bitmap.height };

@@ -365,6 +365,10 @@ def test_a_missing_package_is_said(monkeypatch, capsys):
     monkeypatch.setattr(util, "find_spec", lambda name, *rest: None if name == "lmms_eval" else find(name, *rest))
     assert main(["eval", "embedded", "--benchmark", "mmstar"]) == 2
     assert "pip install 'vlrl[benchmarks]'" in capsys.readouterr().err
+    assert main(["eval", "embedded", "--benchmark", "screenspt_v2"]) == 2  # installing it would not help
+    error = capsys.readouterr().err
+    assert "--benchmark screenspt_v2: not a name that vlrl knows; did you mean 'screenspot_v2'?" in error
+    assert "pip install 'vlrl[benchmarks]'" in error
 
 
 def test_help_does_not_load_lmms_eval():
