@@ -51,9 +51,9 @@ class Seen(LineTask):
 class Staying(SeenLine):
     """No end but the time-out; success is to be within 0.15 m of the goal then, as the sentence says."""
 
-    def __init__(self, seed, ticks, chunk, value):
+    def __init__(self, seed, ticks, chunk, value, starts):
         super().__init__(seed, ticks, chunk)
-        self.value = value
+        self.value, self.place = value, np.random.default_rng(seed).uniform(*starts)
 
     def step(self, action, frames=()):
         self.place = float(np.clip(self.place + 0.1 * np.clip(action[0, 0], -1, 1), -1.2, 1.2))
@@ -66,8 +66,9 @@ class Paid(LineTask):
     """Each tick pays what a small CLIP, or a model of `vlrl preferences`, thinks of it; else 1 at the goal."""
 
     def __init__(self, *, clip: str | None = None, judged: str | None = None, ticks: int = 20, chunk: int = 1,
-                 scenes: int = 100):
+                 scenes: int = 100, starts: tuple[float, float] = (-0.9, 0.5)):
         super().__init__(ticks=ticks, chunk=chunk, scenes=scenes)
+        self.starts = starts
         self.known, self.value = {}, self.look if clip else self.feel if judged else None
         if clip:
             self.values = VLMRM(None, None, 0, model=clip, goal=[GOAL], baseline=[BASELINE]).values
@@ -75,7 +76,7 @@ class Paid(LineTask):
             self.model = model_load(judged)
 
     def line(self, seed, ticks, chunk):
-        return Staying(seed, ticks, chunk, self.value)
+        return Staying(seed, ticks, chunk, self.value, self.starts)
 
     def look(self, shown):
         key = shown.images[0].tobytes()  # 31 pictures: each is looked at once
@@ -108,19 +109,19 @@ contrast:
 """
 BASELINE = "the point is far from its goal"
 JUDGED = f"""
-task: {{name: "own:Seen", scenes: 20, chunk: 1, ticks: 20}}
+task: {{name: "own:Paid", scenes: 24, starts: [-0.9, 1.2]}}  # on both sides of the goal
 out: judged
 goal: the point is at its goal
 judge: {{name: clip, model: made, baseline: [{BASELINE}]}}
-offline: [{{name: demonstrations, episodes: 16, noise: 0.8}}]
+offline: [{{name: demonstrations, episodes: 24, noise: 0.8}}]
 pairs: 300
-model: {{hidden: 32, steps: 200, batch: 32}}
+model: {{hidden: 32, steps: 600, batch: 32}}
 """
 PAID = """
 task: {name: "own:Paid"}
 out: by_truth
 agent: {name: rlpd, hidden: 64, lr: 1.0e-3, tau: 0.02}
-ticks: 4000
+ticks: 3000
 warmup_steps: 400
 utd: 0.5
 batch_size: 64
