@@ -16,6 +16,7 @@ import pytest
 from nbclient import NotebookClient
 
 import vlrl
+from vlrl.offpolicy.config import load as load_off_policy
 from vlrl.recipe_checks import load_config
 from vlrl.registry import make_task
 from vlrl.types import Decision, Episode, Turn
@@ -125,3 +126,28 @@ def test_environments_pay_the_right_answer_and_hold_others_out(name, package, fo
         assert max(paid) == 1.0 and paid.count(1.0) == 1 + (task.gold(sample, ()) is not None)
     assert shown["train"].content != shown["test"].content and task.samples("train")[0].id != task.samples("test")[0].id
     task.close()
+
+
+def test_the_car_needs_to_brake_and_its_script_is_too_slow(folder, monkeypatch) -> None:
+    """Where 2 m/s were enough, or full speed, practice would have nothing to learn from slow laps."""
+    monkeypatch.syspath_prepend(str(EXAMPLES / "environments"))
+    import circuit
+
+    def drive(speed: float) -> tuple[int, circuit.RobotStatus]:
+        monkeypatch.setattr(circuit, "SLOW", speed)
+        car = circuit.Car()
+        car.reset(0)
+        for tick in range(1, 300):
+            car.send_action(car.expert())
+            if (status := car.status()).success or status.failure:
+                return tick, status
+        raise AssertionError("no end")
+
+    horizon = load_off_policy(EXAMPLES / "environments" / "circuit.yaml").task.options["horizon"]
+    assert drive(2.0)[1].success and drive(2.0)[0] > horizon > drive(5.0)[0] and drive(5.0)[1].success
+    assert drive(6.0)[1].failure == "off the track"
+    car = circuit.Car()
+    car.reset(0)
+    car.speed, before = 4.0, car.heading
+    car.send_action([0.6, 0.0])
+    assert car.heading - before == pytest.approx(8 / 4**2 * 4 / 10)  # at 4 m/s the tyres hold a curvature of 0.5

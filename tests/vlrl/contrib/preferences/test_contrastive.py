@@ -27,6 +27,11 @@ from dataclasses import replace
 import numpy as np
 from line_task import Line, LineTask
 from PIL import Image
+from vlrl.contrib.preferences.reward_model import model_load
+from vlrl.contrib.process_rewards.visual import VLMRM
+from vlrl.types import Step
+
+GOAL, BASELINE = "the point is at its goal", "the point is far from its goal"
 
 class SeenLine(Line):
     def __init__(self, seed, ticks, chunk):
@@ -42,6 +47,45 @@ class SeenLine(Line):
 
 class Seen(LineTask):
     line = SeenLine
+
+class Staying(SeenLine):
+    """No end but the time-out; success is to be within 0.15 m of the goal then, as the sentence says."""
+
+    def __init__(self, seed, ticks, chunk, value, starts):
+        super().__init__(seed, ticks, chunk)
+        self.value, self.place = value, np.random.default_rng(seed).uniform(*starts)
+
+    def step(self, action, frames=()):
+        self.place = float(np.clip(self.place + 0.1 * np.clip(action[0, 0], -1, 1), -1.2, 1.2))
+        self.left -= 1
+        shown, near = self.reset(), abs(self.place - self.goal) <= 0.15
+        info = {} if self.left else {"success" if near else "time_out": 1.0}
+        return Step(shown, self.value(shown) if self.value else float(near), False, not self.left, info, 1.0)
+
+class Paid(LineTask):
+    """Each tick pays what a small CLIP, or a model of `vlrl preferences`, thinks of it; else 1 at the goal."""
+
+    def __init__(self, *, clip: str | None = None, judged: str | None = None, ticks: int = 20, chunk: int = 1,
+                 scenes: int = 100, starts: tuple[float, float] = (-0.9, 0.5)):
+        super().__init__(ticks=ticks, chunk=chunk, scenes=scenes)
+        self.starts = starts
+        self.known, self.value = {}, self.look if clip else self.feel if judged else None
+        if clip:
+            self.values = VLMRM(None, None, 0, model=clip, goal=[GOAL], baseline=[BASELINE]).values
+        if judged:
+            self.model = model_load(judged)
+
+    def line(self, seed, ticks, chunk):
+        return Staying(seed, ticks, chunk, self.value, self.starts)
+
+    def look(self, shown):
+        key = shown.images[0].tobytes()  # 31 pictures: each is looked at once
+        if key not in self.known:
+            self.known[key] = float(self.values([shown])[0])
+        return self.known[key]
+
+    def feel(self, shown):
+        return float(self.model.value([shown])[0])
 '''
 SENTENCES = [{"within": 0.15, "texts": ["the point is at its goal"]}, {"within": 9.0, "texts": ["the point is away"]}]
 SMALL = {"what": ["place"], "where": ["goal"], "sentences": SENTENCES, "pixels": 32, "width": 32, "layers": 2}
@@ -64,6 +108,27 @@ contrast:
     - {within: 9.0, texts: [the point is far from its goal]}
 """
 BASELINE = "the point is far from its goal"
+JUDGED = f"""
+task: {{name: "own:Paid", scenes: 24, starts: [-0.9, 1.2]}}  # on both sides of the goal
+out: judged
+goal: the point is at its goal
+judge: {{name: clip, model: made, baseline: [{BASELINE}]}}
+offline: [{{name: demonstrations, episodes: 24, noise: 0.8}}]
+pairs: 300
+model: {{hidden: 32, steps: 600, batch: 32}}
+"""
+PAID = """
+task: {name: "own:Paid"}
+out: by_truth
+agent: {name: rlpd, hidden: 64, lr: 1.0e-3, tau: 0.02}
+ticks: 3000
+warmup_steps: 400
+utd: 0.5
+batch_size: 64
+gamma: 0.9
+reward: {success: 0.0, shaped: 1.0}
+eval: {num_samples: 100}
+"""
 
 
 def test_the_loss_by_hand():
@@ -135,22 +200,17 @@ def test_it_is_a_clip_of_transformers_and_a_reward(made):
     assert judge.prefer(pairs, "the point is at its goal") == [1, 0, None]
 
 
-def test_preferences_of_a_judge_that_sees(made, monkeypatch):
-    """RL-VLM-F with a judge of pictures: what is learned from its answers agrees with the truth that nobody told it."""
-    monkeypatch.chdir(made)
-    Path("judged.yaml").write_text(
-        f"""
-task: {{name: "own:Seen", scenes: 20, chunk: 1, ticks: 20}}
-out: judged
-goal: the point is at its goal
-judge: {{name: clip, model: made, baseline: [{BASELINE}]}}
-offline: [{{name: demonstrations, episodes: 16, noise: 0.8}}]
-pairs: 300
-model: {{hidden: 32, steps: 200, batch: 32}}
-"""
-    )
+@pytest.fixture(scope="module")
+def judged(made) -> Path:
+    """A reward that was learned from the small CLIP's preferences."""
+    Path("judged.yaml").write_text(JUDGED)
     assert main(["preferences", "judged.yaml"]) == 0
-    told = json.loads(Path("judged/report.json").read_text())
+    return made / "judged"
+
+
+def test_preferences_of_a_judge_that_sees(judged):
+    """RL-VLM-F with a judge of pictures: what is learned from its answers agrees with the truth that nobody told it."""
+    told = json.loads((judged / "report.json").read_text())
     low = told["agreement"][2]
     assert told["answered"] > 250 and low > 0.6
     from vlrl.contrib.preferences.reward_model import model_load
@@ -158,11 +218,21 @@ model: {{hidden: 32, steps: 200, batch: 32}}
 
     places = np.random.default_rng(0).uniform(-0.9, 0.6, (200, 2)).astype(np.float32)
     places[:, 1] = 0.6
-    value = model_load("judged").value([Observation((), state) for state in places])
+    value = model_load(str(judged)).value([Observation((), state) for state in places])
     nearness = -np.abs(places[:, 0] - places[:, 1])
     pairs = np.random.default_rng(1).integers(200, size=(500, 2))
     right = (value[pairs[:, 0]] - value[pairs[:, 1]]) * (nearness[pairs[:, 0]] - nearness[pairs[:, 1]]) > 0
     assert right.mean() > 0.7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", ["task.clip=made", "task.judged=judged", "task.scenes=100"])
+def test_a_policy_learns_the_goal_from_what_sees(judged, change):
+    """A reward that ranks moments may be highest beside the goal, where a policy then stays. Last: by the truth."""
+    Path("paid.yaml").write_text(PAID)
+    assert main(["offpolicy", "paid.yaml", "out=paid", change]) == 0
+    said = json.loads(Path("paid/summary.json").read_text())
+    assert said["before"]["high"] < 0.5 < 0.8 < said["after"]["low"]
 
 
 @pytest.mark.parametrize(
