@@ -296,10 +296,11 @@ class Recap(CoreAgent):
 
     Published: a distribution over the rewards to the episode's end as the value; the advantage r + V(s') - V(s) over
     the ticks of a chunk; a threshold so that a share is positive; a person's always positive; the indicator left out
-    at random; guidance. The published rewards, -1 a tick and a fixed cost of failure, are `reward: {success: 1, step:
-    -1/HORIZON}` and gamma: 1 but for a constant; a time-out is a failure. Ours: the threshold is that of a batch; the
-    value and the policy learn side by side and from all that was played, where the paper trains both anew in each of
-    few iterations; targets are smoothed (HL-Gauss); the indicator is a number beside the state, not a line of text.
+    at random; guidance. Ours: the value is of gamma to the ticks until success, 0 of a failure, in place of -1 a tick
+    and a large cost of failure (`reward: {success: C, step: -1}`, gamma: 1, where C must be far above the ticks of an
+    episode, or the last states of a time-out look near the end); the threshold is that of a batch; the value and the
+    policy learn side by side and from all that was played, where the paper trains both anew in each of few iterations;
+    targets are smoothed (HL-Gauss); the indicator is a number beside the state, not a line of text.
 
     Args:
         positive: share of a batch's chunks that are told to be better than usual; with a person's, more.
@@ -315,7 +316,7 @@ class Recap(CoreAgent):
         self, about: AgentSpec, seed: int, *, positive: Annotated[float, Field(gt=0, lt=1)] = 0.3,
         dropout: Annotated[float, Field(gt=0, lt=1)] = 0.3,
         guidance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0, bins: Annotated[int, Field(ge=2)] = 201,
-        low: float = -1.0, high: float = 1.0, hidden: Count = 256, layers: Count = 2, lr: Rate = 3e-4,
+        low: float = 0.0, high: float = 1.0, hidden: Count = 256, layers: Count = 2, lr: Rate = 3e-4,
     ):  # fmt: skip
         from vlrl.offpolicy.iql import AdvantageConditioned
 
