@@ -354,14 +354,16 @@ def build_robot(kind: str, folder: str | None, cameras: int) -> LerobotFlowPolic
     except ImportError as error:
         raise UserError(f"policy.model: needs lerobot: pip install 'vlrl[robot]' ({first_line(error)})") from None
     adapt_lerobot()
+    read: Any = PreTrainedConfig.from_pretrained
+    make: Any = make_policy_config
     with tempfile.TemporaryDirectory() as words, contextlib.redirect_stdout(io.StringIO()):
         try:
             if folder:
-                config: Any = PreTrainedConfig.from_pretrained(folder, cli_overrides=["--device=cpu"])
+                config = read(folder, cli_overrides=["--device=cpu"])
             else:
                 pictures = {f"observation.images.camera{i + 1}": PolicyFeature(FeatureType.VISUAL, (3, 256, 256))
                             for i in range(cameras)}  # fmt: skip
-                config = make_policy_config(kind, input_features=pictures, device="cpu", push_to_hub=False)
+                config = make(kind, input_features=pictures, device="cpu", push_to_hub=False)
                 config.input_features["observation.state"] = PolicyFeature(FeatureType.STATE, (config.max_state_dim,))
                 config.output_features = {"action": PolicyFeature(FeatureType.ACTION, (config.max_action_dim,))}
             config.device = "meta"
