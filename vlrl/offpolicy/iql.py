@@ -268,9 +268,9 @@ class AdvantageConditioned(CompositeState):
         """The flow's mean squared error of what was carried out, told the indicators [B] but for some left out."""
         self.flow.train()
         count, unit = len(indicator), self.scale.unit(batch.action)
-        told = indicator * (torch.rand(count, generator=self.generator) >= self.dropout)
+        condition = indicator * (torch.rand(count, generator=self.generator) >= self.dropout)
         noise, time = (torch.randn(unit.shape, generator=self.generator), torch.rand(count, generator=self.generator))
-        off = errors(self.flow, indicated(torch.from_numpy(batch.state), told), unit, noise, time)
+        off = errors(self.flow, indicated(torch.from_numpy(batch.state), condition), unit, noise, time)
         return (off * carried(batch)).sum() / carried(batch).sum()
 
     def save(self, folder: Path) -> None:

@@ -638,8 +638,8 @@ def _try_robot(config: Config, model: RobotModel, asked: PlanOptions) -> MemoryP
     sizes = StepSizes(
         scenes, rows, train.group_size, 0, reference=_asks_reference(config), states=STATES[train.optimizer]
     )
-    told = f"{turns} chunks an episode of {horizon} ticks, {rows} in one forward pass"
-    size = PromptSize(0, policy.model.config.tokenizer_max_length, 0, told)
+    episodes = f"{turns} chunks an episode of {horizon} ticks, {rows} in one forward pass"
+    size = PromptSize(0, policy.model.config.tokenizer_max_length, 0, episodes)
     return _plan_of(config, model, size, asked, robot_step(policy, sizes, bool(train.micro_size)))
 
 
