@@ -32,7 +32,10 @@ from typing import Any
 
 import psutil
 
+from vlrl.system import children
+
 ROOT = Path(__file__).resolve().parents[2]
+WATCHER = children.__file__  # it ends what a killed worker leaves
 TOKEN = "VLRL_BENCH"  # in the environment of all that an arm starts
 FAULTS = ("repeated", "fault/", "engine/")  # metrics that count faults and requests
 GROUP = 8
@@ -132,7 +135,8 @@ def kill_some(share: float, rng: random.Random) -> int:
     chosen = rng.sample(workers, round(share * len(workers) + rng.random() - 0.5) if workers else 0)
     for worker in chosen:
         with contextlib.suppress(psutil.Error):
-            rng.choice([worker, *worker.children(recursive=True)[:2]]).kill()
+            owned = [each for each in worker.children(recursive=True) if WATCHER not in each.cmdline()]
+            rng.choice([worker, *owned[:2]]).kill()
     return len(chosen)
 
 

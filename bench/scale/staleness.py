@@ -86,9 +86,9 @@ def vllm_arms(few: int, folder: str) -> Iterator[tuple[str, int, list[str]]]:
         "VLLM_SERVER_DEV_MODE=1 VLLM_CPU_KVCACHE_SPACE=1 VLLM_TARGET_DEVICE=cpu VLLM_CPU_OMP_THREADS_BIND=nobind"
     )
     command = (
-        f"env {variables} OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 {ROOT}/.venv-engine/bin/vllm serve "
-        "{model} --host {host} --port {port} --dtype float32 --enforce-eager --max-model-len 512 --skip-mm-profiling "
-        "--logprobs-mode processed_logprobs"
+        f"env {variables} OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1 {ROOT}/.venv-engine/bin/python "
+        "-m vllm.entrypoints.openai.api_server --model {model} --host {host} --port {port} --dtype float32 "
+        "--enforce-eager --max-model-len 512 --skip-mm-profiling --logprobs-mode processed_logprobs"
     )
     engine = f'policy.engine={{name: server, api: vllm, workers: 1, folder: "{folder}", command: "{command}"}}'
     short = [f"train.steps={few}", "eval.num_samples=16", engine]

@@ -46,6 +46,7 @@ REFUSED = {
     "runs/manipulation ": "there is no folder 'runs/manipulation'",
     "runs/offpolicy_push": "there is no folder 'runs/offpolicy_push",
     "offpolicy_push_dsrl": "there is no folder 'runs/flow'",
+    "offpolicy_push_recap": "there is no folder 'runs/flow'",
     "configs/gui_agent": "there is no folder 'runs/gui_agent_start'",
     "dialogue_start": "cannot read runs/dialogue_demos",
     "forms_start": "record episodes with `vlrl record`",

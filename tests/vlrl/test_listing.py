@@ -120,6 +120,7 @@ def test_listed_families_are_those_that_can_be_loaded():
         flow.FAMILY,
         residual.CORRECTED_FAMILY,
         STEERED_FAMILY,
+        flow.GUIDED_FAMILY,
         encoded.FAMILY,
     )
     assert set(FAMILIES) == {*CODECS, *own, "lerobot", "any other"}

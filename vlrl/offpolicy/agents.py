@@ -286,6 +286,51 @@ class Moorl(CoreAgent):
 moorl = Moorl
 
 
+# RECAP: a flow policy learns what is better than usual by being told which chunks were.
+
+
+@method(source="RECAP (pi*0.6, arXiv 2511.14759) by its description; guidance: arXiv 2207.12598; HL-Gauss: 2403.03950")
+class Recap(CoreAgent):
+    """Advantage-conditioned imitation: all chunks are imitated, each with an indicator of whether it was better than
+    its state's value; then the policy acts as if told that it is.
+
+    Published: a distribution over the rewards to the episode's end as the value; the advantage r + V(s') - V(s) over
+    the ticks of a chunk; a threshold so that a share is positive; a person's always positive; the indicator left out
+    at random; guidance. Ours: the value is of gamma to the ticks until success, 0 of a failure, in place of -1 a tick
+    and a large cost of failure (`reward: {success: C, step: -1}`, gamma: 1, where C must be far above the ticks of an
+    episode, or the last states of a time-out look near the end); the threshold is that of a batch; the value and the
+    policy learn side by side and from all that was played, where the paper trains both anew in each of few iterations;
+    targets are smoothed (HL-Gauss); the indicator is a number beside the state, not a line of text.
+
+    Args:
+        positive: share of a batch's chunks that are told to be better than usual; with a person's, more.
+        dropout: share of chunks whose indicator is left out.
+        guidance: 1: acts as if told "better"; above 1 goes beyond (the paper: 1, or 1.5 to 2.5).
+        bins, low, high: of the value's distribution over returns, which lie between `low` and `high`.
+        hidden, layers: of the value; the flow has its own.
+    """
+
+    requires = ("start",)
+
+    def __init__(
+        self, about: AgentSpec, seed: int, *, positive: Annotated[float, Field(gt=0, lt=1)] = 0.3,
+        dropout: Annotated[float, Field(gt=0, lt=1)] = 0.3,
+        guidance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0, bins: Annotated[int, Field(ge=2)] = 201,
+        low: float = 0.0, high: float = 1.0, hidden: Count = 256, layers: Count = 2, lr: Rate = 3e-4,
+    ):  # fmt: skip
+        from vlrl.offpolicy.iql import AdvantageConditioned
+
+        if not low < high:
+            raise UserError(f"agent.low: {low} is not below agent.high = {high}")
+        self.core = AdvantageConditioned(
+            about, seed, positive=positive, dropout=dropout, guidance=guidance, bins=bins, low=low, high=high,
+            hidden=hidden, layers=layers, lr=lr,
+        )  # fmt: skip
+
+
+recap = Recap
+
+
 # Residual learning off-policy: bounded corrections of a frozen policy. `start` names that policy.
 
 

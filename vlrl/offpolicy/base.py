@@ -155,6 +155,7 @@ class Transitions:
     used: np.ndarray  # float32 [M] in (0, 1], the share of the action that was carried out, from its beginning
     person: np.ndarray  # bool [M], a human's hand
     paid: np.ndarray | None = None  # float32 [M], what the simulator itself paid, beside `reward`; None: 0
+    returns: np.ndarray | None = None  # float32 [M], discounted rewards to the episode's end; None: 0, a run fills it
     images: np.ndarray | None = None  # uint8 [M, P], beside `state` (`robot_common.pixels`); None: none, so P is 0
     next_images: np.ndarray | None = None  # uint8 [M, P], beside `next_state`
 
@@ -179,6 +180,7 @@ class Transitions:
             "state": self.state, "action": self.action, "reward": self.reward, "terminal": self.terminal,
             "next_state": self.next_state, "used": self.used, "person": self.person,
             "paid": np.zeros(len(self.reward), np.float32) if self.paid is None else self.paid,
+            "returns": np.zeros(len(self.reward), np.float32) if self.returns is None else self.returns,
             "images": nothing if self.images is None else self.images,
             "next_images": nothing if self.next_images is None else self.next_images,
         }  # fmt: skip

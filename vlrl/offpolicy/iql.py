@@ -1,4 +1,4 @@
-"""Agents that imitate what is given and go on: weighted cloning, IQL, AWAC, MOORL; ARSQ, which has no actor."""
+"""Agents that imitate what is given and go on: weighted cloning, IQL, AWAC, RECAP, MOORL; ARSQ, which has no actor."""
 
 from __future__ import annotations
 
@@ -13,12 +13,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vlrl.algorithms.critics import HLGauss
 from vlrl.methods import Agent
 from vlrl.offpolicy import networks
 from vlrl.offpolicy.base import AgentSpec, Transitions, concat
 from vlrl.offpolicy.networks import CompositeState, Critics, Scale, Valued, climb, follow, make_actor, shape_of
 from vlrl.offpolicy.sac import RlpdSettings, Sac
 from vlrl.policies.arsq import Advantages, ArsqPolicy, Grid, load_arsq
+from vlrl.policies.flow import (
+    GUIDED_FAMILY,
+    FlowPolicy,
+    GuidedPolicy,
+    errors,
+    indicated,
+    indicating,
+    load_flow,
+    load_guided,
+)
+from vlrl.policies.loading import described
 from vlrl.policies.robot_common import ActorPolicy
 from vlrl.types import UserError
 
@@ -191,6 +203,98 @@ class WeightedActorCritic(CompositeState):
 
     def components(self) -> Mapping[str, Any]:
         return {"actor": self.actor, "critics": self.critics}
+
+
+# Advantage-conditioned imitation by a flow (RECAP, arXiv 2511.14759).
+
+
+def indicate(advantage: Tensor, person: Tensor, share: float) -> Tensor:
+    """1 of the `share` of highest advantages [B] and of a person's [B], else -1."""
+    return torch.where((advantage > advantage.quantile(1 - share)) | person, 1.0, -1.0)
+
+
+class AdvantageConditioned(CompositeState):
+    """See `vlrl.offpolicy.agents.Recap`, whose options these are."""
+
+    def __init__(
+        self, about: AgentSpec, seed: int, *, positive: float, dropout: float, guidance: float, bins: int, low: float,
+        high: float, hidden: int, layers: int, lr: float,
+    ):  # fmt: skip
+        if about.base:
+            raise UserError(f"start: agent (recap) trains a flow of `vlrl clone`, not lerobot's: {about.start}")
+        self.gamma, self.scale, self.positive, self.dropout = about.gamma, Scale(about), positive, dropout
+        self.generator, self.head = torch.Generator().manual_seed(seed), HLGauss(low, high, bins)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.policy = GuidedPolicy(_indicating(Path(str(about.start)), seed), guidance)
+            self.value = networks.trunk(about.state, hidden, layers).append(torch.nn.Linear(hidden, bins))
+        networks.check_start(about, self.policy.shape)
+        self.flow = self.policy.inner.model
+        learned = (self.value, self.flow)
+        self.optimizers = [torch.optim.Adam(part.parameters(), lr=lr, fused=True) for part in learned]
+
+    def act(self, state: np.ndarray, explore: bool) -> np.ndarray:
+        return self.policy.chunks(state, greedy=not explore)
+
+    def warm(self, state: np.ndarray, *observations: Any) -> np.ndarray:
+        """As it plays: at first the flow that it starts from."""
+        return self.act(state, True)
+
+    def update(self, online: Transitions | None, offline: Transitions | None) -> dict[str, float]:
+        """A step of the value towards returns, and one of the flow towards chunks and their indicators."""
+        batch = concat([part for part in (online, offline) if part is not None])
+        output = self.value(self.scale.state(batch.state))
+        value_loss = self.head.loss(output, torch.from_numpy(batch.returns), output)
+        climb(self.optimizers[0], value_loss, self.value.parameters())
+        advantage = self.advantages(batch)
+        indicator = indicate(advantage, torch.from_numpy(batch.person), self.positive)
+        actor_loss = self.imitation(batch, indicator)
+        climb(self.optimizers[1], actor_loss, self.flow.parameters())
+        return {
+            "value_loss": value_loss.item(), "actor_loss": actor_loss.item(),
+            "value": self.head.values(output.detach()).mean().item(), "advantage_std": advantage.std().item(),
+            "positive": (indicator > 0).float().mean().item(),
+        }  # fmt: skip
+
+    @torch.no_grad()
+    def advantages(self, batch: Transitions) -> Tensor:
+        """float32 [B]: r + gamma^ticks V(s') - V(s), where V of what ended the job is 0."""
+        value, following = (
+            self.head.values(self.value(self.scale.state(each))) for each in (batch.state, batch.next_state)
+        )
+        return torch.from_numpy(batch.reward) + torch.from_numpy(batch.discount(self.gamma)) * following - value
+
+    def imitation(self, batch: Transitions, indicator: Tensor) -> Tensor:
+        """The flow's mean squared error of what was carried out, told the indicators [B] but for some left out."""
+        self.flow.train()
+        count, unit = len(indicator), self.scale.unit(batch.action)
+        condition = indicator * (torch.rand(count, generator=self.generator) >= self.dropout)
+        noise, time = (torch.randn(unit.shape, generator=self.generator), torch.rand(count, generator=self.generator))
+        off = errors(self.flow, indicated(torch.from_numpy(batch.state), condition), unit, noise, time)
+        return (off * carried(batch)).sum() / carried(batch).sum()
+
+    def save(self, folder: Path) -> None:
+        self.policy.save(folder)
+
+    def components(self) -> Mapping[str, Any]:
+        value, flow = self.optimizers
+        return {"value": self.value, "flow": self.flow, "value_optimizer": value, "flow_optimizer": flow}
+
+    def state_dict(self) -> dict[str, Any]:
+        generators = [each.get_state() for each in (self.generator, self.policy.inner.generator)]
+        return super().state_dict() | {"generators": generators}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        for generator, saved in zip((self.generator, self.policy.inner.generator), state["generators"], strict=True):
+            generator.set_state(saved)
+
+
+def _indicating(folder: Path, seed: int) -> FlowPolicy:
+    """The flow of an earlier run of this agent, or one that `vlrl clone` made, with an indicator."""
+    if described(str(folder)).get("model_type") == GUIDED_FAMILY:
+        return load_guided(folder, seed=seed, key="start").inner
+    return indicating(load_flow(folder, seed=seed, key="start"), seed)
 
 
 # One policy from two kinds of data, by meta-learning (MOORL, arXiv 2506.09574; Reptile, arXiv 1803.02999).

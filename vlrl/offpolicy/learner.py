@@ -120,10 +120,10 @@ def _transitions(episode: Episode, state: np.ndarray, images: np.ndarray, view: 
     )
 
 
-def weighed(given: Transitions, section: RewardSection) -> Transitions:
-    """The same with the reward that the agent is to learn from."""
+def weighed(given: Transitions, section: RewardSection, gamma: float = 1.0) -> Transitions:
+    """The same with the reward that the agent is to learn from, and with returns, discounted by `gamma` a tick."""
     reward = section.success * given.reward + section.step * given.ticks() + section.shaped * given.paid
-    return Transitions(**given.columns() | {"reward": reward.astype(np.float32)})
+    return Transitions(**given.columns() | {"reward": reward, "returns": returns_of(given, reward, gamma)})
 
 
 def _action(turn: Turn) -> np.ndarray:
@@ -148,7 +148,7 @@ def load_sources(task: Any, config: OffPolicyConfig) -> Transitions | None:
     sizes = {part.state.shape[1] for part in parts}
     if len(sizes) > 1:
         raise UserError(f"offline: sources of different robots: states of {sorted(sizes)} numbers")
-    return weighed(concat(parts), config.reward) if parts else None
+    return weighed(concat(parts), config.reward, config.gamma) if parts else None
 
 
 def _from(task: Any, seed: int, component: Component, key: str) -> Transitions:
@@ -419,7 +419,7 @@ class OffPolicyLearner(Learner):
 
     def _play(self, policy: Policy, count: int) -> tuple[list[Episode], Transitions]:
         episodes = play(policy, self.task, self.counts["episodes"], count, self.config.seed)
-        played = weighed(transitions_of(episodes, self.view), self.config.reward)
+        played = weighed(transitions_of(episodes, self.view), self.config.reward, self.config.gamma)
         won = np.repeat([e.score.is_correct for e in episodes], [len(e.turns) for e in episodes])
         self.remember(played, won)
         self.counts["episodes"] += count
@@ -504,6 +504,17 @@ def _overlap(given: Transitions, rows: np.ndarray) -> bool:
 
 def _ticks(given: Transitions, rows: np.ndarray) -> int:
     return len(rows) if _overlap(given, rows) else int(given.ticks()[rows].sum())
+
+
+def returns_of(given: Transitions, reward: np.ndarray, gamma: float) -> np.ndarray:
+    """[M]: the discounted rewards [M] from each decision to the end of its episode. Nothing follows a time-out."""
+    ticks, returns = given.ticks(), reward.astype(np.float64)
+    for rows in episodes(given):
+        following = np.arange(len(rows)) + (ticks[rows] if _overlap(given, rows) else 1)
+        for row, place in reversed(list(zip(rows, following, strict=True))):
+            if place < len(rows):
+                returns[row] += gamma ** ticks[row] * returns[rows[place]]
+    return returns
 
 
 def _return(given: Transitions, rows: np.ndarray) -> float:

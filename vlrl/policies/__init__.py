@@ -14,6 +14,7 @@ FAMILIES = {
     "vlrl_encoded": "a frozen vision model, and a small policy that reads its numbers (`vlrl offpolicy`): acts only",
     "vlrl_flow": "a small flow from a robot's state and noise to chunks of controls (`vlrl clone` makes it)",
     "vlrl_steered": "a frozen vlrl_flow whose noise a network chooses (`vlrl offpolicy`, agents dsrl_*): acts only",
+    "vlrl_guided": "a vlrl_flow that is told how good its chunk is to be (`vlrl offpolicy`, agent recap): acts only",
     "vlrl_arsq": "a small distribution over chunks, number after number (`vlrl offpolicy`, agent arsq): acts only",
     "vlrl_corrected": "a frozen policy whose chunks a network corrects (`vlrl offpolicy`, agent residual): acts only",
     "vlrl_residual": "a small correction of a frozen vlrl_control at every tick (`vlrl residual` makes one)",

@@ -2,7 +2,7 @@
 
 It imitates (`vlrl clone` with `policy.kind: flow`), is trained by RL with noise in each denoising step (`vlrl train`),
 evaluated and served, and is what the agents `dsrl_sac` and `dsrl_na` of `vlrl offpolicy` steer by its noise
-(arXiv 2506.15799).
+(arXiv 2506.15799). The agent `recap` makes one that is told how good a chunk is (arXiv 2511.14759).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -184,6 +184,7 @@ class FlowPolicy(ScoredPolicy):
     ):  # fmt: skip
         self.model, self.shape, self.steps, self.level = model, model.shape, steps, level
         self.scorer = DenoisingScorer(model, scale)
+        self.field: Field = model  # that a chunk without noise in its steps follows
         self.generator = torch.Generator().manual_seed(seed)
         self._low, self._high = (np.array(limit, np.float32) for limit in (self.shape.low, self.shape.high))
 
@@ -262,7 +263,7 @@ class FlowPolicy(ScoredPolicy):
     def unit(self, state: Tensor, noise: Tensor) -> Tensor:
         """The same of tensors, noise [B, K*A] to chunks [B, K*A], a control's limits being -1 and 1."""
         self.model.eval()
-        return integrate(self.model, state.to(self.device), noise.to(self.device), self.steps).clamp(-1, 1)
+        return integrate(self.field, state.to(self.device), noise.to(self.device), self.steps).clamp(-1, 1)
 
     # -- imitation ---------------------------------------------------------------------------------------------------
 
@@ -350,13 +351,20 @@ def load_flow(
     Raises:
         UserError: the folder holds something else.
     """
-    shape, more = common.chunks_read(folder, FAMILY, ("steps",), key)
-    if not isinstance(more["steps"], int) or more["steps"] < 1:
+    return _load(folder, FAMILY, (), key, noise == "learned", device, scale=scale, level=level, seed=seed)[0]
+
+
+def _load(
+    folder: Path, family: str, more: Sequence[str], key: str, learns_noise: bool, device: str, **options: Any
+) -> tuple[FlowPolicy, dict[str, Any]]:
+    """A flow of that family, and the values of `more` in its config.json."""
+    shape, values = common.chunks_read(folder, family, ("steps", *more), key)
+    if not isinstance(values["steps"], int) or values["steps"] < 1:
         raise UserError(f"{key}: {folder / 'config.json'}: steps must be a whole number of at least 1")
-    model = Velocity(shape, learns_noise=noise == "learned").to(device)
-    policy = FlowPolicy(model, steps=more["steps"], scale=scale, level=level, seed=seed)
+    model = Velocity(shape, learns_noise=learns_noise).to(device)
+    policy = FlowPolicy(model, steps=values["steps"], **options)
     policy.load_weights(folder)
-    return policy
+    return policy, values
 
 
 # A frozen flow policy whose noise a small network chooses: what the agents `dsrl_sac` and `dsrl_na` learn.
@@ -430,3 +438,95 @@ def load_steered(folder: Path, *, seed: int, device: str = "cpu") -> SteeredPoli
     steering = Actor(noise_shape(base.shape, bound, hidden, layers))
     weights_into(steering, folder)
     return SteeredPolicy(ActorPolicy(steering.to(device), seed=seed), base)
+
+
+# A flow whose state has one number more: was the chunk better than usual (1), not (-1), or is that not told (0)? It is
+# what the agent `recap` learns, and acts as if told 1 (advantage conditioning, arXiv 2511.14759).
+
+GUIDED_FAMILY = "vlrl_guided"
+ADVANTAGE = "advantage"  # the name of that number
+
+
+def indicated(state: Tensor, indicator: Tensor | float) -> Tensor:
+    """States [B, S] with the indicator [B], or one for all, as their last number: [B, S + 1]."""
+    return torch.cat([state, state.new_zeros(len(state), 1) + torch.as_tensor(indicator).view(-1, 1)], 1)
+
+
+def guided(field: Field, guidance: float) -> Field:
+    """v(none) + guidance (v(positive) - v(none)) of states [B, S]: classifier-free guidance (arXiv 2207.12598).
+
+    Args:
+        field: of states [B, S + 1] with an indicator.
+        guidance: 0: as if nothing were told; 1: positive; above 1 beyond it, away from what is done by default.
+    """
+
+    def velocity(state: Tensor, place: Tensor, time: Tensor) -> Tensor:
+        both = torch.cat([indicated(state, 0.0), indicated(state, 1.0)])
+        plain, positive = field(both, place.repeat(2, 1), time.repeat(2)).chunk(2)
+        return plain + guidance * (positive - plain)
+
+    return velocity
+
+
+def indicating(flow: FlowPolicy, seed: int) -> FlowPolicy:
+    """The same flow with an indicator, which does not yet matter."""
+    shape, weights = flow.shape, flow.model.state_dict()
+    wider = Velocity(replace(shape, state=shape.state + 1, names=(*shape.names, ADVANTAGE) if shape.names else ()))
+    first, zero = weights["body.0.weight"], torch.zeros(shape.hidden, 1)
+    weights["body.0.weight"] = torch.cat([first[:, : shape.state], zero, first[:, shape.state :]], 1)
+    weights |= {name: torch.cat([weights[name], torch.tensor([v])]) for name, v in (("mean", 0.0), ("spread", 1.0))}
+    wider.load_state_dict(weights)
+    return FlowPolicy(wider, steps=flow.steps, seed=seed)
+
+
+class GuidedPolicy(Policy):
+    """The policy (`vlrl.types.Policy`), which only acts, as if told that its chunk will be better than usual.
+
+    Args:
+        inner: the flow with an indicator (`indicating`).
+        guidance: see `guided`.
+    """
+
+    def __init__(self, inner: FlowPolicy, guidance: float):
+        self.inner, self.guidance, inner.field = inner, guidance, guided(inner.model, guidance)
+        self.shape = replace(inner.shape, state=inner.shape.state - 1, names=inner.shape.names[:-1])
+
+    def check(self, sample: Sample) -> None:
+        """UserError: who asks wants to train it with `vlrl train`."""
+        raise UserError(
+            "policy.model: a flow that is told its advantage is trained by `vlrl offpolicy`, agent recap: set "
+            "start=FOLDER there"
+        )
+
+    def act(
+        self, episodes: Sequence[Episode], observations: Sequence[Observation], greedy: bool = False, keep: bool = False
+    ) -> list[Decision]:
+        """One chunk, float32 [K, A], for each observation; `greedy`: of the state's own noise, as `FlowPolicy`.
+
+        Raises:
+            UserError: the robot shows a state of another size.
+        """
+        return common.decisions(self.chunks(common.states(observations, self.shape), greedy))
+
+    def chunks(self, state: np.ndarray, greedy: bool) -> np.ndarray:
+        """Chunks float32 [B, K, A] within the limits, for states float32 [B, S]."""
+        size = self.inner.size
+        noise = np.stack([own_noise(row, size) for row in state]) if greedy else self.inner.noise(len(state))
+        return self.inner.chunks(state, noise)
+
+    def save(self, folder: Path) -> None:
+        """config.json and model.safetensors."""
+        more = {"steps": self.inner.steps, "guidance": self.guidance}
+        common.save(folder, common.make_config(GUIDED_FAMILY, self.inner.shape, **more), self.inner.model)
+
+
+def load_guided(folder: Path, *, seed: int, device: str = "cpu", key: str = "policy.model") -> GuidedPolicy:
+    """The policy that `save` wrote.
+
+    Raises:
+        UserError: the folder holds something else.
+    """
+    inner, values = _load(folder, GUIDED_FAMILY, ("guidance",), key, False, device, seed=seed)
+    if not isinstance(values["guidance"], int | float) or not 0 <= values["guidance"] < math.inf:
+        raise UserError(f"{key}: {folder / 'config.json'}: guidance must be a number of at least 0")
+    return GuidedPolicy(inner, values["guidance"])

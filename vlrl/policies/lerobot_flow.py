@@ -449,19 +449,22 @@ def make_smolvla(
     if not shape.cameras:
         raise UserError("policy.kind: smolvla sees pictures, and this robot shows none: give it a camera, or take flow")
     side = -(-max(max(size) for size in shape.cameras) // (2 * PATCH)) * 2 * PATCH
-    _write_vlm(vlm, words, side, shape.hidden, shape.layers)
+    sizes = {"hidden_size": shape.hidden, "intermediate_size": 2 * shape.hidden, "num_hidden_layers": shape.layers}
+    heads = {"num_attention_heads": 4, "head_dim": shape.hidden // 4, "num_key_value_heads": 2}
+    vision = {**sizes, "num_attention_heads": 4, "image_size": side, "patch_size": PATCH}
+    write_vlm(vlm, words, {"model_type": "llama", **sizes, **heads}, vision, scale=2)
     features, controls = _features(shape), len(shape.low)
-    sizes: dict[str, Any] = TINY | {
+    chosen: dict[str, Any] = TINY | {
         "max_state_dim": shape.state,
         "max_action_dim": controls,
         "resize_imgs_with_padding": (side, side),
     }
-    sizes |= {"chunk_size": shape.chunk, "n_action_steps": shape.chunk}
+    chosen |= {"chunk_size": shape.chunk, "n_action_steps": shape.chunk}
     adapt_lerobot()
     with contextlib.redirect_stdout(io.StringIO()):
         config = SmolVLAConfig(
             input_features=features, output_features={"action": PolicyFeature(FeatureType.ACTION, (controls,))},
-            device="cpu", push_to_hub=False, vlm_model_name=str(vlm), num_vlm_layers=shape.layers, **sizes | settings,
+            device="cpu", push_to_hub=False, vlm_model_name=str(vlm), num_vlm_layers=shape.layers, **chosen | settings,
         )  # fmt: skip
         model = SmolVLAPolicy(config)
     stats = {"observation.state": _spread(states), "action": _spread(actions)}
@@ -544,8 +547,12 @@ def _spread(values: np.ndarray) -> dict[str, Tensor]:
     return {name: torch.tensor(value) for name, value in numbers.items()}
 
 
-def _write_vlm(folder: Path, words: Path, side: int, hidden: int, layers: int) -> None:
-    """Configuration and processor of a SmolVLM for pictures of `side` pixels."""
+def write_vlm(folder: Path, words: Path, text: dict[str, Any], vision: dict[str, Any], scale: int) -> None:
+    """Configuration and processor of a SmolVLM of these sizes, with the tokenizer of the folder `words`.
+
+    Args:
+        scale: so many patches of a row become one token.
+    """
     from transformers import (
         AutoTokenizer,
         SmolVLMConfig,
@@ -555,16 +562,13 @@ def _write_vlm(folder: Path, words: Path, side: int, hidden: int, layers: int) -
     )
 
     tokenizer: Any = AutoTokenizer.from_pretrained(words, extra_special_tokens=SPECIAL)
-    tokens = (side // PATCH // 2) ** 2
+    tokens = (vision["image_size"] // vision["patch_size"] // scale) ** 2
     SmolVLMProcessor(SmolVLMImageProcessor(), tokenizer, SmolVLMVideoProcessor(), image_seq_len=tokens).save_pretrained(
         folder
     )
-    sizes = {"hidden_size": hidden, "intermediate_size": 2 * hidden, "num_hidden_layers": layers}
-    heads = {"num_attention_heads": 4, "head_dim": hidden // 4, "num_key_value_heads": 2}
-    text = {"model_type": "llama", "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     SmolVLMConfig(
-        image_token_id=tokenizer.convert_tokens_to_ids(SPECIAL["image_token"]), scale_factor=2,
-        text_config=text | sizes | heads,
-        vision_config={**sizes, "num_attention_heads": 4, "image_size": side, "patch_size": PATCH},
+        image_token_id=tokenizer.convert_tokens_to_ids(SPECIAL["image_token"]), scale_factor=scale,
+        text_config={"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id} | text,
+        vision_config=vision,
         architectures=["SmolVLMForConditionalGeneration"],
     ).save_pretrained(folder)  # fmt: skip

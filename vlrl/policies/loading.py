@@ -18,7 +18,7 @@ from vlrl.decoders import load_json
 from vlrl.io import holds_final_model
 from vlrl.performance.memory import is_mixed
 from vlrl.policies import arsq, discrete, encoded, flow, residual, robot_common
-from vlrl.policies.flow import STEERED_FAMILY, load_steered
+from vlrl.policies.flow import GUIDED_FAMILY, STEERED_FAMILY, load_guided, load_steered
 from vlrl.policies.generation import Nucleus, bare
 from vlrl.policies.lerobot import LerobotPolicy, checkpoint, read_lerobot
 from vlrl.policies.plain import PlainVLM, missing
@@ -37,6 +37,7 @@ HUB = "; check its name, the network and `hf auth login`, or name a folder"
 # families of small robot policies that only act, and what loads them
 ACTING = {
     robot_common.FAMILY: robot_common.load_actor, STEERED_FAMILY: load_steered,
+    GUIDED_FAMILY: load_guided,
     arsq.FAMILY: arsq.load_arsq,
 }  # fmt: skip
 # names of a part's layers, none of which gets an adapter where the part is frozen

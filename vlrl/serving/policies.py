@@ -25,7 +25,7 @@ from vlrl.imitation import reward_classifier
 from vlrl.policies.arsq import ArsqPolicy
 from vlrl.policies.discrete import ControlPolicy
 from vlrl.policies.encoded import EncodedPolicy
-from vlrl.policies.flow import FlowPolicy, SteeredPolicy
+from vlrl.policies.flow import FlowPolicy, GuidedPolicy, SteeredPolicy
 from vlrl.policies.lerobot import LerobotPolicy
 from vlrl.policies.loading import bundled, described, newest_checkpoint
 from vlrl.policies.residual import CorrectedPolicy, ResidualPolicy
@@ -417,7 +417,8 @@ def _read_picture(asked: PolicyRequest, name: str, width: int, height: int) -> n
 
 # they have a `shape`
 DRIVING = (
-    ControlPolicy, ActorPolicy, ResidualPolicy, CorrectedPolicy, FlowPolicy, SteeredPolicy, ArsqPolicy, EncodedPolicy,
+    ControlPolicy, ActorPolicy, ResidualPolicy, CorrectedPolicy, FlowPolicy, SteeredPolicy, GuidedPolicy, ArsqPolicy,
+    EncodedPolicy,
 )  # fmt: skip
 
 

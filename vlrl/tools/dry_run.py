@@ -7,12 +7,16 @@ planned from its configuration, in seconds, whatever its size.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
+import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,7 +30,9 @@ from torch.utils.weak import WeakIdKeyDictionary
 from vlrl.performance.memory import FOUR_BIT, StepCost, count_launches
 from vlrl.policies.cache_forking import fork_cache, parameters
 from vlrl.policies.generation import bare, has_adapter
-from vlrl.policies.loading import FROZEN, load_sizes
+from vlrl.policies.lerobot import VLM_FOLDER, adapt_lerobot
+from vlrl.policies.lerobot_flow import LerobotFlowPolicy, write_vlm
+from vlrl.policies.loading import EMBEDDED, FROZEN, load_sizes
 from vlrl.policies.plain import Text, stack_rows
 from vlrl.policies.processor import Prompt, first_line
 from vlrl.types import UserError
@@ -312,3 +318,96 @@ class DryPolicy:
         with self.live:
             yield
         self._flops[part] += (self.live.flops - before) * times
+
+
+# A step of lerobot's flows (SmolVLA, pi0, pi0.5): lerobot's own class on torch's meta device. Nothing is downloaded.
+
+VLM = "HuggingFaceTB/SmolVLM2-500M-Video-Instruct"  # that SmolVLA's default configuration names
+VLM_TEXT = {"model_type": "llama", "vocab_size": 49280, "hidden_size": 960, "intermediate_size": 2560,
+            "num_hidden_layers": 32, "num_attention_heads": 15, "num_key_value_heads": 5, "head_dim": 64}  # fmt: skip
+VLM_VISION = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
+              "image_size": 512, "patch_size": 16}  # fmt: skip
+
+
+class MetaTensors(LiveTensors):
+    """The same of tensors on torch's meta device, which have no numbers; a mask that is asked about hides nothing."""
+
+    def compute(self, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        if function is aten._local_scalar_dense.default and arguments[0].is_meta:
+            return True
+        return super().compute(function, arguments, options)
+
+
+def build_robot(kind: str, folder: str | None, cameras: int) -> LerobotFlowPolicy:
+    """lerobot's policy of a folder's configuration, its weights without numbers; without a folder its kind's default.
+
+    Args:
+        cameras: of the default.
+
+    Raises:
+        UserError: lerobot is missing, or cannot build it.
+    """
+    try:
+        from lerobot.configs.policies import PreTrainedConfig
+        from lerobot.configs.types import FeatureType, PolicyFeature
+        from lerobot.policies.factory import get_policy_class, make_policy_config
+    except ImportError as error:
+        raise UserError(f"policy.model: needs lerobot: pip install 'vlrl[robot]' ({first_line(error)})") from None
+    adapt_lerobot()
+    read: Any = PreTrainedConfig.from_pretrained
+    make: Any = make_policy_config
+    with tempfile.TemporaryDirectory() as words, contextlib.redirect_stdout(io.StringIO()):
+        try:
+            if folder:
+                config = read(folder, cli_overrides=["--device=cpu"])
+            else:
+                pictures = {f"observation.images.camera{i + 1}": PolicyFeature(FeatureType.VISUAL, (3, 256, 256))
+                            for i in range(cameras)}  # fmt: skip
+                config = make(kind, input_features=pictures, device="cpu", push_to_hub=False)
+                config.input_features["observation.state"] = PolicyFeature(FeatureType.STATE, (config.max_state_dim,))
+                config.output_features = {"action": PolicyFeature(FeatureType.ACTION, (config.max_action_dim,))}
+            config.device = "meta"
+            if kind == "smolvla":
+                config.load_vlm_weights, own = False, Path(folder or words) / VLM_FOLDER
+                if not own.is_dir() and config.vlm_model_name == VLM:
+                    write_vlm(own := Path(words), EMBEDDED, VLM_TEXT, VLM_VISION, scale=4)
+                config.vlm_model_name = str(own) if own.is_dir() else config.vlm_model_name
+            with torch.device("meta"):
+                return LerobotFlowPolicy(get_policy_class(kind)(config), None, None)
+        except Exception as error:  # lerobot and what it calls raise what they like
+            raise UserError(f"policy.model: lerobot cannot build {folder or kind}: {first_line(error)}") from None
+
+
+def robot_step(policy: LerobotFlowPolicy, sizes: StepSizes, accumulates: bool) -> StepCost:
+    """A step whose sizes are chunks: `prompts * copies` asked for at once, `micro` in one forward pass with gradient.
+
+    Args:
+        accumulates: whether the passes of an update add to each other's gradients.
+    """
+    weights = list(policy.model.parameters())
+    live = MetaTensors([*weights, *policy.model.buffers()])
+    held, phases = live.now, {}
+    with live, torch.device("meta"):
+        with torch.no_grad():
+            live.restart()
+            _robot_pass(policy, sizes.prompts * sizes.copies)
+            phases["rollout"] = {"gradients": 0, "activations": live.most - held}
+        for _ in range(1 + accumulates):  # the second pass finds the gradients of the first
+            live.restart()
+            _robot_pass(policy, sizes.micro).sum().backward()
+    learned = [p for p in weights if p.grad is not None]
+    gradients, count = sum(p.grad.nbytes for p in learned if p.grad is not None), sum(p.numel() for p in learned)
+    phases["update"] = {"gradients": gradients, "activations": live.most - held - gradients}
+    always = {"weights": held, "optimizer": 4 * sizes.states * count, "reference": held if sizes.reference else 0.0}
+    phase, parts = max(phases.items(), key=lambda each: sum(each[1].values()))
+    return StepCost(sum(p.numel() for p in weights), count, 4, "naive", phase, always | parts, {}, 0.0, 0.0)
+
+
+def _robot_pass(policy: LerobotFlowPolicy, count: int) -> Tensor:
+    """Log-densities of `count` chunks, instructions as long as may be."""
+    config = policy.model.config
+    batch = {key: torch.zeros(count, *feature.shape) for key, feature in config.input_features.items()}
+    tokens = torch.zeros(count, config.tokenizer_max_length, dtype=torch.long)
+    batch |= {"observation.language.tokens": tokens, "observation.language.attention_mask": tokens == 0}
+    noise = torch.zeros(count, *policy._chunk)
+    return policy.scorer(batch, noise, torch.zeros(count, policy.steps, *policy.scorer.size))[0]

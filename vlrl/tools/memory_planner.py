@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,6 +37,7 @@ from vlrl.performance.profiling import (
     parameters,
 )
 from vlrl.performance.profiling import step as flops_step
+from vlrl.policies import LEROBOT_FLOWS
 from vlrl.types import Observation, UserError, Video
 
 if TYPE_CHECKING:
@@ -62,6 +64,44 @@ class UnknownModel:
     """A folder's model of a type whose sizes are not known: `vlrl.tools.dry_run` makes its passes without numbers."""
 
     source: str = "its own passes, on tensors without numbers"
+
+
+CAMERAS = 3  # of lerobot's published bases
+
+
+@dataclass(frozen=True)
+class RobotModel:
+    """One of lerobot's flows. folder: where its configuration is; None: lerobot's default of that kind."""
+
+    kind: str
+    folder: str | None
+
+    @property
+    def source(self) -> str:
+        return (
+            "config.json"
+            if self.folder
+            else f"lerobot's default {self.kind} with {CAMERAS} cameras; nothing was downloaded"
+        )
+
+
+def find_robot(name: str) -> RobotModel | None:
+    """lerobot's flow in a folder, or of a hub name that begins with its kind; None: something else.
+
+    Raises:
+        UserError: a policy of lerobot's that is no flow.
+    """
+    from vlrl.policies.lerobot import checkpoint
+    from vlrl.policies.loading import bundled, described, newest_checkpoint
+
+    source = checkpoint(newest_checkpoint(bundled(name)))
+    about = described(source)
+    if "type" in about and "model_type" not in about:
+        if about["type"] not in LEROBOT_FLOWS:
+            raise UserError(f"policy.model: lerobot's {about['type']} is not planned; {', '.join(LEROBOT_FLOWS)} are")
+        return RobotModel(about["type"], source)
+    kind = re.match(rf"({'|'.join(LEROBOT_FLOWS)})(?![a-z0-9])", name.split("/")[-1].lower())
+    return RobotModel(kind[1], None) if kind and not Path(source).exists() else None
 
 
 def model_of(name: str) -> Model | UnknownModel:
@@ -138,7 +178,7 @@ class Knob:
         return self.change.split("=")[0].split(" ")[0]
 
 
-def knobs(config: Config, gpus: int, model: Model | UnknownModel, visual: float) -> Iterator[Knob]:
+def knobs(config: Config, gpus: int, model: Model | UnknownModel | RobotModel, visual: float) -> Iterator[Knob]:
     """Every single change that can make a step smaller, the mildest first."""
     policy, train = config.policy, config.train
     every = max(_held_out(config, gpus), -(-train.prompts_per_step // gpus) * train.group_size)
@@ -452,7 +492,7 @@ class MemoryPlan:
     """times: part -> seconds, None where not known."""
 
     config: Config
-    model: Model | UnknownModel
+    model: Model | UnknownModel | RobotModel
     prompt: PromptSize
     asked: PlanOptions
     cost: StepCost
@@ -492,6 +532,8 @@ def plan_plan(config: Config, asked: PlanOptions) -> MemoryPlan:
     Raises:
         UserError: the model's sizes or the prompts' are not known; nothing would be trained.
     """
+    if (robot := find_robot(config.policy.model)) is not None:
+        return _try_robot(config, robot, asked)
     model = model_of(config.policy.model)
     if isinstance(model, UnknownModel):
         return _try_step(config, model, asked)
@@ -530,12 +572,16 @@ def _all_turned(whole: MemoryPlan, keys: list[str]) -> PlanChange:
 
 def _knobs(whole: MemoryPlan) -> list[Knob]:
     options = knobs(whole.config, whole.asked.gpus, whole.model, whole.prompt.visual / max(whole.prompt.frames, 1))
+    if isinstance(whole.model, RobotModel):  # of its layers none is frozen or recomputed here
+        return [knob for knob in options if knob.key in ("train.micro_batch_size", "train.prompts_per_step")]
     on_cpu = whole.asked.device is not None and whole.asked.device.name == "cpu"
     return [knob for knob in options if not (on_cpu and "4bit" in knob.key)]
 
 
 def _turned(whole: MemoryPlan, knob: Knob) -> PlanChange:
     changed = replace(whole.asked, gpus=knob.gpus)
+    if isinstance(whole.model, RobotModel):
+        return PlanChange(knob.change, _try_robot(knob.config, whole.model, changed))
     if isinstance(whole.model, UnknownModel):
         return PlanChange(knob.change, _try_step(knob.config, whole.model, changed))
     prompt = replace(whole.prompt, visual=whole.prompt.visual * knob.shrunk)
@@ -574,14 +620,38 @@ def _try_step(config: Config, model: UnknownModel, asked: PlanOptions) -> Memory
     return _plan_of(config, model, size, asked, cost)
 
 
+def _try_robot(config: Config, model: RobotModel, asked: PlanOptions) -> MemoryPlan:
+    """One device's part of a step of lerobot's flow, every episode as long as `task.horizon`."""
+    from vlrl.tools.dry_run import StepSizes, build_robot, robot_step
+
+    if asked.visual is not None or asked.text is not None or asked.tokens is not None:
+        raise UserError("--visual, --text, --tokens: leave them out: a robot policy's own configuration says them")
+    task = registry.make_task(config)
+    horizon = vars(task).get("horizon")
+    task.close()
+    if horizon is None:
+        raise UserError(f"task: {config.task.name} has no horizon, which says how many chunks an episode has")
+    train, policy = config.train, build_robot(model.kind, model.folder, CAMERAS)
+    turns, scenes = -(-horizon // policy.model.config.n_action_steps), -(-train.prompts_per_step // asked.gpus)
+    micro = min(train.micro_size or scenes, -(-scenes // train.num_minibatches))
+    rows = micro * train.group_size * turns
+    sizes = StepSizes(
+        scenes, rows, train.group_size, 0, reference=_asks_reference(config), states=STATES[train.optimizer]
+    )
+    episodes = f"{turns} chunks an episode of {horizon} ticks, {rows} in one forward pass"
+    size = PromptSize(0, policy.model.config.tokenizer_max_length, 0, episodes)
+    return _plan_of(config, model, size, asked, robot_step(policy, sizes, bool(train.micro_size)))
+
+
 def _on_gpu(asked: PlanOptions) -> bool:
     return asked.device is None or asked.device.name != "cpu"
 
 
 def _plan_of(
-    config: Config, model: Model | UnknownModel, prompt: PromptSize, asked: PlanOptions, cost: StepCost
+    config: Config, model: Model | UnknownModel | RobotModel, prompt: PromptSize, asked: PlanOptions, cost: StepCost
 ) -> MemoryPlan:
-    times = seconds(cost, asked.device, asked.mfu, config.policy.cuda_graphs) if asked.device else None
+    timed = asked.device if cost.flops else None
+    times = seconds(cost, timed, asked.mfu, config.policy.cuda_graphs) if timed else None
     return MemoryPlan(config, model, prompt, asked, cost, times)
 
 
@@ -596,7 +666,9 @@ MODES = {
 
 def text(plan: MemoryPlan) -> str:
     """The whole table; what to turn where the run does not fit."""
-    lines = [*_head(plan), "", *_memory(plan), "", *_seconds(plan)]
+    lines = [*_head(plan), "", *_memory(plan)]
+    if plan.cost.flops:  # a robot policy's are not counted
+        lines += ["", *_seconds(plan)]
     if plan.fits is False:
         lines += ["", *_helps(plan)]
     return "\n".join(lines)
@@ -608,6 +680,10 @@ def _head(plan: MemoryPlan) -> Iterator[str]:
     adapter, width = ", LoRA" if policy.lora else "", "float32" if cost.width == FULL else "bfloat16"
     yield f"        {cost.trained / 1e6:,.1f} M trained{adapter}, products in {width}"
     prompt = plan.prompt
+    if isinstance(plan.model, RobotModel):
+        yield f"step    {train.prompts_per_step} scenes x {train.group_size} episodes; {prompt.source}"
+        yield from _device(options)
+        return
     yield f"prompt  {prompt.tokens:.0f} tokens, {prompt.visual:.0f} of them visual ({prompt.source})"
     if not prompt.visual:
         yield "        the samples show no image; where an environment does, give --visual"
@@ -615,16 +691,19 @@ def _head(plan: MemoryPlan) -> Iterator[str]:
     length = f"{options.tokens or policy.max_tokens} tokens ({limit})"
     yield f"step    {train.prompts_per_step} prompts x {train.group_size} completions of {length}"
     yield f"        {MODES[cost.mode]}{', checkpointed' if policy.recomputes_layers else ''}"
-    device = options.device
-    if device:
-        peak = f", {device.tflops:g} TFLOPs a second" if device.tflops else ""
-        spread = f"{options.gpus} x " if options.gpus > 1 else ""
-        yield f"device  {spread}{device.name}: {device.memory:g} GB{peak}"
+    yield from _device(options)
     if options.gpus > 1:
         held = "in parts (FSDP2)" if isinstance(plan.model, Model) else "whole on each"
         yield f"        prompts shared out; weights, gradients, optimizer {held}; traffic not counted"
         if stays_in_parts(policy):
             yield "        an engine elsewhere writes: weights stay in parts, its own memory is not counted"
+
+
+def _device(options: PlanOptions) -> Iterator[str]:
+    if device := options.device:
+        peak = f", {device.tflops:g} TFLOPs a second" if device.tflops else ""
+        spread = f"{options.gpus} x " if options.gpus > 1 else ""
+        yield f"device  {spread}{device.name}: {device.memory:g} GB{peak}"
 
 
 def _memory(plan: MemoryPlan) -> Iterator[str]:

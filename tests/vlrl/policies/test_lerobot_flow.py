@@ -21,6 +21,8 @@ pytest.importorskip("lerobot")
 pytest.importorskip("num2words")
 from vlrl.policies import lerobot_flow
 from vlrl.policies.lerobot_flow import LerobotFlowPolicy, integrate_by, make_smolvla
+from vlrl.tools.dry_run import LiveTensors, StepSizes, build_robot, robot_step
+from vlrl.tools.memory_planner import find_robot
 
 ROOT = Path(__file__).parents[3]
 SHAPE = DiscreteShape(4, ("x", "y", "grip"), (-1.0,) * 3, (1.0,) * 3, chunk=5, cameras=((32, 32),), hidden=16, layers=2)
@@ -300,3 +302,69 @@ def test_a_start_that_is_missing_is_named_by_its_key(capsys):
     config = str(ROOT / "configs" / "models" / "embedded_smolvla.yaml")
     assert main(["clone", config, "start=/no/such/folder", "out=unused"]) != 0
     assert capsys.readouterr().err.startswith("vlrl: start: there is no folder '/no/such/folder'")
+
+
+def test_a_step_is_planned_as_it_is(smolvla, tmp_path):
+    """With numbers and without them the same tensors are alive at the peak; instructions are as long as may be."""
+    policy, words = smolvla("chunk"), "touch it " * 30
+    policy.save(tmp_path / "saved")
+    decisions = acted(policy, [Observation((each.images[0], words), each.state) for each in shown(6)])
+    weights = list(policy.model.parameters())
+    live = LiveTensors([*weights, *policy.model.buffers()])
+    held = live.now
+    live.restart()
+    with live:
+        policy.evaluate(decisions).logprobs.sum().backward()
+    gradients = sum(p.grad.nbytes for p in weights if p.grad is not None)
+    dry = build_robot("smolvla", str(tmp_path / "saved"), 3)
+    cost = robot_step(dry, StepSizes(1, 6, 1, 0, reference=True), accumulates=False)
+    assert cost.parameters == sum(p.numel() for p in weights) and cost.trained == gradients / 4
+    assert (cost.phase, cost.memory["weights"], cost.memory["gradients"]) == ("update", held, gradients)
+    assert (cost.memory["optimizer"], cost.memory["reference"]) == (2 * gradients, held)
+    assert cost.memory["activations"] == pytest.approx(live.most - held - gradients, rel=0.1)
+    twice = robot_step(dry, StepSizes(1, 12, 1, 0), accumulates=False)
+    assert twice.memory["activations"] == pytest.approx(2 * cost.memory["activations"], rel=0.1)
+
+
+def test_the_plan_of_a_robot_policy(smolvla, tmp_path, capsys):
+    """40 ticks of 5 make 8 chunks an episode; what would help is what such a run can do."""
+    smolvla().save(tmp_path / "saved")
+    study = str(ROOT / "configs" / "studies" / "manipulation_smolvla.yaml")
+    command = [
+        "plan",
+        study,
+        f"policy.model={tmp_path / 'saved'}",
+        "task.workers=1",
+        "--memory",
+        "0.05",
+        "--gpu",
+        "cpu",
+    ]
+    assert main(command) == 0
+    page = capsys.readouterr().out
+    assert "16 scenes x 8 episodes; 8 chunks an episode of 40 ticks, 512 in one forward pass" in page
+    assert "it does not fit" in page and "train.micro_batch_size=2" in page and "lora" not in page
+    assert "SECONDS" not in page and "FLOPs" not in page
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["parameters"] > 0
+    (tmp_path / "act").mkdir()
+    (tmp_path / "act" / "config.json").write_text('{"type": "act"}')
+    for changes, problem in (
+        (["--tokens", "5"], "--tokens: leave them out"), ([f"policy.model={tmp_path / 'act'}"], "act is not planned"),
+        (["task=counting"], "counting has no horizon"),
+    ):  # fmt: skip
+        assert main([*command, *changes]) == 2
+        assert problem in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "parameters", "trained"),
+    [("lerobot/pi05_base", 4143404816, 430098464), ("smolvla_base", 450e6, 98e6)],
+)
+def test_published_policies_are_planned_without_a_download(name, parameters, trained):
+    """pi0.5's numbers are those of its class on a CPU; SmolVLA is published as one of 450 million parameters."""
+    robot = find_robot(name)
+    dry = build_robot(robot.kind, robot.folder, 3)
+    cost = robot_step(dry, StepSizes(1, 1, 1, 0), accumulates=False)
+    assert cost.parameters == pytest.approx(parameters, rel=0.01) and cost.trained == pytest.approx(trained, rel=0.05)
