@@ -183,7 +183,8 @@ def resume(folder: str | Path, *changes: Change, allow_changes: bool = False) ->
 
 def evaluate_policy(config: Config) -> Result:
     """Greedy accuracy of `policy.model` on the held-out samples: `accuracy`, `metrics`, `parse_fail`, `episodes`."""
-    result, _, task = evaluated(config)
+    result, policy, task = evaluated(config)
+    policy.close()
     task.close()
     return result
 

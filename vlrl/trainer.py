@@ -421,6 +421,7 @@ class RLTrainer(Learner):
 
     def close(self) -> None:
         self.collector.close()
+        self.policy.close()
         super().close()
 
 

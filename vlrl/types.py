@@ -572,6 +572,11 @@ class Policy:
         """Log-probabilities [B, T] under the frozen reference."""
         raise NotImplementedError
 
+    def close(self) -> None:
+        """Ends what writes for it."""
+        if self.engine is not None:
+            self.engine.close()
+
     def check(self, sample: Sample) -> None:
         """UserError for what it could never be shown."""
 

@@ -13,12 +13,14 @@ import psutil
 import pytest
 import torch
 
-from vlrl import config
+from vlrl import api, config
 from vlrl.engines.client import Store, learned_weights, version_of
 from vlrl.policies.engine import EngineError
+from vlrl.recipe_checks import load_config
 from vlrl.rollout import collect
 from vlrl.types import UserError
 
+TASK = config.__file__.replace("vlrl/config.py", "configs/gui_grounding.yaml")
 pytestmark = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")  # peft asks for it
 
 
@@ -144,6 +146,14 @@ def test_servers_of_its_own_are_started_anew(policy, task) -> None:
     served.engine.close()
     psutil.wait_procs(servers, 10)
     assert not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in servers)
+
+
+def test_a_run_ends_its_servers(tmp_path) -> None:
+    """In a notebook, where no process ends, each run would leave servers and their memory behind."""
+    sizes = ["train.steps=1", "train.prompts_per_step=2", "eval.num_samples=2", f"out={tmp_path}", "log.trackers=[]"]
+    api.train(load_config(TASK, [*sizes, "policy.engine={name: server, workers: 1}"]))
+    left = [each.cmdline() for each in psutil.Process().children(recursive=True)]
+    assert not [command for command in left if "vlrl.placement.workers" in command or "serve-model" in command]
 
 
 def test_a_server_that_cannot_start_says_why(policy) -> None:
