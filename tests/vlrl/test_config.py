@@ -244,10 +244,10 @@ def test_the_configs_we_ship_load(path):
         from vlrl.evaluation.compare import Comparison
 
         assert load_as(Comparison, path).recipes
-    elif "discriminate" in keys:  # for `vlrl pretrain`
+    elif "discriminate" in keys or path.stem.startswith("pretrain"):  # for `vlrl pretrain`
         from vlrl.offpolicy.config import pretrain_config_load
 
-        assert pretrain_config_load(str(path)).discriminate
+        assert pretrain_config_load(str(path)).updates
     elif path.stem.startswith("learn"):  # for `vlrl learn`
         from vlrl.imitation.configs import LearnConfig
 

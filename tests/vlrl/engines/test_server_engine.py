@@ -127,6 +127,7 @@ def test_adapters_are_merged(server, policy, task, tmp_path) -> None:
     whole.close()
 
 
+@pytest.mark.slow
 def test_servers_of_its_own_are_started_anew(policy, task) -> None:
     """A server that died would leave its GPU idle until somebody looks, and one left behind would hold it for ever."""
     own, served = policy(), policy(workers=2, backoff=0.01)
