@@ -632,27 +632,39 @@ def programme_row(row: Mapping[str, Any], k: int) -> list[str]:
     return [row["name"], final, effect, p, verdict, *programme_means(row["arm"], k)]
 
 
+FAR = 0.25  # effects beyond it would squeeze all others together
+
+
 def draw_programme(
     results: Mapping[str, Mapping[str, Any]], rows: Mapping[str, Sequence[Mapping[str, Any]]], path: Path
 ) -> None:
     """Every recipe: what it gained over its comparison's first one against what it cost beside it.
 
+    Names stand where an effect is decided. One beyond FAR lies on the figure's edge, with its effect in words.
+
     Raises:
         UserError: matplotlib is not installed.
     """
     try:
+        from matplotlib import colormaps
         from matplotlib.figure import Figure
     except ImportError:
         raise UserError(MISSING) from None
     figure = Figure(figsize=(11, 6.5), layout="constrained")
     panel = figure.subplots()
+    colors = colormaps["tab20"].colors
     for i, (file, judged) in enumerate(rows.items()):
         base = results[file]["arms"][0]["cpu_s"]["value"]
-        x, y = [r["arm"]["cpu_s"]["value"] / base for r in judged], [r["difference"] for r in judged]
+        x = [r["arm"]["cpu_s"]["value"] / base for r in judged]
+        y = [min(max(r["difference"], -FAR), FAR) for r in judged]
         room = [[r["difference"] - r["low"] for r in judged], [r["high"] - r["difference"] for r in judged]]
-        panel.errorbar(x, y, room, fmt="o", color=f"C{i}", label=Path(file).stem, elinewidth=0.6, markersize=4)
-        for r, across in zip(judged, x, strict=True):
-            panel.annotate(r["name"], (across, r["difference"]), (3, 3), textcoords="offset points", fontsize=7)
+        panel.errorbar(x, y, room, fmt="o", color=colors[i % len(colors)], label=Path(file).stem, elinewidth=0.6,
+                       markersize=4)  # fmt: skip
+        for r, *place in zip(judged, x, y, strict=True):
+            if r["verdict"] in ("helps", "harms"):
+                effect = f" ({r['difference']:+.2f})" if abs(r["difference"]) > FAR else ""
+                panel.annotate(r["name"] + effect, place, (4, 3), textcoords="offset points", fontsize=8)
+    panel.set_ylim(-1.1 * FAR, 1.1 * FAR)
     panel.axhline(0, color="0.6", linewidth=0.8)
     panel.set(xscale="log", xlabel="CPU seconds of training, times the first recipe's", ylabel="gain in accuracy")
     for axis in (panel.xaxis.set_major_formatter, panel.xaxis.set_minor_formatter):
