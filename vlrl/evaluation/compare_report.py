@@ -652,7 +652,7 @@ def draw_programme(
         raise UserError(MISSING) from None
     figure = Figure(figsize=(11, 6.5), layout="constrained")
     panel = figure.subplots()
-    colors = colormaps["tab20"].colors
+    colors = colormaps["tab20"](range(20))
     for i, (file, judged) in enumerate(rows.items()):
         base = results[file]["arms"][0]["cpu_s"]["value"]
         x = [r["arm"]["cpu_s"]["value"] / base for r in judged]
@@ -660,16 +660,16 @@ def draw_programme(
         room = [[r["difference"] - r["low"] for r in judged], [r["high"] - r["difference"] for r in judged]]
         panel.errorbar(x, y, room, fmt="o", color=colors[i % len(colors)], label=Path(file).stem, elinewidth=0.6,
                        markersize=4)  # fmt: skip
-        for r, *place in zip(judged, x, y, strict=True):
+        for r, across, up in zip(judged, x, y, strict=True):
             if r["verdict"] in ("helps", "harms"):
                 effect = f" ({r['difference']:+.2f})" if abs(r["difference"]) > FAR else ""
-                panel.annotate(r["name"] + effect, place, (4, 3), textcoords="offset points", fontsize=8)
+                panel.annotate(r["name"] + effect, (across, up), (4, 3), textcoords="offset points", fontsize=8)
     panel.set_ylim(-1.1 * FAR, 1.1 * FAR)
     panel.axhline(0, color="0.6", linewidth=0.8)
     panel.set(xscale="log", xlabel="CPU seconds of training, times the first recipe's", ylabel="gain in accuracy")
     for axis in (panel.xaxis.set_major_formatter, panel.xaxis.set_minor_formatter):
         axis("{x:.1f}")
-    panel.legend(fontsize=8, title="against the first recipe of")
+    figure.legend(loc="outside right upper", fontsize=8, title="against the first recipe of")
     panel.grid(alpha=0.3)
     figure.savefig(path, dpi=110)
 
