@@ -30,7 +30,7 @@ SIZES: dict[str, tuple[str, ...]] = {  # what is put behind a command: two steps
     "compare": ("--plan",),  # its runs are those of `vlrl train`, which test_heads.py covers
     "stages": ("--dry-run",), "reproduce": ("--dry-run",), "plan": (),
     "deploy": ("--dry-run",),
-    "residual": (), "learn": (), "serve": (), "reward-model": (), "select": (), "pretrain": ("updates=2",),
+    "residual": (), "learn": (), "serve": (), "reward-model": (), "select": (), "pretrain": (),
 }  # fmt: skip
 # what cannot run without files that an earlier command makes: in the command -> what its one line says
 REFUSED = {

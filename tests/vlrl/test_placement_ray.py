@@ -32,7 +32,7 @@ with cluster(2) as nodes:
     from vlrl.policies.loading import EMBEDDED
     use_placement(RayPlacement(address=nodes.address))
     import ray
-    engines = PlacedEngines(SERVE, {"model": EMBEDDED}, 2, 300.0)
+    engines = PlacedEngines(SERVE, {"model": str(EMBEDDED)}, 2, 300.0)
     servers = engines.start_all()
     pool = RobotPool("robot.sim.tabletop:Tabletop", {"job": "push"}, size=4)
     plays = [pool.environment(seed, ticks=100_000) for seed in range(4)]
