@@ -348,6 +348,7 @@ class Agent(StepMethod, ABC):
 
     requires: tuple[Literal["offline", "start"], ...] = ()  # what a configuration must give
     learns_images = False  # whether it can learn an encoder of images (`AgentSpec.encoder`)
+    learns_returns = False  # whether it reads `Transitions.returns`, which are computed for it alone
     looks = False  # whether `act` and `warm` also take what was shown, a sequence of B observations
 
     @abstractmethod

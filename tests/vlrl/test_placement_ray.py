@@ -26,7 +26,7 @@ import numpy as np
 from placement import cluster
 with cluster(2) as nodes:
     from robot.workers import RobotPool
-    from vlrl.engines import SERVE, PlacedEngines
+    from vlrl.engines.protocols import SERVE, PlacedEngines
     from vlrl.placement.ray_actors import RayPlacement
     from vlrl.placement.workers import use_placement
     from vlrl.policies.loading import EMBEDDED

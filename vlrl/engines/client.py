@@ -21,8 +21,16 @@ from pydantic import Field
 from vlrl import config
 from vlrl.config import Count, Rate
 from vlrl.distributed.world import get_world
-from vlrl.engines import SERVE, PlacedEngines
-from vlrl.engines.protocols import DIALECTS, Caller, FailedError, Published, RefusedError, Written
+from vlrl.engines.protocols import (
+    DIALECTS,
+    SERVE,
+    Caller,
+    FailedError,
+    PlacedEngines,
+    Published,
+    RefusedError,
+    Written,
+)
 from vlrl.placement.workers import Worker
 from vlrl.policies.engine import Completion, Engine, EngineError, GenerationRequest, Options
 from vlrl.types import UserError
@@ -553,7 +561,7 @@ class Server(Engine):
         if workers:
             words = {"model": source, "folder": folder or ""}
             self._placed = PlacedEngines(command or _serve_command(policy, folder), words, workers, patience)
-            hosts = [Host(caller, worker=worker) for worker, caller in _start_servers(self._placed)]
+            hosts = [Host(caller, worker=worker) for worker, caller in self._placed.start_all()]
         else:
             headers = config.header(key, "policy.engine.key")
             hosts = [Host(Caller(url.rstrip("/"), headers)) for url in urls or ()]
@@ -747,11 +755,3 @@ def _serve_command(policy: Any, folder: str | None) -> str:
     command = f"{SERVE} --dtype {'bfloat16' if policy.autocast else 'float32'}"
     command += f" --min-pixels {size['shortest_edge']} --max-pixels {size['longest_edge']}"
     return command + (" --weights-folder {folder}" if folder else "")
-
-
-def _start_servers(placed: PlacedEngines) -> list[tuple[Worker, Caller]]:
-    try:
-        return placed.start_all()
-    except FailedError as error:
-        placed.pool.close()
-        raise UserError(f"policy.engine: {error}") from None

@@ -310,7 +310,7 @@ class Recap(CoreAgent):
         hidden, layers: of the value; the flow has its own.
     """
 
-    requires = ("start",)
+    requires, learns_returns = ("start",), True
 
     def __init__(
         self, about: AgentSpec, seed: int, *, positive: Annotated[float, Field(gt=0, lt=1)] = 0.3,

@@ -155,7 +155,9 @@ class Transitions:
     used: np.ndarray  # float32 [M] in (0, 1], the share of the action that was carried out, from its beginning
     person: np.ndarray  # bool [M], a human's hand
     paid: np.ndarray | None = None  # float32 [M], what the simulator itself paid, beside `reward`; None: 0
-    returns: np.ndarray | None = None  # float32 [M], discounted rewards to the episode's end; None: 0, a run fills it
+    returns: np.ndarray | None = (
+        None  # float32 [M], discounted rewards to the episode's end, where an agent learns from them; None: 0
+    )
     images: np.ndarray | None = None  # uint8 [M, P], beside `state` (`robot_common.pixels`); None: none, so P is 0
     next_images: np.ndarray | None = None  # uint8 [M, P], beside `next_state`
 

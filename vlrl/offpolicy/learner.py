@@ -120,10 +120,17 @@ def _transitions(episode: Episode, state: np.ndarray, images: np.ndarray, view: 
     )
 
 
-def weighed(given: Transitions, section: RewardSection, gamma: float = 1.0) -> Transitions:
-    """The same with the reward that the agent is to learn from, and with returns, discounted by `gamma` a tick."""
+def weighed(given: Transitions, section: RewardSection, gamma: float | None = None) -> Transitions:
+    """The same with the reward that the agent is to learn from; with `gamma` also with returns, discounted a tick."""
     reward = section.success * given.reward + section.step * given.ticks() + section.shaped * given.paid
-    return Transitions(**given.columns() | {"reward": reward, "returns": returns_of(given, reward, gamma)})
+    returns = {} if gamma is None else {"returns": returns_of(given, reward, gamma)}
+    return Transitions(**given.columns() | {"reward": reward} | returns)
+
+
+def weigh(transitions: Transitions, config: OffPolicyConfig) -> Transitions:
+    """As the run weighs rewards, with returns where its agent learns from them."""
+    learns = registry.find("agent", config.agent.name).learns_returns
+    return weighed(transitions, config.reward, config.gamma if learns else None)
 
 
 def _action(turn: Turn) -> np.ndarray:
@@ -148,7 +155,7 @@ def load_sources(task: Any, config: OffPolicyConfig) -> Transitions | None:
     sizes = {part.state.shape[1] for part in parts}
     if len(sizes) > 1:
         raise UserError(f"offline: sources of different robots: states of {sorted(sizes)} numbers")
-    return weighed(concat(parts), config.reward, config.gamma) if parts else None
+    return weigh(concat(parts), config) if parts else None
 
 
 def _from(task: Any, seed: int, component: Component, key: str) -> Transitions:
@@ -419,7 +426,7 @@ class OffPolicyLearner(Learner):
 
     def _play(self, policy: Policy, count: int) -> tuple[list[Episode], Transitions]:
         episodes = play(policy, self.task, self.counts["episodes"], count, self.config.seed)
-        played = weighed(transitions_of(episodes, self.view), self.config.reward, self.config.gamma)
+        played = weigh(transitions_of(episodes, self.view), self.config)
         won = np.repeat([e.score.is_correct for e in episodes], [len(e.turns) for e in episodes])
         self.remember(played, won)
         self.counts["episodes"] += count

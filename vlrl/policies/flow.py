@@ -213,7 +213,7 @@ class FlowPolicy(ScoredPolicy):
         if noise is None and not greedy:
             return self._sample(torch.from_numpy(state), episodes)
         if noise is None:
-            noise = np.stack([own_noise(row, self.size) for row in state])
+            noise = self.own_noise(state)
         return common.decisions(self.chunks(state, noise))
 
     @torch.no_grad()
@@ -247,6 +247,10 @@ class FlowPolicy(ScoredPolicy):
     def noise(self, count: int) -> np.ndarray:
         """float32 [count, K, A], drawn from N(0, 1)."""
         return torch.randn((count, *self.size), generator=self.generator).numpy()
+
+    def own_noise(self, state: np.ndarray) -> np.ndarray:
+        """float32 [B, K, A] of states [B, S]: each one's own, see `act`."""
+        return np.stack([own_noise(row, self.size) for row in state])
 
     def chunks(self, state: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """Chunks float32 [B, K, A] within the limits, for states float32 [B, S] and noise float32 [B, K, A].
@@ -510,9 +514,7 @@ class GuidedPolicy(Policy):
 
     def chunks(self, state: np.ndarray, greedy: bool) -> np.ndarray:
         """Chunks float32 [B, K, A] within the limits, for states float32 [B, S]."""
-        size = self.inner.size
-        noise = np.stack([own_noise(row, size) for row in state]) if greedy else self.inner.noise(len(state))
-        return self.inner.chunks(state, noise)
+        return self.inner.chunks(state, self.inner.own_noise(state) if greedy else self.inner.noise(len(state)))
 
     def save(self, folder: Path) -> None:
         """config.json and model.safetensors."""

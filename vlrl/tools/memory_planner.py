@@ -38,7 +38,7 @@ from vlrl.performance.profiling import (
 )
 from vlrl.performance.profiling import step as flops_step
 from vlrl.policies import LEROBOT_FLOWS
-from vlrl.types import Observation, UserError, Video
+from vlrl.types import Observation, RobotTask, UserError, Video
 
 if TYPE_CHECKING:
     from vlrl.config import Config
@@ -627,18 +627,17 @@ def _try_robot(config: Config, model: RobotModel, asked: PlanOptions) -> MemoryP
     if asked.visual is not None or asked.text is not None or asked.tokens is not None:
         raise UserError("--visual, --text, --tokens: leave them out: a robot policy's own configuration says them")
     task = registry.make_task(config)
-    horizon = vars(task).get("horizon")
     task.close()
-    if horizon is None:
+    if not isinstance(task, RobotTask):
         raise UserError(f"task: {config.task.name} has no horizon, which says how many chunks an episode has")
     train, policy = config.train, build_robot(model.kind, model.folder, CAMERAS)
-    turns, scenes = -(-horizon // policy.model.config.n_action_steps), -(-train.prompts_per_step // asked.gpus)
+    turns, scenes = -(-task.horizon // policy.model.config.n_action_steps), -(-train.prompts_per_step // asked.gpus)
     micro = min(train.micro_size or scenes, -(-scenes // train.num_minibatches))
     rows = micro * train.group_size * turns
     sizes = StepSizes(
         scenes, rows, train.group_size, 0, reference=_asks_reference(config), states=STATES[train.optimizer]
     )
-    episodes = f"{turns} chunks an episode of {horizon} ticks, {rows} in one forward pass"
+    episodes = f"{turns} chunks an episode of {task.horizon} ticks, {rows} in one forward pass"
     size = PromptSize(0, policy.model.config.tokenizer_max_length, 0, episodes)
     return _plan_of(config, model, size, asked, robot_step(policy, sizes, bool(train.micro_size)))
 
