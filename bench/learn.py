@@ -6,7 +6,6 @@ COMMANDS = (
     "tables",
     "jigsaw_study",
     "detection_study",
-    "reg_grpo",
     "mixture",
     "vla",
     "hil",

@@ -60,8 +60,8 @@ def test_a_config_is_found_by_name_where_there_is_no_file(tmp_path, monkeypatch,
     assert {config_file(n) for n in ("configs/recipes/mssr.yaml", "recipes/mssr.yaml", "recipes/mssr")} == {mssr}
     assert config_file("embedded_push") == CONFIGS / "models" / "embedded_push.yaml"
     assert capsys.readouterr().err == ""
-    assert config_file("configs/studies/gigpo.yaml") == CONFIGS / "compare" / "gigpo.yaml"
-    assert capsys.readouterr().err == "configs/studies/gigpo.yaml has moved: configs/compare/gigpo.yaml\n"
+    assert config_file("configs/studies/turns.yaml") == CONFIGS / "compare" / "turns.yaml"
+    assert capsys.readouterr().err == "configs/studies/turns.yaml has moved: configs/compare/turns.yaml\n"
     (tmp_path / "jigsaw").mkdir()  # of photographs
     assert config_file("jigsaw") == CONFIGS / "jigsaw.yaml"
     (tmp_path / "jigsaw.yaml").touch()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,14 @@ def decisions_of(episodes: Sequence[Episode]) -> list[Decision]:
 def padded(rows: Sequence[Tensor]) -> Tensor:
     """[B, T] from B rows of up to T values, zeros behind."""
     return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
+
+
+def name_candidates(decisions: Sequence[Decision], ids: Iterable[Tensor]) -> list[Decision]:
+    """Decisions, of each of which an evaluation also gives the log-probabilities of these tokens, int64 [>= T, K]."""
+    return [
+        replace(d, inputs=replace(d.inputs, candidates=tokens[: len(d.inputs.tokens)]))
+        for d, tokens in zip(decisions, ids, strict=True)
+    ]
 
 
 def mask_of(decisions: Sequence[Decision]) -> Tensor:
@@ -48,6 +56,7 @@ def carried(episodes: Sequence[Episode]) -> Tensor:
 def columns(
     episodes: Sequence[Episode], reference: Tensor | None = None, features: Tensor | None = None, step: int = 0,
     final: Tensor | None = None, anchors: bool = False, teacher: Tensor | None = None,
+    candidates: Tensor | None = None, teacher_candidates: Tensor | None = None,
 ) -> Rollouts:  # fmt: skip
     """One step's episodes as columns on the CPU, in float32; with `anchors` also the keys of what was seen and done."""
     decisions = decisions_of(episodes)
@@ -79,6 +88,8 @@ def columns(
         answers=tuple(answered(episode) for episode in episodes),
         roles=tuple(turn.observation.role for turn in turns),
         teacher=teacher,
+        candidates=candidates,
+        teacher_candidates=teacher_candidates,
         is_demonstration=torch.tensor([e.is_demonstration for e in episodes])
         if any(e.is_demonstration for e in episodes)
         else None,

@@ -441,7 +441,7 @@ def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") ->
     texts: dict[str, list[str]] = {}  # path -> what is wrong with it, by each alternative of its type
     for problem in error.errors():
         path = prefix + ".".join(str(part) for part in problem["loc"] if not UNION_TAG.fullmatch(str(part)))
-        known = texts.setdefault(path, [])
+        known = texts.setdefault(path and f"{path}: ", [])
         unknown = problem["type"] in ("extra_forbidden", "unexpected_keyword_argument")
         if unknown and (name := renamed(path, problem["input"])):
             known.append(f"unknown key, is called {name}")
@@ -450,9 +450,10 @@ def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") ->
         elif problem["type"] == "missing":
             known.append("is required")
         else:
-            text, got = problem["msg"].removeprefix("Input "), f" (got {problem['input']!r})"
+            text, whole = problem["msg"].removeprefix("Input "), problem["type"] == "value_error"
+            text, got = text.removeprefix("Value error, "), "" if whole else f" (got {problem['input']!r})"
             known[:] = [*(each.removesuffix(got) for each in known), f"{text}{got}"]
-    return "; ".join(f"{path}: {' or '.join(each).replace(' or should be ', ' or ')}" for path, each in texts.items())
+    return "; ".join(f"{path}{' or '.join(each).replace(' or should be ', ' or ')}" for path, each in texts.items())
 
 
 def _fields(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
@@ -556,10 +557,9 @@ class PolicySection(Section):
     gradient_checkpointing: bool | Literal["auto"] = False  # auto: where the memory that is free needs it
     logprob_level: Literal["token", "action", "chunk"] = "token"  # of a robot policy's log-probabilities
     denoising: Denoising = Denoising()  # of a flow policy's chunks
-    # whose log-probabilities methods of distillation read: a model of the same tokens, `policy` (the policy itself) or
-    # `reference` (its frozen copy)
+    # whose log-probabilities distillation reads: a model's of the same tokens, `policy`'s own, its frozen `reference`'s
     teacher: str | None = None
-    teacher_hint: Literal["gold", "success"] | None = None  # what it reads behind the prompt: an answer that is right
+    teacher_hint: Literal["gold", "success", "feedback"] | None = None  # what it reads behind the prompt
     engine: Plugin = Component(name="local")  # who writes completions: local, server or vllm (docs/engines.md)
 
     @property

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Need = Literal[
     "group", "reference", "features", "sequence_mean", "one_forward", "one_turn", "one_answer", "sampled", "anchors",
-    "teacher",
+    "teacher", "candidates",
 ]  # fmt: skip
 Level = Literal["sequence", "token"]
 Fact = Literal[  # what one part of a recipe reads and another gives; vlrl/recipe_checks.py says what goes together
@@ -67,6 +67,7 @@ ALTERNATIVES = {
     "one_turn": "compares whole completions, but episodes of this task take several turns: use ppo_clip",
     "one_answer": "works on one answer, but episodes of this task take several turns: use guide_turns",
     "anchors": "compares steps of different episodes that saw, or did, the same: for episodes of several turns",
+    "candidates": "compares the likeliest tokens with a teacher's: name one with policy.teacher",
     "teacher": "needs log-probabilities of a teacher: name a model, policy or reference with policy.teacher",
     "sampled": "needs log-probabilities of the behaviour policy, which replayed episodes do not have: "
     "use likelihood, or rollout_strategy: plain",

@@ -380,6 +380,7 @@ def _check_needs(config: Config, kind: str, component: Component, path: str) -> 
         "one_turn": not turns,
         "one_answer": not turns,
         "teacher": config.policy.teacher is not None,
+        "candidates": config.policy.teacher is not None,
     }
     for need in methods.of(target).needs:
         if need not in get_args(methods.Need):

@@ -304,6 +304,17 @@ def needs_teacher(config: Config) -> bool:
     return any("teacher" in methods.of(find(kind, c.name)).needs for kind, c in components)
 
 
+def count_candidates(config: Config) -> int:
+    """How many of the likeliest tokens of each place losses compare with the teacher's; 0: the written one alone."""
+    losses = [(c, find("losses", c.name)) for c in config.components("losses")]
+    counts = [
+        c.options.get("top_k", options_of(target)["top_k"][1])
+        for c, target in losses
+        if "candidates" in methods.of(target).needs
+    ]
+    return max(counts, default=0)
+
+
 def needs_features(policy: Policy, estimators: Sequence[methods.Estimator]) -> bool:
     """Whether any estimator reads what the policy makes of its prompts.
 

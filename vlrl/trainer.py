@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vlrl import metrics, registry
-from vlrl.batch import columns, decisions_of, estimate, last_features, lessons_of, padded, shaped
+from vlrl.batch import columns, decisions_of, estimate, last_features, lessons_of, name_candidates, padded, shaped
 from vlrl.config import OWN_TEACHERS, Config, PolicySection
 from vlrl.distributed.world import columns_of, mine
 from vlrl.engines import load_policy
@@ -33,6 +33,7 @@ from vlrl.update import UpdateStats, passes_in_parts, rate, updater
 # Whose log-probabilities methods of distillation read: a second model, or the policy itself, with or without a hint.
 
 HINT = "\nA right answer: {}"
+FEEDBACK = "\nYour last answer could not be read: {}"
 
 
 class Teacher:
@@ -40,7 +41,8 @@ class Teacher:
 
     A model of the policy's tokens; `policy`, as it is when the step is estimated; or `reference`, the frozen copy,
     which `soft_sync` makes a moving average. A hint is the task's gold answer, or the first answer of the group that is
-    right, the completion's own left out; where there is none, the teacher's are the policy's own: nothing to learn.
+    right, the completion's own left out; where none is, `feedback` tells why the own answer could not be read. Where
+    there is no hint, the teacher's are the policy's own: nothing to learn.
 
     Args:
         task: whose gold answers are the hints.
@@ -58,14 +60,25 @@ class Teacher:
 
     def logprobs(self, policy: Any, episodes: Sequence[Episode]) -> Tensor:
         """Of the tokens that the policy wrote, float32 [B, T]."""
+        decisions, has_say = self._read_all(policy, episodes)
+        own = [decision.logprobs for decision in decisions_of(episodes)]
+        return padded(_select_rows(has_say, self._score(policy, decisions), own))
+
+    def candidates(self, policy: Any, episodes: Sequence[Episode], count: int) -> tuple[Tensor, Tensor]:
+        """The policy's likeliest tokens where it wrote one, int64 [B, T, K], and their log-probabilities, float32."""
+        decisions, has_say = self._read_all(policy, episodes)
+        ids, own = zip(*policy.likeliest(decisions_of(episodes), count), strict=True)
+        of_reference = self.source == "reference"
+        laws = (self.policy or policy).candidates(name_candidates(decisions, ids), of_reference)
+        return padded(ids), padded(_select_rows(has_say, laws, own))
+
+    def _read_all(self, policy: Any, episodes: Sequence[Episode]) -> tuple[list[Decision], list[bool]]:
+        """What the policy wrote as answers to what the teacher reads, and which of it the teacher has its say on."""
         self._check(policy, episodes)
         hints = [self._find_hint(episode, episodes) for episode in episodes]
         decisions = [d for pair in zip(episodes, hints, strict=True) for d in self._read(policy, *pair)]
-        scored = self._score(policy, decisions)
-        if self.hint:  # episodes of one turn: a row each
-            scored = [e.turns[0].decision.logprobs if hint is None else row
-                      for e, hint, row in zip(episodes, hints, scored, strict=True)]  # fmt: skip
-        return padded(scored)
+        # with hints, episodes have one turn: a row each
+        return decisions, [hint is not None for hint in hints] if self.hint else [True] * len(decisions)
 
     def _score(self, policy: Any, decisions: list[Decision]) -> list[Tensor]:
         """Log-probabilities [T] of each decision, on the CPU."""
@@ -81,7 +94,7 @@ class Teacher:
         for turn in episode.turns:
             observation = turn.observation
             if hint is not None:
-                observation = replace(observation, content=(*observation.content, HINT.format(hint)))
+                observation = replace(observation, content=(*observation.content, hint))
             ids = policy.ids(turn.decision)
             own = (self.policy or policy).decide(observation, turn.decision.action, ids=ids, before=known)
             known.append(replace(turn, decision=own))
@@ -91,9 +104,13 @@ class Teacher:
         if self.hint is None:
             return None
         if self.hint == "gold":
-            return self.task.gold(episode.sample, episode.turns[0].decision.frames)
+            gold = self.task.gold(episode.sample, episode.turns[0].decision.frames)
+            return None if gold is None else HINT.format(gold)
         others = (e for e in episodes if e.group == episode.group and e is not episode)
-        return next((e.completion for e in others if e.score and e.score.is_correct), None)
+        if right := next((e.completion for e in others if e.score and e.score.is_correct), None):
+            return HINT.format(right)
+        reason = episode.score and episode.score.reason
+        return FEEDBACK.format(reason.replace("_", " ")) if reason and self.hint == "feedback" else None
 
     def _check(self, policy: Any, episodes: Sequence[Episode]) -> None:
         if self.hint and any(len(episode.turns) > 1 for episode in episodes):
@@ -106,6 +123,11 @@ class Teacher:
         if own != its:
             raise UserError("policy.teacher: it has other tokens than policy.model: choose one of the same family")
         self._checked = True
+
+
+def _select_rows(has_say: Sequence[bool], teacher: Sequence[Tensor], own: Sequence[Tensor]) -> list[Tensor]:
+    """The teacher's rows, and the policy's own where it has nothing to say."""
+    return [row if known else mine for known, row, mine in zip(has_say, teacher, own, strict=True)]
 
 
 LARGE, LARGE_LR = 50_000_000, 1e-4  # weights from which on a rate above this ruins what was pre-trained
@@ -155,6 +177,7 @@ class RLTrainer(Learner):
         self.process_rewards = registry.make_all("process_rewards", config, *inputs)
         self.replay_mixing = registry.make_all("replay_mixing", config, *inputs)
         self.teacher = Teacher(config.policy, self.task) if registry.needs_teacher(config) else None
+        self.candidates = registry.count_candidates(config)
         self.rollout_strategy.pool = SamplePool(self.samples, self.sampler.positions)
 
     @property
@@ -242,7 +265,12 @@ class RLTrainer(Learner):
     def _evaluated(self, episodes: list[Episode]) -> dict[str, torch.Tensor | None]:
         """The columns that models are asked for."""
         decisions = decisions_of(episodes)
+        candidates, teacher_law = (
+            self.teacher.candidates(self.policy, episodes, self.candidates) if self.candidates else (None, None)
+        )
         return {
+            "candidates": candidates,
+            "teacher_candidates": teacher_law,
             "reference": self.policy.reference(decisions).cpu() if self.reference else None,
             "features": self.policy.features(decisions).cpu() if self.features else None,
             "final": last_features(self.policy, episodes) if self.features else None,

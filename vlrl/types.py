@@ -635,6 +635,7 @@ class Evaluation:
     logprobs: Tensor
     entropy: Tensor
     mask: Tensor  # bool
+    candidates: Tensor | None = None  # log-probabilities [B, T, K] of `Rollouts.candidates`; None: not asked for
 
 
 @dataclass(frozen=True)
@@ -667,6 +668,8 @@ class Rollouts:
     answers: tuple[str, ...] = ()  # [N], each episode's answer as parsed, written in one way; "": none was
     roles: tuple[str, ...] = ()  # [B], who decided, where several agents take turns
     teacher: Tensor | None = None  # float32 [B, T], log-probabilities under `policy.teacher`
+    candidates: Tensor | None = None  # int64 [B, T, K], the behaviour policy's likeliest tokens; None: not asked for
+    teacher_candidates: Tensor | None = None  # float32 [B, T, K], their log-probabilities under `policy.teacher`
     is_demonstration: Tensor | None = None  # bool [N], demonstrations; None: there are none
 
     @property
@@ -703,6 +706,7 @@ class Batch:
     group: Tensor | None = None  # int64 [b], the group of each decision: all its decisions are in this batch
     episode: Tensor | None = None  # int64 [b], the episode of each decision
     teacher: Tensor | None = None  # log-probabilities under `policy.teacher`
+    teacher_candidates: Tensor | None = None  # [b, T, K], as of `Evaluation.candidates`
     is_demonstration: Tensor | None = None  # bool [b], decisions of demonstrations; None: there are none
     is_correct: Tensor | None = None  # bool [b], decisions of successful episodes (`Score.is_correct`)
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from vlrl import methods
+from vlrl.batch import name_candidates
 from vlrl.distributed.world import ALONE, Replicated, get_world, in_parts, optimizer_in_parts, stays_in_parts
 from vlrl.methods import BoundFunction, clip_fraction, log_ratio
 from vlrl.performance.memory import UPDATE_REMEDIES, is_out_of_memory, make_room
@@ -217,7 +218,10 @@ class Updater:
 
     def _forward(self, part: list[int], weight, decisions, rollouts, advantage, found: MicrobatchStats) -> None:
         """Adds some rows' gradients, and to `found` what to say of them, or that the objective is not finite."""
-        now = self.policy.evaluate([decisions[row] for row in part])
+        subset = [decisions[row] for row in part]
+        if rollouts.candidates is not None:
+            subset = name_candidates(subset, rollouts.candidates[part])
+        now = self.policy.evaluate(subset)
         batch = _slice(part, now, rollouts, advantage)
         weights = torch.stack([weight[row] for row in part])[:, : now.mask.shape[1]].to(now.mask.device)
         objective = (sum(term(now, batch) for term in self.terms) * weights).sum()
@@ -276,15 +280,16 @@ def _teaches(rollouts: Rollouts, advantage: Tensor) -> list[bool]:
 def _slice(rows: list[int], now: Evaluation, rollouts: Rollouts, advantage: Tensor) -> Batch:
     """The rows' columns, cut to the evaluation's length and put beside it."""
     length, device = now.mask.shape[1], now.mask.device
-    reference, teacher = (
+    reference, teacher, teacher_law = (
         None if beside is None else beside[rows, :length].to(device)
-        for beside in (rollouts.reference, rollouts.teacher)
-    )  # fmt: skip
+        for beside in (rollouts.reference, rollouts.teacher, rollouts.teacher_candidates)
+    )
     episode = rollouts.episode[rows]
     return Batch(
         advantage[rows, :length].to(device), rollouts.logprobs[rows, :length].to(device),
         now.mask & rollouts.mask[rows, :length].to(device), reference,
         group=rollouts.group[episode].to(device), episode=episode.to(device), teacher=teacher,
+        teacher_candidates=teacher_law,
         is_demonstration=None if rollouts.is_demonstration is None else rollouts.is_demonstration[episode].to(device),
         is_correct=rollouts.is_correct[episode].to(device),
     )  # fmt: skip

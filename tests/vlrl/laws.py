@@ -128,16 +128,20 @@ def micro(seed: int, *, groups: int = 3, size: int = 4, spread: float = 0.4) -> 
     advantage = (advantage - advantage.mean(1, keepdim=True)).reshape(-1, 1) * mask
     batch = Batch(
         advantage, rollouts.logprobs, mask, rollouts.reference, rollouts.group, episode=rollouts.episode,
-        teacher=rollouts.teacher, is_correct=rollouts.is_correct[rollouts.episode],
+        teacher=rollouts.teacher, teacher_candidates=rollouts.teacher[..., None],
+        is_correct=rollouts.is_correct[rollouts.episode],
     )  # fmt: skip
-    return Evaluation(now, full, mask), batch
+    return Evaluation(now, full, mask, now[..., None]), batch
 
 
 def some(now: Evaluation, batch: Batch, rows: Tensor) -> tuple[Evaluation, Batch]:
     """Some rows of a minibatch, as a micro-batch or in another order."""
-    columns = ("advantage", "old_logprobs", "mask", "reference", "group", "episode", "teacher", "is_correct")
+    columns = (
+        "advantage", "old_logprobs", "mask", "reference", "group", "episode", "teacher", "teacher_candidates",
+        "is_correct",
+    )  # fmt: skip
     return (
-        Evaluation(now.logprobs[rows], now.entropy[rows], now.mask[rows]),
+        Evaluation(now.logprobs[rows], now.entropy[rows], now.mask[rows], now.candidates[rows]),
         replace(batch, **{name: getattr(batch, name)[rows] for name in columns}),
     )
 

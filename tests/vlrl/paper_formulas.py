@@ -361,6 +361,15 @@ def reverse_kl(x: Token) -> Tensor:
     return x.ratio * (x.now.item() - x.teacher)
 
 
+def jensen_shannon(x: Token) -> Tensor:
+    """Of two laws over the written token and all others together: half the KL of each to their mean."""
+    now, teacher = x.now, torch.tensor(x.teacher, dtype=torch.float64)
+    # random columns hold some that are no probabilities, which leave others next to nothing
+    rest = (1 - v.clamp(max=-1e-7).exp() for v in (now, teacher))
+    both = [(now.exp(), teacher.exp()), tuple(rest)]
+    return sum(0.5 * a * torch.log(2 * a / (a + b)) + 0.5 * b * torch.log(2 * b / (a + b)) for a, b in both)
+
+
 def weighed(weight: float, term: Callable[[Token], Tensor]) -> Callable[[Token], Tensor]:
     return lambda x: weight * term(x)
 

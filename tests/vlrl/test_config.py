@@ -305,7 +305,7 @@ def test_a_file_for_another_command_names_that_command(path):
     ("section", "name", "command"),
     [
         ("vlrl train", "models/embedded_smolvla", "vlrl clone"), ("vlrl train", "models/embedded", "vlrl warmstart"),
-        ("vlrl train", "compare/gigpo", "vlrl compare"), ("vlrl compare", "stages/lmm_r1", "vlrl stages"),
+        ("vlrl train", "compare/turns", "vlrl compare"), ("vlrl compare", "stages/lmm_r1", "vlrl stages"),
         ("vlrl clone", "gui_grounding", "vlrl train"), ("vlrl deploy", "learn_so101", "vlrl learn"),
         ("vlrl train", "deploy/so101", "vlrl deploy"), ("vlrl train", "offpolicy_push", "vlrl offpolicy"),
         ("vlrl offpolicy", "preferences_push", "vlrl preferences"), ("vlrl learn", "reward_so101", "vlrl reward-model"),

@@ -40,6 +40,7 @@ EXEMPT = {
     "losses.disco": {"ratio_one": "pushes right completions above wrong ones; the size of advantages does not count"},
     "losses.gepo": {"ratio_one": "pushes right completions above wrong ones; the size of advantages does not count"},
     "losses.sft": {"ratio_one": "imitates demonstrations, whatever the advantage"},
+    "losses.generalized_jsd": {"ratio_one": "pulls to the teacher, whatever the advantage"},
     "losses.distill": {"ratio_one": "pulls to the teacher, whatever the advantage"},
     "losses.a_lol": {"ratio_one": "imitates what has a positive advantage, weighted by the ratio to the reference"},
     "losses.copg": {

@@ -52,9 +52,10 @@ def case(seed: int, n: int = 4, length: int = 5, spread: float = 0.5) -> tuple[E
     full = draw().abs().requires_grad_()
     group, episode = torch.arange(n) // 2, torch.arange(n)
     advantage, reference, teacher = draw() * mask, old + 0.3 * draw(), old + 0.2 * draw()
-    return Evaluation(now, full, mask), Batch(
-        advantage, old, mask, reference, group=group, episode=episode, teacher=teacher, is_correct=episode % 2 == 0
-    )
+    return Evaluation(now, full, mask, now[..., None]), Batch(
+        advantage, old, mask, reference, group=group, episode=episode, teacher=teacher,
+        teacher_candidates=teacher[..., None], is_correct=episode % 2 == 0,
+    )  # fmt: skip
 
 
 def objective(term, now: Evaluation, batch: Batch) -> Tensor:
@@ -116,7 +117,7 @@ def test_gradients_equal_finite_differences(name, seed):
     now, batch = case(seed)
 
     def value(logprobs: Tensor, full: Tensor) -> Tensor:
-        return objective(TERMS[name], Evaluation(logprobs, full, now.mask), batch)
+        return objective(TERMS[name], Evaluation(logprobs, full, now.mask, logprobs[..., None]), batch)
 
     assert torch.autograd.gradcheck(value, (now.logprobs, now.entropy))
 
@@ -134,8 +135,9 @@ def test_what_lies_outside_the_mask_never_matters(name, seed, garbage):
     logprobs, full = dirty(now.logprobs).requires_grad_(), dirty(now.entropy).requires_grad_()
     columns = {"advantage": 1.0, "old_logprobs": 0.5, "reference": 0.3, "teacher": 0.4}
     soiled = replace(batch, **{name: dirty(getattr(batch, name), factor) for name, factor in columns.items()})
+    soiled = replace(soiled, teacher_candidates=soiled.teacher[..., None])
     clean = objective(TERMS[name], now, batch)
-    loss = objective(TERMS[name], Evaluation(logprobs, full, now.mask), soiled)
+    loss = objective(TERMS[name], Evaluation(logprobs, full, now.mask, logprobs[..., None]), soiled)
     assert float(loss.detach()) == float(clean.detach())
     grads = torch.autograd.grad(loss, (logprobs, full), allow_unused=True)
     wanted = torch.autograd.grad(clean, (now.logprobs, now.entropy), allow_unused=True)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from vlrl.algorithms.auxiliary_losses import distill, rl_plus, sft
+from vlrl.algorithms.auxiliary_losses import distill, generalized_jsd, rl_plus, sft
 from vlrl.algorithms.policy_losses import a_lol, copg, ppo_clip, sequence_mean, token_mean
 from vlrl.types import Batch, Evaluation, Policy, UserError
 from vlrl.update import Updater
@@ -109,7 +109,8 @@ def taught(shown: Tensor | None) -> tuple[Table, float]:
     rows, nothing = torch.arange(2), torch.zeros(2, 2, dtype=torch.float64)
     rollouts = SimpleNamespace(
         group=rows, episode=rows, mask=torch.ones(2, 2, dtype=torch.bool), logprobs=nothing - 1.0, reference=None,
-        teacher=None, is_demonstration=shown, sample_ids=("a", "b"), is_correct=rows > 0,
+        teacher=None, candidates=None, teacher_candidates=None, is_demonstration=shown, sample_ids=("a", "b"),
+        is_correct=rows > 0,
     )  # fmt: skip
     totals = updater.step([0, 1], rollouts, nothing, (0,))
     return table, totals.left_out
@@ -153,6 +154,38 @@ def test_both_estimators_have_the_gradient_of_the_kl(kind):
     each = distill(Evaluation(law[:, None], law[:, None], mask), batch, kind=kind, coef=1.0)
     (found,) = torch.autograd.grad((law.detach().exp() * each[:, 0]).sum(), logits)
     torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("kept", [3, 9])
+def test_the_divergence_of_laws_is_trls(beta, kept, monkeypatch):
+    """The likeliest tokens and a tail, or the whole vocabulary of nine: value and slope at the logits."""
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    from trl.experimental.sdpo.loss_utils import compute_topk_self_distillation_loss
+
+    draw = functools.partial(torch.randn, generator=torch.Generator().manual_seed(kept), dtype=torch.float64)
+    logits, teacher, mask = draw(2, 4, 9).requires_grad_(), draw(2, 4, 9), torch.ones(2, 4, dtype=torch.bool)
+    expected = compute_topk_self_distillation_loss(
+        logits, teacher, distillation_topk=kept, distillation_alpha=beta, distillation_add_tail=True
+    )
+    law, ids = logits.log_softmax(-1), logits.topk(kept, -1).indices
+    nothing, shown = torch.zeros(2, 4), torch.tensor([False, True])
+    batch = Batch(nothing, nothing, mask, teacher_candidates=teacher.log_softmax(-1).gather(-1, ids))
+    now = Evaluation(nothing, nothing, mask, law.gather(-1, ids))
+    found = generalized_jsd(now, batch, beta=beta)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+    wanted = torch.autograd.grad(expected.sum(), logits, retain_graph=True)
+    torch.testing.assert_close(torch.autograd.grad(found.sum(), logits), wanted, atol=1e-6, rtol=1e-5)
+    assert generalized_jsd(now, replace(batch, is_demonstration=shown), beta=beta)[1].eq(0).all()
+
+
+def test_a_token_that_may_not_be_written_has_no_slope():
+    """-inf times 0 would train on NaN."""
+    law = tensor([[-0.1, -math.inf]])[None].requires_grad_()
+    batch = Batch(tensor([0.0]), tensor([0.0]), torch.ones(1, 1, dtype=torch.bool), teacher_candidates=law.detach())
+    loss = generalized_jsd(Evaluation(tensor([0.0]), tensor([0.0]), batch.mask, law), batch)
+    (grad,) = torch.autograd.grad(loss.sum(), law)
+    assert loss.abs().max() < 1e-9 and grad.isfinite().all()
 
 
 # -- recorded episodes -----------------------------------------------------------------------------------------------

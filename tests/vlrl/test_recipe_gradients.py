@@ -125,9 +125,10 @@ FORMULAS = {
     "archer": single(clipped(over=COMPLETIONS), TURNS, before=11),
     **dict.fromkeys(("eva", "search_self_play"), Formula(clipped(), TURNS, turns=2)),
     **dict.fromkeys(
-        ("opd", "opsd", "sdft", "sdpo"),
-        Formula(tokens(paper.reverse_kl, COMPLETIONS), lambda c, past: [0.0] * len(c.reward)),
+        ("gkd", "opsd", "sdft", "sdpo"),
+        Formula(tokens(paper.jensen_shannon, COMPLETIONS), lambda c, past: [0.0] * len(c.reward)),
     ),
+    "opd": Formula(tokens(paper.reverse_kl, COMPLETIONS), lambda c, past: [0.0] * len(c.reward)),
     "auto_think": Formula(clipped(), GRPO, "test_group_rewards.py"),
     "cory": Formula(sums([clipped(), tokens(weighed(0.01, k2), TOKENS)]), TURNS, turns=2),
     "direct_advantage": replace(ppo(1.0, 0.0, objective=completions(paper.direct_advantage)), turns=1),
@@ -235,7 +236,8 @@ class Table(torch.nn.Module, Policy):
         self.mask, self.model = mask, self
 
     def evaluate(self, decisions: list[int]) -> Evaluation:
-        return Evaluation(self.logprobs[decisions], self.entropy[decisions], self.mask[decisions])
+        logprobs = self.logprobs[decisions]  # the written token is the one candidate, all others the tail
+        return Evaluation(logprobs, self.entropy[decisions], self.mask[decisions], logprobs[..., None])
 
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value) if name == "model" else super().__setattr__(name, value)
@@ -268,6 +270,7 @@ def columns(seed: int, size: int, turns: int) -> tuple[Rollouts, Tensor]:
         answers=tuple(str(int(i)) for i in (2 * uniform(n)).round()), roles=("solver", "checker")[:turns] * n,
         teacher=(logprobs + 0.3 * normal(rows, LENGTH)) * mask,
     )  # fmt: skip
+    rollouts = replace(rollouts, teacher_candidates=rollouts.teacher[..., None])
     return rollouts, (logprobs + 0.4 * normal(rows, LENGTH)) * mask
 
 

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from vlrl import api, registry
-from vlrl.batch import columns, decisions_of
+from vlrl.batch import columns, decisions_of, name_candidates
 from vlrl.metrics import describe
+from vlrl.policies.generation import law
 from vlrl.policies.loading import load
 from vlrl.recipe_checks import load_config
 from vlrl.rollout import collect
@@ -96,6 +97,64 @@ def test_a_hint_is_read_by_the_teacher_alone(section, policy, episodes, hint):
     assert (found[1] - rollouts.logprobs[1]).abs().max() > 1e-3
     with pytest.raises(UserError, match=r"policy\.teacher_hint: .* take turns"):
         teacher.logprobs(policy, [replace(episodes[0], turns=episodes[0].turns * 2)])
+
+
+def test_feedback_tells_why_the_answer_could_not_be_read_where_none_is_right(section, policy, episodes):
+    """SDPO would learn nothing where its group has nobody to show the way."""
+    task = registry.make_task(load_config("configs/gui_grounding.yaml", ["task.pool=4", "task.held_out=2"]))
+    scores = [replace(e.score, correct=float(i == 0), reason="no_answer") for i, e in enumerate(episodes)]
+    known = [replace(e, score=score) for e, score in zip(episodes, scores, strict=True)]
+    teacher = Teacher(section.model_copy(update={"teacher": "policy", "teacher_hint": "feedback"}), task)
+    told = {i: "\nYour last answer could not be read: no answer" for i in (0, 2, 3, 4, 5)}
+    told[1] = f"\nA right answer: {known[0].completion}"  # of its group
+    found = teacher.logprobs(policy, known)
+    for i, episode in enumerate(known):
+        turn = episode.turns[0]
+        shown = replace(turn.observation, content=(*turn.observation.content, told[i]))
+        asked = policy.decide(shown, turn.decision.action, ids=policy.ids(turn.decision))
+        wanted = policy.score([asked])[0][0]
+        torch.testing.assert_close(found[i, : len(wanted)], wanted, atol=1e-4, rtol=0)
+    readable = [replace(e, score=replace(e.score, correct=0.0, reason=None)) for e in known]
+    torch.testing.assert_close(teacher.logprobs(policy, readable), columns(known).logprobs)
+
+
+def law_of(policy, decision):
+    """Log-probabilities [T, V] of all tokens, by the states that each was predicted from."""
+    banned = torch.tensor(policy.codec.banned_ids, dtype=torch.int64)
+    (states,) = policy.token_states([decision])
+    return law(policy.model.lm_head(states), policy.temperature, banned)
+
+
+@pytest.mark.parametrize("source", ["policy", "reference", "embedded"])
+def test_a_teacher_says_how_likely_the_policys_likeliest_tokens_are(section, policy, episodes, source):
+    """A divergence of other places, tokens or weights would teach something else in silence."""
+    teacher = Teacher(section.model_copy(update={"teacher": source}))
+    policy.freeze_reference()
+    ids, taught = teacher.candidates(policy, episodes, 5)
+    chosen = name_candidates(decisions_of(episodes), ids)
+    now = policy.evaluate(chosen)
+    assert now.candidates.requires_grad and not taught.requires_grad
+    for i, decision in enumerate(decisions_of(episodes)):
+        whole, length = law_of(policy, decision), len(decision.logprobs)
+        best = whole.topk(5, -1)
+        torch.testing.assert_close(ids[i, :length], best.indices)
+        for found in (taught, now.candidates.detach()):
+            torch.testing.assert_close(found[i, :length], best.values, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(now.logprobs, policy.evaluate(decisions_of(episodes)).logprobs)
+
+
+def test_a_hint_moves_the_laws_of_those_that_have_one(section, policy, episodes):
+    task = registry.make_task(load_config("configs/gui_grounding.yaml", ["task.pool=4", "task.held_out=2"]))
+    known = [replace(e, score=replace(e.score, correct=float(i == 0), reason=None)) for i, e in enumerate(episodes)]
+    plain, hinted = (
+        Teacher(section.model_copy(update={"teacher": "policy", "teacher_hint": hint}), task).candidates(
+            policy, known, 400
+        )[1]
+        for hint in (None, "success")
+    )
+    assert plain.shape[-1] == policy.model.lm_head.out_features  # all there are
+    moved = [not torch.allclose(*rows, atol=1e-3) for rows in zip(plain, hinted, strict=True)]
+    assert moved == [i == 1 for i in range(len(known))]  # the other one of the right one's group
 
 
 def test_a_teacher_of_other_tokens_is_refused(section, episodes):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from vlrl.algorithms.policy_losses import check_one_turn, same_group, token_means
-from vlrl.config import Rate
+from vlrl.config import Count, Rate
 from vlrl.methods import Recipe, RecipePart, log_ratio, method
 from vlrl.types import Batch, Evaluation
 
@@ -39,6 +40,51 @@ def distill(now: Evaluation, batch: Batch, *, kind: Literal["k1", "k2"] = "k2", 
     gap = (now.logprobs - batch.teacher).masked_fill(~batch.mask, 0.0).clamp(-20.0, 20.0)
     loss = 0.5 * gap**2 if kind == "k2" else log_ratio(now, batch).exp() * gap.detach()
     return coef * (loss if batch.is_demonstration is None else loss.masked_fill(batch.is_demonstration[:, None], 0.0))
+
+
+def _with_tail(logprobs: Tensor) -> Tensor:
+    """[..., K + 1]: the likeliest tokens', and behind them what all others have together."""
+    import torch
+
+    kept = logprobs.clamp(min=-60.0)  # of tokens that may not be written
+    rest = -torch.expm1(kept.logsumexp(-1, keepdim=True).clamp(max=-1e-7))
+    return torch.cat([kept, rest.log()], -1)
+
+
+@method(gives=("regularisation",),
+    needs=("teacher", "candidates"), level="token",
+    source="GKD, arXiv 2306.13649, equation 1 (beta); its top K with a tail: SDPO, arXiv 2601.20802; "
+    "TRL 1.16: compute_topk_self_distillation_loss",
+)  # fmt: skip
+def generalized_jsd(
+    now: Evaluation,
+    batch: Batch,
+    *,
+    beta: Annotated[float, Field(ge=0, le=1)] = 0.5,
+    top_k: Count = 64,
+    coef: float = 1.0,
+) -> Tensor:
+    """Divergence of the teacher's law p from the policy's q at each place of what the policy wrote.
+
+    `beta KL(p || m) + (1 - beta) KL(q || m)`, m = beta p + (1 - beta) q; 0: KL(p || q), 1: KL(q || p). Laws are over
+    the `top_k` tokens that were likeliest when the text was written, and one bucket for all others; from the
+    vocabulary's size on it is the whole divergence. 0 at demonstrations, which the policy did not write. What it
+    wrote is not weighed by the ratio to what sampled.
+
+    Returns:
+        [b, T]
+    """
+    out = ~batch.mask[..., None]
+    q, p = (_with_tail(law.masked_fill(out, -1.0)) for law in (now.candidates, batch.teacher_candidates))
+    if beta == 0:
+        loss = p.exp() * (p - q)
+    elif beta == 1:
+        loss = q.exp() * (q - p)
+    else:
+        m = (p + math.log(beta)).logaddexp(q + math.log1p(-beta))
+        loss = beta * p.exp() * (p - m) + (1 - beta) * q.exp() * (q - m)
+    loss = coef * loss.sum(-1).masked_fill(~batch.mask, 0.0)
+    return loss if batch.is_demonstration is None else loss.masked_fill(batch.is_demonstration[:, None], 0.0)
 
 
 # Imitation, weighted by advantages.

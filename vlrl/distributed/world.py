@@ -539,7 +539,7 @@ def columns_of(
 def _stacked(rows: Mapping[int, Tensor], counts: Sequence[int]) -> Tensor:
     """Rows in the order of the episodes; zeros for episodes of which nothing was said, and behind shorter rows."""
     like, width = next(iter(rows.values())), max(value.shape[1] for value in rows.values())
-    stacked = like.new_zeros(sum(counts), width)
+    stacked = like.new_zeros(sum(counts), width, *like.shape[2:])
     for i, part in enumerate(stacked.split(list(counts))):
         if i in rows:
             part[:, : rows[i].shape[1]] = rows[i]

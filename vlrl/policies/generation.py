@@ -100,6 +100,11 @@ def draw(probs: Tensor, uniform: Tensor) -> Tensor:
 CHUNK = 2**25  # logits held at once while scoring: tokens times vocabulary
 
 
+def gather_logprobs(logprobs: Tensor, target: Tensor) -> Tensor:
+    """Those [n, V] of each place's token [n], or of its token and candidates [n, 1 + K]: as many."""
+    return logprobs.gather(-1, target.reshape(len(target), -1)).view(target.shape)
+
+
 class TokenScorer(nn.Module):
     """Log-probabilities and entropies of packed completions. `hidden`: what makes hidden states of them."""
 
@@ -116,7 +121,7 @@ class TokenScorer(nn.Module):
         self, packed: Packed | RowLevels, seen: MediaFeatures | Sequence[MediaFeatures | None] | None = None,
         before: Packed | Prefill | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """-> log-probabilities [n] of the targets and entropies [n], float32.
+        """-> log-probabilities of the targets, [n] or [n, 1 + K] like these, and entropies [n], float32.
 
         Args:
             packed: prompts and completions; the completions alone where the prompts come before; or conversations.
@@ -146,7 +151,7 @@ class TokenScorer(nn.Module):
 
     def score(self, hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         logprobs = law(bare(self.model).lm_head(hidden), self.temperature, self.banned)
-        return logprobs.gather(-1, target[:, None])[:, 0], entropy_of(logprobs)
+        return gather_logprobs(logprobs, target), entropy_of(logprobs)
 
 
 def has_adapter(model: nn.Module) -> bool:

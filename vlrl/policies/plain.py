@@ -46,8 +46,8 @@ from vlrl.policies.cache_forking import (
     without_last,
 )
 from vlrl.policies.conversation import ConversationBranch, find_branches
-from vlrl.policies.generation import Sampled, Sampling, Writer, bare, entropy_of, law
-from vlrl.policies.prefix_sharing import Prefill, TowerFeatures, spread
+from vlrl.policies.generation import Sampled, Sampling, Writer, bare, entropy_of, gather_logprobs, law
+from vlrl.policies.prefix_sharing import Prefill, TowerFeatures, spread, with_candidates
 from vlrl.policies.processor import ChatProcessor, Prompt, going_on, is_per_token
 from vlrl.policies.vlm import VLM, compute_tolerance
 from vlrl.types import Decision, Episode, Evaluation, Message, Observation, UserError, first_line
@@ -122,9 +122,9 @@ class PlainScorer(nn.Module):
         self.register_buffer("banned", banned, persistent=False)
 
     def forward(self, rows: ForwardRows | ForkedRows) -> tuple[Tensor, Tensor]:
-        """-> log-probabilities [n] of the targets and entropies [n], float32."""
+        """-> log-probabilities of the targets, [n] or [n, 1 + K] like these, and entropies [n], float32."""
         logprobs = law(self.logits(rows), self.temperature, self.banned)
-        return logprobs.gather(-1, rows.target[:, None])[:, 0], entropy_of(logprobs)
+        return gather_logprobs(logprobs, rows.target), entropy_of(logprobs)
 
     def logits(self, rows: ForwardRows | ForkedRows) -> Tensor:
         """Of the targets' places, [n, V]."""
@@ -458,7 +458,7 @@ class PlainVLM(VLM):
         self._try(texts[0][0])
         parts, order = [], []
         for numbers, rows in self._all_rows(texts):
-            parts.append(scorer(rows))
+            parts.append(scorer(with_candidates(rows, numbers, decisions)))
             order += numbers
         logprobs, entropy = (torch.cat(values) for values in zip(*parts, strict=True))
         return spread(logprobs, entropy, order, [len(tokens) for _, tokens in texts])
@@ -514,7 +514,7 @@ class PlainVLM(VLM):
         """As `vlrl.policies.vlm.likeliest`."""
         scorer = self._scorer
         made = self._of_tokens(decisions, lambda rows: law(scorer.logits(rows), scorer.temperature, scorer.banned))
-        best = [logprobs.topk(k, -1) for logprobs in made]
+        best = [logprobs.topk(min(k, logprobs.shape[-1]), -1) for logprobs in made]
         return [(each.indices.cpu(), each.values.cpu()) for each in best]
 
     def _of_tokens(self, decisions: Sequence[Decision], compute: Callable[[ForwardRows], Tensor]) -> list[Tensor]:

@@ -8,7 +8,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -19,7 +19,7 @@ from transformers.vision_utils import get_vision_window_index
 
 from vlrl.performance.profiling import StepProfiler
 from vlrl.policies.processor import ChatProcessor, Prompt
-from vlrl.types import Evaluation, Observation, Sample, UserError, Video
+from vlrl.types import Decision, Evaluation, Observation, Sample, UserError, Video
 
 # Rows of one prompt and all completions that share it, so that the prompt is forwarded once per group.
 #
@@ -161,15 +161,27 @@ def grouped(
     return texts, [b for _, members in rows.values() for b in members]
 
 
+def with_candidates(rows: Any, order: Sequence[int], decisions: Sequence[Decision]) -> Any:
+    """Rows of replies in an order, whose targets [n] become [n, 1 + K] where the decisions name candidates."""
+    beside = [decisions[b].inputs.candidates for b in order]
+    if beside[0] is None:
+        return rows
+    target = torch.cat([rows.target[:, None], torch.cat(beside).to(rows.target.device)], 1)
+    return replace(rows, target=target)
+
+
 def spread(logprobs: Tensor, entropy: Tensor, order: Sequence[int], lengths: Sequence[int]) -> Evaluation:
-    """Flat values [n] of replies in an order -> [B, T] with a mask."""
+    """Flat values [n] of replies in an order -> [B, T] with a mask; of tokens and candidates [n, 1 + K] both."""
     device, length = logprobs.device, torch.tensor(lengths)
     mask = (torch.arange(max(lengths)) < length[:, None]).to(device)
     of = torch.tensor(order)
     row = of.repeat_interleave(length[of])
     column = torch.cat([torch.arange(lengths[b]) for b in order])
     place, empty = (row.to(device), column.to(device)), logprobs.new_zeros(mask.shape)
-    return Evaluation(empty.index_put(place, logprobs), empty.index_put(place, entropy), mask)
+    if logprobs.ndim == 1:
+        return Evaluation(empty.index_put(place, logprobs), empty.index_put(place, entropy), mask)
+    both = logprobs.new_zeros(*mask.shape, logprobs.shape[1]).index_put(place, logprobs)
+    return Evaluation(both[..., 0], empty.index_put(place, entropy), mask, both[..., 1:])
 
 
 def with_media(prompts: Sequence[Prompt]) -> list[Prompt]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -63,6 +63,7 @@ from vlrl.policies.prefix_sharing import (
     plain_states,
     prefilled,
     spread,
+    with_candidates,
 )
 from vlrl.policies.processor import Prompt, codec_for, going_on
 from vlrl.policies.weights import acts, learned, save_parts, swapped
@@ -88,7 +89,7 @@ def likeliest(policy: VLM, decisions: Sequence[Decision], k: int) -> list[tuple[
         for states in policy.token_states(decisions[start : start + LIKELIEST_ROWS]):
             with policy.precision():
                 logits = base.lm_head(states)
-            best = law(logits, policy.temperature, banned).topk(k, -1)
+            best = law(logits, policy.temperature, banned).topk(min(k, logits.shape[-1]), -1)
             ranked.append((best.indices.cpu(), best.values.cpu()))
     return ranked
 
@@ -106,6 +107,7 @@ class Reply:
 
     prompt: Prompt
     tokens: tuple[int, ...]
+    candidates: Tensor | None = None  # int64 [T, K], tokens whose log-probabilities an evaluation gives beside theirs
 
 
 def _gap(one: Tensor, other: Tensor) -> float:
@@ -477,15 +479,29 @@ class VLM(Policy):
     @torch.no_grad()
     def score(self, decisions: Sequence[Decision]) -> list[tuple[Tensor, Tensor]]:
         """Log-probabilities and entropies [T] of each decision under the present weights, on the CPU."""
-        self.model.eval()
         values = []
+        for now in self._evaluations(decisions):
+            rows = zip(now.logprobs.cpu(), now.entropy.cpu(), now.mask.cpu(), strict=True)
+            values += [(logprobs[mask], entropy[mask]) for logprobs, entropy, mask in rows]
+        return values
+
+    def _evaluations(self, decisions: Sequence[Decision]) -> Iterator[Evaluation]:
+        """Without gradient, some decisions at a time."""
+        self.model.eval()
         with self.work.timed("logprob"):
             for start in range(0, len(decisions), ROWS):
                 some = decisions[start : start + ROWS]
-                evaluation = self.passes.run("policy", lambda rows=some: self._evaluate(self._scorer, rows, self._seen))
-                rows = zip(evaluation.logprobs.cpu(), evaluation.entropy.cpu(), evaluation.mask.cpu(), strict=True)
-                values += [(logprobs[mask], entropy[mask]) for logprobs, entropy, mask in rows]
-        return values
+                yield self.passes.run("policy", lambda rows=some: self._evaluate(self._scorer, rows, self._seen))
+
+    @torch.no_grad()
+    def candidates(self, decisions: Sequence[Decision], of_reference: bool = False) -> list[Tensor]:
+        """Log-probabilities [T, K] of the candidates that each decision names, on the CPU.
+
+        Args:
+            of_reference: under the reference instead of the present weights.
+        """
+        parts = [self._reference(decisions)] if of_reference else self._evaluations(decisions)
+        return [row[mask].cpu() for now in parts for row, mask in zip(now.candidates, now.mask, strict=True)]
 
     @torch.no_grad()
     def _verify(self, decisions: Sequence[Decision], sampled: bool) -> None:
@@ -553,16 +569,17 @@ class VLM(Policy):
     @torch.no_grad()
     def reference(self, decisions: Sequence[Decision]) -> Tensor:
         """Log-probabilities [B, T] under the reference: the adapter off or as it was, or a copy of the weights."""
+        return self._reference(decisions).logprobs
+
+    def _reference(self, decisions: Sequence[Decision]) -> Evaluation:
         with self.work.timed("logprob"):
             if has_adapter(self.model):
                 off = self._adapter is None
                 with self.model.disable_adapter() if off else swapped(self.model, self._adapter):
-                    return self._evaluate(self.scorer, decisions, self._seen).logprobs
+                    return self._evaluate(self.scorer, decisions, self._seen)
             if self._frozen is None:
                 raise RuntimeError("call freeze_reference() before the first update")
-            return self.passes.run(
-                "reference", lambda: self._evaluate(self._frozen, decisions, self._frozen_seen).logprobs
-            )
+            return self.passes.run("reference", lambda: self._evaluate(self._frozen, decisions, self._frozen_seen))
 
     def freeze_reference(self) -> None:
         """Remembers the present weights as the reference, whenever it is called.
@@ -580,7 +597,7 @@ class VLM(Policy):
     ) -> Evaluation:
         sequences = [(d.inputs.prompt, d.inputs.tokens) for d in decisions]
         if self.shared_prefix and any(prompt.parent for prompt, _ in sequences):
-            return self._evaluate_tree(scorer, find_branches(sequences), features)
+            return self._evaluate_tree(scorer, decisions, find_branches(sequences), features)
         texts, order = grouped(sequences, self.shared_prefix)
         texts = alone(texts)[0] if self.one_pass and long(texts) else texts
         prompts, pad = [prompt for prompt, _ in texts], self.codec.pad_id
@@ -595,13 +612,15 @@ class VLM(Policy):
             shape = (before.ids if isinstance(before, Packed) else before.hidden).shape[:2]
             packed = pack_replies(rows, behind, pad, shape)
         self.work.add(tokens=len(packed.target))
+        packed = with_candidates(packed, order, decisions)
         with self.precision():
             flat = scorer(packed.to(self.device), media, before)
         return spread(*flat, order, [len(d.inputs.tokens) for d in decisions])
 
     def _evaluate_tree(
-        self, scorer: nn.Module, branches: Sequence[ConversationBranch], features: TowerFeatures
-    ) -> Evaluation:
+        self, scorer: nn.Module, decisions: Sequence[Decision], branches: Sequence[ConversationBranch],
+        features: TowerFeatures,
+    ) -> Evaluation:  # fmt: skip
         """Of conversations: what several have in common once, and behind it each one's own turns."""
         levels = make_levels(branches, shared=not self.one_pass)
         media = [[n for segment in level for n in segment.added if n.pixels is not None] for level in levels]
@@ -609,19 +628,21 @@ class VLM(Policy):
         for nodes, features_of in zip(media, features_by_level, strict=True):
             self._count_tower(sum(len(node.pixels) for node in nodes), features_of)
         self.work.add(tokens=sum(segment.size for level in levels for segment in level))
+        order = order_of(levels)
+        packed = with_candidates(pack_levels(levels, self.codec.pad_id), order, decisions)
         with self.precision():
-            flat = scorer(pack_levels(levels, self.codec.pad_id).to(self.device), features_by_level)
-        lengths = {reply.number: len(reply.tokens) for branch in branches for reply in branch.replies}
-        return spread(*flat, order_of(levels), [lengths[i] for i in range(len(lengths))])
+            flat = scorer(packed.to(self.device), features_by_level)
+        return spread(*flat, order, [len(decision.inputs.tokens) for decision in decisions])
 
     def _evaluate_kept(self, decisions: Sequence[Decision], known: Mapping[Prompt, Kept]) -> Evaluation:
         """Of conversations that the rollout forwarded with their graph: their last completions are all that is left."""
         branches = find_branches([(d.inputs.prompt, d.inputs.tokens) for d in decisions])
         packed, before = pack_ends(branches, known, self.codec.pad_id)
         self.work.add(tokens=packed.ids.numel())
+        order = [reply.number for branch in branches for reply in branch.replies]
+        packed = with_candidates(packed, order, decisions)
         with self.precision():
             flat = self.scorer(packed.to(self.device), None, before)
-        order = [reply.number for branch in branches for reply in branch.replies]
         return spread(*flat, order, [len(decision.inputs.tokens) for decision in decisions])
 
     def _see(self, features: TowerFeatures, prompts: Sequence[Prompt]) -> MediaFeatures | None:

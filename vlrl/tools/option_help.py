@@ -285,6 +285,10 @@ OPTIONS: dict[str, dict[str, str]] = {
     "losses.clip_cov": {"share": "Share of the tokens that are left out."},
     "losses.kl_cov": {"share": "Share of the tokens that are penalised.", "beta": "Coefficient of the penalty."},
     "losses.distill": {"kind": "Estimator of the KL: k1 or k2."},
+    "losses.generalized_jsd": {
+        "beta": "0: KL(teacher || policy); 1: KL(policy || teacher); between: of both to their mixture.",
+        "top_k": "The policy's likeliest tokens that are compared one by one; all others count as one.",
+    },
     "losses.kl": {"kind": "Estimator of the KL: k1, k2 or k3."},
     "losses.rl_plus": {"gamma": "Exponent of (1 - p) at demonstrations: likely tokens count less."},
     "rollout_strategy.window": {"tokens": "New tokens of a completion in a step."},

@@ -41,7 +41,7 @@ WRITERS: dict[str, tuple[str, str]] = {
     "clone": ("models/embedded_push out=target", "target"),
     "learn": ("learn.yaml", "target"),
     "stages": ("stages/lmm_r1 out=target", "target"),
-    "compare": ("compare/same_prompts out=target", "target"),
+    "compare": ("compare/single_vs_group out=target", "target"),
     "preferences": ("preferences_push out=target", "target"),
     "pretrain": ("pretrain.yaml", "target"),
     "reward-model": ("reward_so101 out=target", "target"),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.vlrl.policies.conftest import image
-from vlrl.batch import last_features
+from vlrl.batch import last_features, name_candidates
 from vlrl.config import Lora, PolicySection
 from vlrl.episode_store import recorded_write
 from vlrl.imitation.sft import Demonstrations, SFTLearner, questions
@@ -136,7 +136,10 @@ def test_gradients_are_those_of_whole_conversations(make, options, keep):
     weights, gradients = torch.Generator().manual_seed(0), []
     factors = torch.randn(len(decisions_of(episodes)), 6, generator=weights)
     for policy in (shared, plain):
-        now = policy.evaluate(decisions_of(episodes))
+        decisions = decisions_of(episodes)
+        own = [torch.tensor(decision.inputs.tokens)[:, None] for decision in decisions]
+        now = policy.evaluate(name_candidates(decisions, own))
+        assert torch.equal(now.candidates[..., 0], now.logprobs)  # asked for anew, each in its own place
         loss = (now.logprobs * factors[:, : now.mask.shape[1]])[now.mask].sum() + now.entropy[now.mask].sum()
         policy.model.zero_grad()
         loss.backward()

@@ -18,6 +18,7 @@ from PIL import Image
 from torch import nn
 from torch.nn.functional import log_softmax
 
+from vlrl.batch import name_candidates
 from vlrl.config import Config, Lora, PolicySection
 from vlrl.policies import generation, tiny
 from vlrl.policies.loading import load
@@ -247,6 +248,12 @@ def test_critics_and_searches_have_what_they_read(make):
     assert [len(s) for s in states] == [len(d.inputs.tokens) for d in decisions]
     for decision, (tokens, logprobs) in zip(decisions, policy.likeliest(decisions, 2), strict=True):
         assert tokens.shape == (len(decision.inputs.tokens), 2) and bool((logprobs[:, 0] >= logprobs[:, 1]).all())
+    ids, likeliest = zip(*policy.likeliest(decisions, 3), strict=True)
+    chosen = name_candidates(decisions, ids)
+    torch.testing.assert_close(torch.cat(policy.candidates(chosen)), torch.cat(likeliest), rtol=0, atol=1e-4)
+    now = policy.evaluate(chosen)
+    torch.testing.assert_close(now.candidates[now.mask], torch.cat(likeliest), rtol=0, atol=1e-4)
+    torch.testing.assert_close(now.logprobs, policy.evaluate(decisions).logprobs)
 
 
 @pytest.mark.slow
