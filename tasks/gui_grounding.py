@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rewards import parse
 from rewards.boxes import in_box
@@ -19,6 +19,10 @@ from tasks.gui_formats import expressible, format_numbers
 from tasks.metrics import accuracy_by, best_constant_click, mean, parse_failures
 from tasks.rendering import screens
 from vlrl.types import Annotation, Data, Episode, Frame, Observation, Sample, Score, Split
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL import Image
 
 TEMPLATES = {
     "short": "{instruction}",
@@ -86,11 +90,15 @@ class GuiGrounding(Task):
     def _from_seed(self, split: Split, index: int) -> Sample:
         screen, question = divmod(index, self.per_screen)
         rng = generator(self.seed, split, screen)
-        image, widgets = self._render(rng, theme=self.themes[rng.integers(len(self.themes))])
+        image, widgets = self.render_screen(rng)
         target = widgets[(int(rng.integers(len(widgets))) + question) % len(widgets)]
-        prompt = Observation((image, self._text(_instruction(target))))
+        prompt = Observation((image, self._text(describe_target(target))))
         box = tuple(map(float, target.box))
         return Sample(f"gui_grounding/{split}/{index:06d}", prompt, box, tags={"type": target.kind})
+
+    def render_screen(self, rng: np.random.Generator) -> tuple[Image.Image, list[screens.Widget]]:
+        """A screen in one of the themes, and what can be clicked on it."""
+        return self._render(rng, theme=self.themes[rng.integers(len(self.themes))])
 
     def _from_file(self, split: Split, index: int) -> Sample:
         row = self._targets[split][index]
@@ -104,7 +112,7 @@ class GuiGrounding(Task):
     def score(self, episode: Episode) -> Score:
         """Parts `hit` and `format`; a point outside the image is refused, not moved to its border."""
         box, frame = episode.sample.answer, episode.frames[0]
-        parsed = parse.answer(episode.completion, self.thinking, _point)
+        parsed = parse.answer(episode.completion, self.thinking, read_point)
         formatted = float(parsed.reason is None)
         marks = (Annotation("truth", "box", box),)
         if parsed.reason:
@@ -146,12 +154,14 @@ class GuiGrounding(Task):
         }  # fmt: skip
 
 
-def _instruction(target: screens.Widget) -> str:
+def describe_target(target: screens.Widget) -> str:
+    """The instruction to click it."""
     if target.kind == "text":
         return f'Click the {target.color} button "{target.name}".'
     return f"Click the {target.color} {target.name}."
 
 
-def _point(text: str) -> parse.Parsed:
+def read_point(text: str) -> parse.Parsed:
+    """A point `[x, y]` in a frame's coordinates."""
     literal = parse.literal(text)
     return literal if literal.reason else parse.point(literal.value)

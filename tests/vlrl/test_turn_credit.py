@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tasks.proposed_counting import ProposedCounting
+from tasks.base import generator
+from tasks.gui_grounding import GuiGrounding, describe_target
+from tasks.proposed_clicks import ProposedClicks
 from vlrl.algorithms.advantages import grpo
 from vlrl.algorithms.checked import Checked
 from vlrl.algorithms.critics import TurnMemory, Turns, UtteranceCritics
@@ -23,7 +25,7 @@ from vlrl.checkpoint import flatten, unflatten
 from vlrl.cli import main
 from vlrl.contrib.process_rewards.progress import proposer_solver
 from vlrl.recipe_checks import load_config
-from vlrl.types import Decision, Episode, Rollouts, Turn, UserError
+from vlrl.types import Decision, Episode, Frame, Rollouts, Turn, UserError
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "configs" / "recipes"
@@ -359,32 +361,44 @@ def test_recipes_that_cannot_work_are_refused(changes, told):
 # -- a proposer and solvers ------------------------------------------------------------------------------------------
 
 
+FRAME = Frame("original_px", (64, 64), (64, 64))
+SCREEN = ProposedClicks(pool=4, held_out=2, attempts=3)
+
+
+def middle(box) -> str:
+    return f"[{(box[0] + box[2]) // 2}, {(box[1] + box[3]) // 2}]"
+
+
 def proposed(*actions: str) -> Episode:
     """An episode of the first training sample in which these are written."""
-    task = ProposedCounting(pool=4, held_out=2, attempts=3)
-    sample = task.samples("train")[0]
-    environment, episode = task.environment(sample), Episode(sample, 0)
+    sample = SCREEN.samples("train")[0]
+    environment, episode = SCREEN.environment(sample), Episode(sample, 0)
     shown, one = environment.reset(), torch.zeros(1)
     for action in actions:
-        step = environment.step(f"<answer>{action}</answer>")
-        episode.turns.append(Turn(shown, Decision(f"<answer>{action}</answer>", one, one, False), step))
+        step = environment.step(f"<answer>{action}</answer>", (FRAME,))
+        episode.turns.append(Turn(shown, Decision(f"<answer>{action}</answer>", one, one, False, (FRAME,)), step))
         shown = step.observation
-    episode.score = task.score(episode)
+    episode.score = SCREEN.score(episode)
     return episode
 
 
-def test_what_is_proposed_is_drawn_and_checked():
-    """Solvers would count another number than was proposed, or all answers to a question be of different pictures."""
-    episode = proposed("4", "4", "7", "4")
+WIDGETS = SCREEN.clicks.render_screen(generator(0, "train", 0))[1]
+HERE, THERE, NOWHERE = middle(WIDGETS[0].box), middle(WIDGETS[1].box), "[0, 0]"
+
+
+def test_what_is_proposed_is_asked_for_and_checked():
+    """Solvers would be asked for another control than was proposed, or the proposer be shown the question."""
+    episode = proposed(HERE, HERE, THERE, HERE)
     assert [turn.step.reward for turn in episode.turns] == [0.0, 1.0, 0.0, 1.0]
     assert [turn.observation.role for turn in episode.turns] == ["proposer", "solver", "solver", "solver"]
-    assert len({id(turn.observation.images[0]) for turn in episode.turns[1:]}) == 1
+    assert {turn.observation.text for turn in episode.turns[1:]} == {describe_target(WIDGETS[0])}
+    assert WIDGETS[0].name not in episode.turns[0].observation.text
     assert episode.turns[-1].step.terminated and not episode.turns[-2].step.terminated
     assert episode.score.parts == {"solved": pytest.approx(2 / 3), "valid": 1.0, "format": 1.0}
 
 
-@pytest.mark.parametrize("proposal", ["0", "10", "many"])
-def test_what_cannot_be_drawn_ends_the_episode_unpaid(proposal):
+@pytest.mark.parametrize("proposal", [NOWHERE, "[900, 2]", "there"])
+def test_a_proposal_of_nothing_ends_the_episode_unpaid(proposal):
     """A proposer would live on questions that nobody can answer."""
     episode = proposed(proposal)
     assert episode.turns[0].step.terminated and episode.score.correct == episode.score.parts["valid"] == 0.0
@@ -392,23 +406,24 @@ def test_what_cannot_be_drawn_ends_the_episode_unpaid(proposal):
         assert proposer_solver([episode], 0, rule=rule)[0].turns[0].process_reward == 0.0
 
 
-@pytest.mark.parametrize(("answers", "regret"), [("474", 1 / 3), ("777", 0.0), ("444", 0.0), ("774", 2 / 3)])
-def test_a_proposal_is_paid_by_its_answers(answers, regret):
+@pytest.mark.parametrize(("hits", "regret"), [("101", 1 / 3), ("000", 0.0), ("111", 0.0), ("001", 2 / 3)])
+def test_a_proposal_is_paid_by_its_answers(hits, regret):
     """Questions that are too easy, or too hard, would be paid like those that teach."""
-    episode = proposed("4", *answers)
-    right = [float(answer == "4") for answer in answers]
+    episode = proposed(HERE, *(HERE if hit == "1" else THERE for hit in hits))
+    right = [float(hit) for hit in hits]
     for rule, worth in (("regret", regret), ("opposed", 1 - sum(right) / 3)):
         (paid,) = proposer_solver([episode], 0, rule=rule)
         assert [turn.process_reward for turn in paid.turns] == pytest.approx([worth, *right])
 
 
-def test_held_out_questions_are_plain_counting():
+def test_held_out_questions_are_plain_grounding():
     """Accuracy would depend on what the proposer likes to ask."""
-    task = ProposedCounting(pool=4, held_out=2)
-    sample = task.samples("test")[0]
-    environment = task.environment(sample)
-    shown = environment.reset()
-    step = environment.step(task.gold(sample, ()))
-    one = torch.zeros(1)
-    turn = Turn(shown, Decision(task.gold(sample, ()), one, one, False), step)
-    assert step.terminated and task.score(Episode(sample, 0, [turn])).correct == 1.0
+    task, plain = (
+        make(held_out=2, objects=4, text_share=0.5, widget=(0.14, 0.28)) for make in (ProposedClicks, GuiGrounding)
+    )
+    sample, other = task.samples("test")[0], plain.samples("test")[0]
+    assert (sample.id, sample.answer, sample.prompt.text) == (other.id, other.answer, other.prompt.text)
+    environment, gold = task.environment(sample), task.gold(sample, (FRAME,))
+    shown, one = environment.reset(), torch.zeros(1)
+    turn = Turn(shown, Decision(gold, one, one, False, (FRAME,)), environment.step(gold))
+    assert turn.step.terminated and task.score(Episode(sample, 0, [turn])).correct == 1.0

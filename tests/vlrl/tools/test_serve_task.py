@@ -89,9 +89,9 @@ def test_a_task_without_a_configuration_has_its_defaults(monkeypatch):
     """Only those that have a YAML could be served by name; options would be those of another."""
     served = []
     monkeypatch.setattr("vlrl.tools.trl_verl.serve_task", lambda task, *rest: served.append((task, rest)))
-    assert main(["serve-task", "proposed_counting", "task.size=[64, 64]", "--split", "test", "--port", "9"]) == 0
+    assert main(["serve-task", "proposed_clicks", "task.size=[64, 64]", "--split", "test", "--port", "9"]) == 0
     ((task, rest),) = served
-    assert type(task).__name__ == "ProposedCounting" and rest == ("test", "127.0.0.1", 9, 64)
+    assert type(task).__name__ == "ProposedClicks" and rest == ("test", "127.0.0.1", 9, 64)
     assert task.samples("test")[0].prompt.images[0].size == (64, 64)
 
 
