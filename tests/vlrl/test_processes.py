@@ -37,7 +37,14 @@ SNAPSHOTS = {
     "train": {"steps": 3, "prompts_per_step": 4, "group_size": 2, "lr": 1e-6},
     "rollout_strategy": {"name": "snapshots", "share": 0.9},
 }
-VARIANTS = processes.RECIPES | {"snapshots": SNAPSHOTS}
+# a teacher that differs from its pupil from the first step on, and laws over tokens beside the columns of one number
+TAUGHT = {
+    "policy": {"model": "embedded", "max_tokens": 5, "teacher": "policy", "teacher_hint": "success"},
+    "task": {"name": "gui_grounding", "pool": 12, "held_out": 8},
+    "train": {"steps": 2, "prompts_per_step": 5, "group_size": 3, "lr": 1e-6},
+    "losses": [{"name": "ppo_clip"}, {"name": "generalized_jsd", "top_k": 7}],
+}
+VARIANTS = processes.RECIPES | {"snapshots": SNAPSHOTS, "taught": TAUGHT}
 
 
 @pytest.fixture(scope="module")
