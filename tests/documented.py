@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import re
 from collections.abc import Callable, Sequence
@@ -79,8 +80,16 @@ def check_command(arguments: list[str]) -> None:
     if options.command == "eval" and options.benchmark:
         read_settings(options.model or config, changes)
     elif options.command in READERS and config and not BLANK.fullmatch(config):
-        READERS[options.command](config, [change for change in changes if not BLANK.fullmatch(change)])
+        kept = tuple(change for change in changes if not BLANK.fullmatch(change))
+        (_read_bundled if config.startswith("configs/") else _read)(options.command, config, kept)
     _check_names(options)
+
+
+def _read(command: str, config: str, changes: tuple[str, ...]) -> None:
+    READERS[command](config, list(changes))
+
+
+_read_bundled = functools.cache(_read)  # many pages show the same command
 
 
 def _check_names(options: argparse.Namespace) -> None:
