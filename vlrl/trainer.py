@@ -64,13 +64,15 @@ class Teacher:
         own = [decision.logprobs for decision in decisions_of(episodes)]
         return padded(_select_rows(has_say, self._score(policy, decisions), own))
 
-    def candidates(self, policy: Any, episodes: Sequence[Episode], count: int) -> tuple[Tensor, Tensor]:
-        """The policy's likeliest tokens where it wrote one, int64 [B, T, K], and their log-probabilities, float32."""
+    def candidates(self, policy: Any, episodes: Sequence[Episode], count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """`logprobs`; the policy's likeliest tokens at each place, int64 [B, T, K]; and theirs, float32 [B, T, K]."""
         decisions, has_say = self._read_all(policy, episodes)
-        ids, own = zip(*policy.likeliest(decisions_of(episodes), count), strict=True)
-        of_reference = self.source == "reference"
-        laws = (self.policy or policy).candidates(name_candidates(decisions, ids), of_reference)
-        return padded(ids), padded(_select_rows(has_say, laws, own))
+        ids, likeliest = zip(*policy.likeliest(decisions_of(episodes), count), strict=True)
+        pairs = zip(decisions_of(episodes), likeliest, strict=True)
+        own = [torch.cat([decision.logprobs[:, None], row], 1) for decision, row in pairs]
+        laws = (self.policy or policy).candidates(name_candidates(decisions, ids), self.source == "reference")
+        both = padded(_select_rows(has_say, laws, own))
+        return both[..., 0], padded(ids), both[..., 1:]
 
     def _read_all(self, policy: Any, episodes: Sequence[Episode]) -> tuple[list[Decision], list[bool]]:
         """What the policy wrote as answers to what the teacher reads, and which of it the teacher has its say on."""
@@ -265,16 +267,18 @@ class RLTrainer(Learner):
     def _evaluated(self, episodes: list[Episode]) -> dict[str, torch.Tensor | None]:
         """The columns that models are asked for."""
         decisions = decisions_of(episodes)
-        candidates, teacher_law = (
-            self.teacher.candidates(self.policy, episodes, self.candidates) if self.candidates else (None, None)
-        )
+        teacher = candidates = teacher_law = None
+        if self.candidates:
+            teacher, candidates, teacher_law = self.teacher.candidates(self.policy, episodes, self.candidates)
+        elif self.teacher:
+            teacher = self.teacher.logprobs(self.policy, episodes)
         return {
             "candidates": candidates,
             "teacher_candidates": teacher_law,
             "reference": self.policy.reference(decisions).cpu() if self.reference else None,
             "features": self.policy.features(decisions).cpu() if self.features else None,
             "final": last_features(self.policy, episodes) if self.features else None,
-            "teacher": self.teacher.logprobs(self.policy, episodes) if self.teacher else None,
+            "teacher": teacher,
         }
 
     def _mixed(

@@ -130,7 +130,8 @@ def test_a_teacher_says_how_likely_the_policys_likeliest_tokens_are(section, pol
     """A divergence of other places, tokens or weights would teach something else in silence."""
     teacher = Teacher(section.model_copy(update={"teacher": source}))
     policy.freeze_reference()
-    ids, taught = teacher.candidates(policy, episodes, 5)
+    written, ids, taught = teacher.candidates(policy, episodes, 5)
+    torch.testing.assert_close(written, teacher.logprobs(policy, episodes), atol=1e-5, rtol=0)
     chosen = name_candidates(decisions_of(episodes), ids)
     now = policy.evaluate(chosen)
     assert now.candidates.requires_grad and not taught.requires_grad
@@ -149,7 +150,7 @@ def test_a_hint_moves_the_laws_of_those_that_have_one(section, policy, episodes)
     plain, hinted = (
         Teacher(section.model_copy(update={"teacher": "policy", "teacher_hint": hint}), task).candidates(
             policy, known, 400
-        )[1]
+        )[2]
         for hint in (None, "success")
     )
     assert plain.shape[-1] == policy.model.lm_head.out_features  # all there are

@@ -495,13 +495,17 @@ class VLM(Policy):
 
     @torch.no_grad()
     def candidates(self, decisions: Sequence[Decision], of_reference: bool = False) -> list[Tensor]:
-        """Log-probabilities [T, K] of the candidates that each decision names, on the CPU.
+        """Log-probabilities [T, 1 + K] of each token and of the candidates that its decision names, on the CPU.
 
         Args:
             of_reference: under the reference instead of the present weights.
         """
         parts = [self._reference(decisions)] if of_reference else self._evaluations(decisions)
-        return [row[mask].cpu() for now in parts for row, mask in zip(now.candidates, now.mask, strict=True)]
+        rows: list[Tensor] = []
+        for now in parts:
+            both = torch.cat([now.logprobs[..., None], now.candidates], -1)
+            rows += [row[mask].cpu() for row, mask in zip(both, now.mask, strict=True)]
+        return rows
 
     @torch.no_grad()
     def _verify(self, decisions: Sequence[Decision], sampled: bool) -> None:

@@ -250,7 +250,7 @@ def test_critics_and_searches_have_what_they_read(make):
         assert tokens.shape == (len(decision.inputs.tokens), 2) and bool((logprobs[:, 0] >= logprobs[:, 1]).all())
     ids, likeliest = zip(*policy.likeliest(decisions, 3), strict=True)
     chosen = name_candidates(decisions, ids)
-    torch.testing.assert_close(torch.cat(policy.candidates(chosen)), torch.cat(likeliest), rtol=0, atol=1e-4)
+    torch.testing.assert_close(torch.cat(policy.candidates(chosen))[:, 1:], torch.cat(likeliest), rtol=0, atol=1e-4)
     now = policy.evaluate(chosen)
     torch.testing.assert_close(now.candidates[now.mask], torch.cat(likeliest), rtol=0, atol=1e-4)
     torch.testing.assert_close(now.logprobs, policy.evaluate(decisions).logprobs)
