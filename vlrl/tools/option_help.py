@@ -587,7 +587,10 @@ def listing(name: str | None = None, width: int = 100) -> str:
         return _table(name, list(KINDS[name]()))
     groups = {row[0]: kind for kind, rows in KINDS.items() for row in rows()}
     if name not in groups or not name:
-        raise UserError(f"list: unknown kind {name!r}{meant(name, [*KINDS, *groups])} (one of: {', '.join(KINDS)})")
+        raise UserError(
+            f"list: unknown kind {name!r}{meant(name, [*KINDS, *groups])} (one of: {', '.join(KINDS)}); "
+            f"`vlrl list --search {name}` looks in all of them"
+        )
     return _table(groups[name], [row for row in KINDS[groups[name]]() if row[0] == name])
 
 
