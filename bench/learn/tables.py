@@ -111,14 +111,20 @@ def prepare(task: str, logs: Path) -> None:
 
 
 def make(arguments: Sequence[str], logs: Path) -> None:
-    """Runs a command of a head whose output is missing; before a warm start what its own config's head names."""
-    if (ROOT / output(arguments)).exists():
+    """Runs a command of a head whose output is missing, or goes on with a warm start that was stopped.
+
+    Before a warm start comes what its own config's head names.
+    """
+    folder = ROOT / output(arguments)
+    if (folder / "checkpoints").exists() and not (folder / "summary.json").exists():
+        return run_vlrl([arguments[0], "--resume", output(arguments)], logs / f"{folder.name}.log")
+    if folder.exists():
         return
     for before in head_commands(ROOT / arguments[1]) if arguments[0] == "warmstart" else ():
         if before != arguments:
             make(before, logs)
     print(f"vlrl {shlex.join(arguments)}", file=sys.stderr)
-    run_vlrl(arguments, logs / f"{Path(output(arguments)).name}.log")
+    run_vlrl(arguments, logs / f"{folder.name}.log")
 
 
 def output(arguments: Sequence[str]) -> str:
