@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import sys
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -64,6 +66,7 @@ def load(
         UserError: no such model, one that lacks what is needed, or weights that do not fit.
     """
     source = newest_checkpoint(bundled(section.model))
+    _tell_unfinished(section.model)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     about = described(source)
     if about.get("model_type") in (discrete.FAMILY, residual.FAMILY):
@@ -303,6 +306,16 @@ def newest_checkpoint(source: str) -> str:
         return source
     saved = sorted((Path(source) / "checkpoints").glob("step_*"))
     return str(saved[-1]) if saved else checkpoint(source)
+
+
+@functools.cache
+def _tell_unfinished(source: str) -> None:
+    """Says, once, that a run was stopped: a start that is half made looks like one that cannot learn."""
+    folder = Path(source)
+    began = all((folder / name).exists() for name in ("config.yaml", "checkpoints"))
+    if began and not (folder / "summary.json").exists():
+        step = Path(newest_checkpoint(source)).name
+        print(f"vlrl: {source} has not finished: its newest checkpoint, {step}, is the policy", file=sys.stderr)
 
 
 def _pretrained(source: str, section: PolicySection, device: str) -> tuple[nn.Module, Any]:

@@ -135,12 +135,21 @@ def test_an_adapter_trains_only_itself(folder):
     assert trained and all("lora_" in name for name in trained)
 
 
-def test_a_run_folder_stands_for_its_newest_checkpoint(folder, make, act, tmp_path):
-    """Otherwise `--model RUN` evaluates an old or no checkpoint."""
+def test_a_run_folder_stands_for_its_newest_checkpoint(folder, make, act, tmp_path, capsys):
+    """Otherwise `--model RUN` evaluates an old or no checkpoint, or one that is half made without a word."""
     shutil.copytree(folder, tmp_path / "checkpoints" / "step_000001")
     newest = make()
     with torch.no_grad():
         newest.model.lm_head.weight.mul_(2.0)
     newest.save(tmp_path / "checkpoints" / "step_000010")
-    policy = load(section(tmp_path), device="cpu")
+    (tmp_path / "config.yaml").touch()
+    for _ in range(2):
+        policy = load(section(tmp_path), device="cpu")
     assert torch.equal(policy.model.lm_head.weight, newest.model.lm_head.weight)
+    told = f"vlrl: {tmp_path} has not finished: its newest checkpoint, step_000010, is the policy\n"
+    assert capsys.readouterr().err.count(told) == 1
+    shutil.copytree(tmp_path / "checkpoints", tmp_path / "ended" / "checkpoints")
+    for name in ("config.yaml", "summary.json"):
+        (tmp_path / "ended" / name).write_text("{}")
+    load(section(tmp_path / "ended"), device="cpu")
+    assert "has not finished" not in capsys.readouterr().err
