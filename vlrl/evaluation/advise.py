@@ -243,7 +243,7 @@ RULES = (
          "GUI grounding, AdamW: at 3e-4 from 0.43 to 0.82, at 1e-3 from 0.46 to 0.15 (single runs).", RL_DID),
     Rule("ratios are clipped", find_above("clip_fraction", CLIPPED, "{:.0%} of the units"),
          "fewer train.num_minibatches or train.update_epochs, or a lower train.lr",
-         "With four updates a step none of fifteen other losses is shown to end above GRPO's 0.530; A-GRAE fell to "
+         "With four updates a step none of sixteen other losses is shown to end above GRPO's 0.530; A-GRAE fell to "
          "0.431.",
          f"{JUDGED}#losses"),
     Rule("another policy samples than learns", find_above("logprob_gap", GAP, "log-probabilities differ by {:.2g}"),

@@ -182,7 +182,7 @@ def test_the_comparisons_that_ship_are_fair(file):
 
 
 def test_a_baseline_is_the_first_recipe(tmp_path):
-    """Sixteen losses have 120 pairs, of which fifteen are asked about: the others would only cost power."""
+    """Seventeen losses have 136 pairs, of which sixteen are asked about: the others would only cost power."""
     made = planned(tmp_path, recipes=[MSSR, GRPO, GRPO | {"name": "other"}], pairs="baseline")
     assert made.comparison.compared == [("grpo", "mssr"), ("other", "mssr")]
 
