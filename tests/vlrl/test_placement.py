@@ -110,7 +110,10 @@ def test_a_judge_in_workers_says_what_it_says_here(workers):
     expected = here.ask(QUESTIONS)
     assert placed.ask(QUESTIONS) == expected
     os.kill(placed._judge.pool.workers[0].pid, signal.SIGKILL)
-    assert placed.ask(QUESTIONS) == expected
+    for _ in range(100):  # on a busy machine the other worker may answer all before the dead one is asked
+        assert placed.ask(QUESTIONS) == expected
+        if placed._judge.pool.counts["errors"]:
+            break
     assert placed._judge.pool.counts["errors"] == 1
     placed._judge.pool.close()
 

@@ -152,8 +152,9 @@ def test_servers_of_its_own_are_started_anew(policy, task) -> None:
 def test_a_run_ends_its_servers(tmp_path) -> None:
     """In a notebook, where no process ends, each run would leave servers and their memory behind."""
     sizes = ["train.steps=1", "train.prompts_per_step=2", "eval.num_samples=2", f"out={tmp_path}", "log.trackers=[]"]
+    before = set(psutil.Process().children(recursive=True))  # of tests that ran in this process
     api.train(load_config(TASK, [*sizes, "policy.engine={name: server, workers: 1}"]))
-    left = [each.cmdline() for each in psutil.Process().children(recursive=True)]
+    left = [each.cmdline() for each in psutil.Process().children(recursive=True) if each not in before]
     assert not [command for command in left if "vlrl.placement.workers" in command or "serve-model" in command]
 
 
