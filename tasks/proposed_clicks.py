@@ -21,7 +21,7 @@ from vlrl.types import Annotation, Environment, Episode, Frame, Observation, Sam
 
 PROPOSER, SOLVER = ROLES = ("proposer", "solver")
 WEIGHTS = {"solved": 1.0, "valid": 0.0, **FORM}
-ASK = "Click the {color}."  # half an order: what is clicked is then asked for by all that it is
+ASK = "Click the {color}."  # ambiguous: the question then names kind, name and color of what is clicked
 
 
 class ProposedClicks(Task):
@@ -33,7 +33,7 @@ class ProposedClicks(Task):
 
     Args:
         attempts: clicks for each proposal.
-        ask: what the proposer is told; a color drawn at random keeps proposals apart.
+        ask: the proposer's instruction; a random color in the place of {color} keeps proposals diverse.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class ProposedClicks(Task):
     def _screen(self, index: int) -> Sample:
         rng = generator(self._seed, "train", index)
         image, _ = self.clicks.render_screen(rng)
-        ask = self._ask.format(color=rng.choice(tuple(screens.COLORS)))
+        ask = self._ask.replace("{color}", rng.choice(tuple(screens.COLORS)))
         return Sample(f"proposed_clicks/train/{index:06d}", Observation((image, ask), role=PROPOSER))
 
     def environment(self, sample: Sample) -> Environment:
         if sample.prompt.role != PROPOSER:
             return SingleTurn(sample.prompt)
-        _, widgets = self.clicks.render_screen(generator(self._seed, "train", int(sample.id[-6:])))
+        _, widgets = self.clicks.render_screen(generator(self._seed, "train", int(sample.id.rpartition("/")[2])))
         return Proposed(sample.prompt, widgets, self.attempts)
 
     def score(self, episode: Episode) -> Score:
@@ -110,9 +110,8 @@ class Proposed(Environment):
             self._target = next((each for each in self._widgets if xy and in_box(xy, each.box)), None)
             if self._target is None:
                 return Step(self._prompt, terminated=True)
-            question = Observation((*self._prompt.images, describe_target(self._target)), role=SOLVER)
-            self._prompt = question
-            return Step(question)
+            self._prompt = Observation((*self._prompt.images, describe_target(self._target)), role=SOLVER)
+            return Step(self._prompt)
         self._left -= 1
         hit = 0.0 if xy is None else in_box(xy, self._target.box)
         return Step(self._prompt, hit, terminated=self._left == 0)

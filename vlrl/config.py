@@ -450,7 +450,8 @@ def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") ->
         elif problem["type"] == "missing":
             known.append("is required")
         else:
-            text, whole = problem["msg"].removeprefix("Input "), problem["type"] == "value_error"
+            text, whole = problem["msg"].removeprefix("Input "), isinstance(problem["input"], Mapping)
+            whole = whole and problem["type"] == "value_error"  # of a section by its own check, which names the key
             text, got = text.removeprefix("Value error, "), "" if whole else f" (got {problem['input']!r})"
             known[:] = [*(each.removesuffix(got) for each in known), f"{text}{got}"]
     return "; ".join(f"{path}{' or '.join(each).replace(' or should be ', ' or ')}" for path, each in texts.items())
@@ -557,8 +558,7 @@ class PolicySection(Section):
     gradient_checkpointing: bool | Literal["auto"] = False  # auto: where the memory that is free needs it
     logprob_level: Literal["token", "action", "chunk"] = "token"  # of a robot policy's log-probabilities
     denoising: Denoising = Denoising()  # of a flow policy's chunks
-    # whose log-probabilities distillation reads: a model's of the same tokens, `policy`'s own, its frozen `reference`'s
-    teacher: str | None = None
+    teacher: str | None = None  # read by distillation: a model of the same tokens, `policy` or its frozen `reference`
     teacher_hint: Literal["gold", "success", "feedback"] | None = None  # what it reads behind the prompt
     engine: Plugin = Component(name="local")  # who writes completions: local, server or vllm (docs/engines.md)
 

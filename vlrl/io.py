@@ -391,3 +391,9 @@ os.register_at_fork(after_in_child=_forget)
 def holds_final_model(folder: Path) -> bool:
     """Whether a run ended in this folder and left its model there, as `vlrl clone` does."""
     return all((folder / name).is_file() for name in ("config.json", "summary.json"))
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Whether a run of ours left checkpoints in this folder and has not ended."""
+    began = all((folder / name).exists() for name in ("config.yaml", "checkpoints"))
+    return began and not (folder / "summary.json").exists()

@@ -28,6 +28,7 @@ import yaml
 from tasks.check import SPACES, play, spread
 from vlrl import registry
 from vlrl.config import config_file
+from vlrl.io import is_unfinished
 from vlrl.recipe_checks import load_config
 
 ROOT = Path(__file__).parents[2]
@@ -111,12 +112,12 @@ def prepare(task: str, logs: Path) -> None:
 
 
 def make(arguments: Sequence[str], logs: Path) -> None:
-    """Runs a command of a head whose output is missing, or goes on with a warm start that was stopped.
+    """Runs a command of a head whose output is missing, or resumes a warm start that was stopped.
 
     Before a warm start comes what its own config's head names.
     """
     folder = ROOT / output(arguments)
-    if (folder / "checkpoints").exists() and not (folder / "summary.json").exists():
+    if is_unfinished(folder):
         return run_vlrl([arguments[0], "--resume", output(arguments)], logs / f"{folder.name}.log")
     if folder.exists():
         return

@@ -63,7 +63,7 @@ GOLDEN = {
 }  # fmt: skip
 # runs that learned: plug-in -> page of docs/ that shows one
 LEARNED = {
-    "grpo": "results.md", "ppo_clip": "results.md", "reg_grpo": "results.md", "beta_tracker": "manipulation.md",
+    "grpo": "results.md", "ppo_clip": "results.md", "reg_grpo": "judged.md", "beta_tracker": "manipulation.md",
     "batch_norm": "manipulation.md", "entropy_shaping": "manipulation.md", "digirl": "gui_agent.md",
     "replay": "gui_agent.md", "likelihood": "gui_agent.md", "relift": "results.md", "sft": "results.md",
     "sapo": "results.md", "luspo": "results.md", "max_rl": "results.md", "opsm": "results.md",

@@ -39,7 +39,12 @@ def distill(now: Evaluation, batch: Batch, *, kind: Literal["k1", "k2"] = "k2", 
     """
     gap = (now.logprobs - batch.teacher).masked_fill(~batch.mask, 0.0).clamp(-20.0, 20.0)
     loss = 0.5 * gap**2 if kind == "k2" else log_ratio(now, batch).exp() * gap.detach()
-    return coef * (loss if batch.is_demonstration is None else loss.masked_fill(batch.is_demonstration[:, None], 0.0))
+    return _without_demonstrations(coef * loss, batch)
+
+
+def _without_demonstrations(loss: Tensor, batch: Batch) -> Tensor:
+    """[b, T], 0 in rows that the policy did not write."""
+    return loss if batch.is_demonstration is None else loss.masked_fill(batch.is_demonstration[:, None], 0.0)
 
 
 def _with_tail(logprobs: Tensor) -> Tensor:
@@ -83,8 +88,7 @@ def generalized_jsd(
     else:
         m = (p + math.log(beta)).logaddexp(q + math.log1p(-beta))
         loss = beta * p.exp() * (p - m) + (1 - beta) * q.exp() * (q - m)
-    loss = coef * loss.sum(-1).masked_fill(~batch.mask, 0.0)
-    return loss if batch.is_demonstration is None else loss.masked_fill(batch.is_demonstration[:, None], 0.0)
+    return _without_demonstrations(coef * loss.sum(-1).masked_fill(~batch.mask, 0.0), batch)
 
 
 # Imitation, weighted by advantages.

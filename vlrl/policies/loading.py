@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from vlrl.decoders import load_json
-from vlrl.io import holds_final_model
+from vlrl.io import holds_final_model, is_unfinished
 from vlrl.performance.memory import is_mixed
 from vlrl.policies import arsq, discrete, encoded, flow, residual, robot_common
 from vlrl.policies.flow import GUIDED_FAMILY, STEERED_FAMILY, load_guided, load_steered
@@ -66,7 +66,7 @@ def load(
         UserError: no such model, one that lacks what is needed, or weights that do not fit.
     """
     source = newest_checkpoint(bundled(section.model))
-    _tell_unfinished(section.model)
+    _warn_unfinished(section.model)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     about = described(source)
     if about.get("model_type") in (discrete.FAMILY, residual.FAMILY):
@@ -309,11 +309,9 @@ def newest_checkpoint(source: str) -> str:
 
 
 @functools.cache
-def _tell_unfinished(source: str) -> None:
+def _warn_unfinished(source: str) -> None:
     """Says, once, that a run was stopped: a start that is half made looks like one that cannot learn."""
-    folder = Path(source)
-    began = all((folder / name).exists() for name in ("config.yaml", "checkpoints"))
-    if began and not (folder / "summary.json").exists():
+    if is_unfinished(Path(source)):
         step = Path(newest_checkpoint(source)).name
         print(f"vlrl: {source} has not finished: its newest checkpoint, {step}, is the policy", file=sys.stderr)
 
