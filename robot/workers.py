@@ -26,7 +26,7 @@ from vlrl.placement.workers import (
     unpack_images,
 )
 from vlrl.plugins import load_plugin
-from vlrl.types import Environment, Frame, Observation, Step, UserError, Video, is_hopeless
+from vlrl.types import TRIES, Environment, Frame, Observation, Step, UserError, Video, is_hopeless
 
 
 def write_observation(observation: Observation) -> Packed:
@@ -205,11 +205,7 @@ class RobotPool(WorkerPool):
             UserError: they cannot be made.
         """
         try:
-            worker = self.take()
-            try:
-                fields, arrays = worker.ask("describe", {})
-            finally:
-                self.give(worker)
+            fields, arrays = self.call("describe", {}, lost=TRIES)
         except WorkerError as error:
             raise UserError(f"robot: {self._robot} cannot be made: {error}") from None
         controls = ActionSpec(tuple(fields["names"]), tuple(fields["units"]), arrays["low"], arrays["high"])

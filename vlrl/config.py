@@ -555,7 +555,7 @@ class PolicySection(Section):
     liger_kernel: bool = False  # Triton kernels of liger-kernel in families outside the packed path; a GPU's
     lora: Lora | None = None
     freeze: list[Literal["vision", "projector", "language"]] = []
-    gradient_checkpointing: bool | Literal["auto"] = False  # auto: where the memory that is free needs it
+    gradient_checkpointing: bool | Literal["auto", "offload"] = False  # auto: where needed; offload: to the host
     logprob_level: Literal["token", "action", "chunk"] = "token"  # of a robot policy's log-probabilities
     denoising: Denoising = Denoising()  # of a flow policy's chunks
     teacher: str | None = None  # read by distillation: a model of the same tokens, `policy` or its frozen `reference`
@@ -565,7 +565,7 @@ class PolicySection(Section):
     @property
     def recomputes_layers(self) -> bool:
         """`gradient_checkpointing` where it is not left to the memory."""
-        return self.gradient_checkpointing is True
+        return self.gradient_checkpointing in (True, "offload")
 
 
 class TrainSection(Section):

@@ -26,6 +26,7 @@ from vlrl.plugins import SHAPES, refuse_instance
 from vlrl.policies.engine import Shared
 from vlrl.types import (
     OVERLONG,
+    TRIES,
     BaseTask,
     Decision,
     Environment,
@@ -35,6 +36,7 @@ from vlrl.types import (
     Policy,
     Sample,
     Score,
+    Step,
     Turn,
     UserError,
     is_hopeless,
@@ -214,7 +216,7 @@ def _play(
                     opened.pop(i).close()
                 if step.fault:
                     lost[i] += step.worker_lost
-                    _forget(episodes[i], step.fault, lost[i])
+                    _forget(episodes[i], step, lost[i])
                     waiting.appendleft(i)
     finally:
         for environment in opened.values():
@@ -356,12 +358,17 @@ class _Shared(PolicyWrapper):
             return self.policy.act(episodes, observations, **options)
 
 
-def _forget(episode: Episode, fault: str, lost: int) -> None:
-    """Makes a void episode one that has not begun. `lost`: so many of its faults are workers that died."""
-    episode.faults.append(fault)
+def _forget(episode: Episode, step: Step, lost: int) -> None:
+    """Makes a void episode one that has not begun. `lost`: so many of its faults are workers that died.
+
+    Of a dead worker it draws the same again, so that the run is the one in which none died; others draw anew, and so
+    does what has lost several, as what the policy did may have killed them.
+    """
+    episode.faults.append(step.fault)
     episode.turns.clear()
+    episode.redraws += not step.worker_lost or lost % TRIES == 0
     if is_hopeless(len(episode.faults), lost):
-        raise UserError(f"sample {episode.sample.id}: failed {len(episode.faults)} times: {fault}")
+        raise UserError(f"sample {episode.sample.id}: failed {len(episode.faults)} times: {step.fault}")
 
 
 class _Stepper:

@@ -395,6 +395,7 @@ class Episode:
     score: Score = UNSCORED  # who reads it comes after the task that scores it
     reward: float = 0.0
     faults: list[str] = field(default_factory=list)  # of earlier tries, which were void
+    redraws: int = 0  # tries whose random numbers were others than the first one's
     is_demonstration: bool = False  # not by the policy: a demonstration, to be imitated by a loss that knows how
     stream: tuple[int, int] | None = None  # names its random numbers (vlrl/policies/generation.py); None: nobody did
 

@@ -19,8 +19,10 @@ from tasks.imitation import Imitation
 from tasks.manipulation import Manipulation
 from tasks.robot_helpers import Speech, format_state, read_speech, write_speech
 from vlrl.batch import columns
-from vlrl.rollout import collect
-from vlrl.types import LOST_MOST, Decision, Policy, UserError
+from vlrl.config import PolicySection
+from vlrl.policies.loading import load
+from vlrl.rollout import PolicyWrapper, collect
+from vlrl.types import LOST_MOST, TRIES, Decision, Policy, UserError
 
 CONTROLS = ActionSpec(("x", "grip"), ("m/s", "m"), np.array([-0.4, 0.0]), np.array([0.4, 0.04]))
 SPEECHES = [
@@ -136,6 +138,33 @@ def test_a_killed_simulator_costs_a_repeat(made):
     assert told["repeated"] == told["fault/the worker died (signal 9)"] == 1.0 and task.pool.counts["errors"] == 1
     for one, other in zip(hit.turns, spared.turns, strict=True):
         assert (one.step.observation.state == other.step.observation.state).all()
+
+
+class Killing(PolicyWrapper):
+    """A policy that kills a simulator when it is asked for the n-th time, for each n that is named."""
+
+    def __init__(self, policy, task, at):
+        super().__init__(policy)
+        self.task, self.at, self.asked = task, at, 0
+
+    def act(self, episodes, observations, **options):
+        self.asked += 1
+        if self.asked in self.at:
+            os.kill(next(iter(self.task.pool._taken)).pid, signal.SIGKILL)
+        return super().act(episodes, observations, **options)
+
+
+def test_an_episode_whose_simulator_died_draws_what_it_drew(made):
+    """A run in which simulators die would be another run than the quiet one; one whose action kills would never end."""
+    task = made(robot={"name": "tabletop", "job": "push"}, horizon=32)
+    policy = load(PolicySection(model="embedded_push"), device="cpu")
+    sample, played = task.samples("train")[0], {}
+    for at in ((), (2,), (1, 2, 3)):
+        policy.generator.manual_seed(0)
+        (episode,) = collect(Killing(policy, task, at), task, [sample], 1)
+        played[at] = [turn.decision.action.tolist() for turn in episode.turns]
+        assert (len(episode.faults), episode.redraws) == (len(at), len(at) // TRIES)
+    assert played[()] == played[2,] != played[1, 2, 3]
 
 
 def test_a_simulator_that_always_fails_stops_the_run(made):

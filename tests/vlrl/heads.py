@@ -27,11 +27,9 @@ REFUSED = {
     "a_lol over jigsaw": "record episodes with `vlrl record`",
     "engine_server": "policy.engine: no server answers",
     "gui_pages": "check data.train",
-    "kdrl over jigsaw": "there is no folder 'runs/better'",
     "resip": "there is no folder 'runs/push_residual'",
     "resip over manipulation": "there is no folder 'runs/push_residual'",
     "manipulation_smolvla": "there is no folder 'runs/smolvla'",
-    "opd over jigsaw": "there is no folder 'runs/better'",
     "verifiers": "Qwen/Qwen2.5-VL-3B-Instruct: HF_HUB_OFFLINE is set, and there is no copy",
     "vlm_rm": "openai/clip-vit-base-patch32: HF_HUB_OFFLINE is set, and there is no copy",
 }
@@ -105,12 +103,15 @@ def check_head(name: str, command: list[str], out: Path, capsys: pytest.CaptureF
     """It is refused in one line where it lacks what nobody ships, else it takes two steps, from the embedded model."""
     arguments = [*command, *SHORT]
     config = load_config(arguments[0], arguments[1:])
-    missing, start = REFUSED.get(name), []
-    if missing or config.policy.model.startswith("runs/"):
+    sources = {"policy.model": config.policy.model, "policy.teacher": config.policy.teacher}
+    folders = {key: value for key, value in sources.items() if value and value.startswith("runs/")}
+    missing, starts = REFUSED.get(name), []
+    if missing or folders:
         code, line = train(arguments, out, capsys)
-        assert code == 2 and (missing or f"policy.model: there is no folder {config.policy.model!r}") in line, line
+        lacking = [missing] if missing else [f"{key}: there is no folder {value!r}" for key, value in folders.items()]
+        assert code == 2 and any(each in line for each in lacking), line
         assert not out.exists()
-        start = [f"policy.model={STARTS.get(name, 'embedded')}"]
+        starts = [f"{key}={STARTS.get(name, 'embedded')}" for key in folders]
     if not missing:
-        code, line = train([*arguments, *start, *choose_sizes(name, config)], out, capsys)
+        code, line = train([*arguments, *starts, *choose_sizes(name, config)], out, capsys)
         assert code == 0, line

@@ -44,7 +44,14 @@ TAUGHT = {
     "train": {"steps": 2, "prompts_per_step": 5, "group_size": 3, "lr": 1e-6},
     "losses": [{"name": "ppo_clip"}, {"name": "generalized_jsd", "top_k": 7}],
 }
-VARIANTS = processes.RECIPES | {"snapshots": SNAPSHOTS, "taught": TAUGHT}
+# groups of earlier steps, of which fewer completions go on than there are processes
+PARTIAL = {
+    "policy": {"model": "embedded", "max_tokens": 12},
+    "task": {"name": "gui_grounding", "pool": 12, "held_out": 8},
+    "train": {"steps": 4, "prompts_per_step": 3, "group_size": 2, "lr": 1e-6},
+    "rollout_strategy": {"name": "partial", "tokens": 4},
+}
+VARIANTS = processes.RECIPES | {"snapshots": SNAPSHOTS, "taught": TAUGHT, "partial": PARTIAL}
 
 
 @pytest.fixture(scope="module")

@@ -234,14 +234,20 @@ def check_words(policy: Any, strategy: str) -> None:
 # Completions that a strategy has written piece by piece: what is known of their first tokens, and playing them.
 
 
-def remembered(decision: Decision, logprobs: Tensor, entropy: Tensor) -> Decision:
-    """A decision that went on from given tokens, with the values [n] that its first n tokens had when written."""
+def remembered(decision: Decision, logprobs: Tensor, entropy: Tensor, engine: Tensor | None = None) -> Decision:
+    """A decision that went on from given tokens, with the values [n] that its first n tokens had when written.
+
+    Args:
+        engine: their log-probabilities under the engine; None: they earn no credit, or none wrote them.
+    """
     import torch
 
-    n = len(logprobs)
+    n, written = len(logprobs), decision.engine_logprobs
+    if written is not None and engine is not None:
+        written = torch.cat([engine, written[n:]])
     return replace(
         decision, logprobs=torch.cat([logprobs, decision.logprobs[n:]]),
-        entropy=torch.cat([entropy, decision.entropy[n:]]),
+        entropy=torch.cat([entropy, decision.entropy[n:]]), engine_logprobs=written,
     )  # fmt: skip
 
 

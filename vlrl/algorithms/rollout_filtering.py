@@ -15,6 +15,7 @@ from vlrl.algorithms import rollout_common
 from vlrl.algorithms.rollout_common import (
     Share,
     check_one_answer,
+    check_words,
     complete_samples,
     groups_accuracy,
     groups_of,
@@ -430,9 +431,7 @@ def find_samples_by_id(samples: Sequence[Sample], wanted: set[str]) -> dict[str,
             if len(of) == len(wanted):
                 break
     if lost := sorted(wanted - set(of)):
-        raise UserError(
-            f"rollout_strategy: window: sample {lost[0]}, whose answer was under way, is gone: give back its data"
-        )
+        raise UserError(f"rollout_strategy: sample {lost[0]}, whose answer was under way, is gone: give back its data")
     return of
 
 
@@ -440,3 +439,125 @@ def _window_played(policy: Any, task: Any, pairs: Sequence[tuple[Open, Decision]
     """Finished completions as scored episodes."""
     episodes = played(policy, task, [part.sample for part, _ in pairs], [d for _, d in pairs], "window")
     return [replace(e, group=part.group) for e, (part, _) in zip(episodes, pairs, strict=True)]
+
+
+# Whole groups whose completions were written over several steps: rollout strategy `partial`.
+
+
+@dataclass(frozen=True, eq=False)
+class PartialCompletion(Open):
+    """A completion of a group of which some members have not ended."""
+
+    engine_logprobs: Tensor | None = None  # [n], under the engine; None: the policy itself wrote
+    segments: int = 0  # that it was written in
+    truncated: bool = True  # the latest segment was stopped by its length limit
+
+    def extend(self, decision: Decision, tokens: Sequence[int], most: int) -> PartialCompletion:
+        """With one more segment. tokens: of all segments; what is behind `most` of them is cut off."""
+        values = remembered(decision, self.logprobs, self.entropy, self.engine_logprobs)
+        engine = values.engine_logprobs
+        return replace(
+            self, tokens=tuple(tokens[:most]), logprobs=values.logprobs[:most], entropy=values.entropy[:most],
+            engine_logprobs=None if engine is None else engine[:most], segments=self.segments + 1,
+            truncated=decision.truncated or len(tokens) > most,
+        )  # fmt: skip
+
+    def decide(self, policy: Any) -> Decision:
+        """The completion as one decision, with the log-probabilities that its tokens were written with."""
+        prompt = policy.prompt(self.sample.prompt, self.sample.id)
+        return replace(
+            policy.decision(prompt, self.tokens, policy.codec.decode(self.tokens)), logprobs=self.logprobs,
+            entropy=self.entropy, engine_logprobs=self.engine_logprobs, truncated=self.truncated,
+        )  # fmt: skip
+
+
+@method(
+    check_recipe=check_one_answer,
+    needs=("group",),
+    source="partial rollouts: Kimi k1.5, arXiv 2501.12599, section 2.6.2; groups are learned from whole: ours",
+)
+class PartialRollouts(RolloutStrategy):
+    """At most `tokens` new tokens of each completion a step; a group is learned from when all its members have ended.
+
+    An unfinished completion goes on in the next step from its own tokens, under the weights of then, so that a long
+    answer keeps no step waiting. Each token keeps the log-probability that it was written with: an answer of several
+    steps has several behaviour policies, and its ratios are those of its tokens. Every step begins the groups that the
+    sampler draws; how many end depends on their lengths, so that the first steps learn from short answers. Where none
+    ends, the step writes on until one does. Checkpoints hold what is unfinished; behind the last step it is lost.
+
+    Args:
+        tokens: of a segment. A segment is scored as if it were an answer, so a task's scores should be cheap.
+
+    Raises:
+        UserError: the policy writes no text; the task shows other prompts than its samples'; a run is resumed whose
+            samples are gone.
+    """
+
+    def __init__(self, policy: Policy, task: Any, seed: int, *, tokens: Count):
+        check_words(policy, "partial")
+        self.tokens, self.most = tokens, policy.max_tokens
+        self.under_way: list[PartialCompletion] = []  # groups one after the other
+        self.groups = 0  # begun so far
+        self._all = lambda: task.samples("train")
+
+    def __call__(
+        self, policy: Policy, task: Any, samples: Sequence[Sample], group_size: int, step: int, **act: Any
+    ) -> list[Episode]:
+        import torch
+
+        act |= {"keep": False, "room": self.tokens}  # a prefill that is kept serves completions from their beginning
+        first, nothing = self.groups, torch.zeros(0)
+        self.groups += len(samples)
+        numbers = [first + i for i in range(len(samples)) for _ in range(group_size)]
+        new = [PartialCompletion(samples[n - first], n, (), nothing, nothing) for n in numbers]
+        self._go_on(policy, task, act)
+        self.under_way += self._extend(policy, new, collect(policy, task, samples, group_size, **act))
+        while not (ended := self._take_ended()):
+            self._go_on(policy, task, act)
+        self.metrics = {
+            "partial/groups": len(ended) / group_size, "partial/under_way": float(len(self.under_way)),
+            "partial/segments": sum(each.segments for each in ended) / len(ended),
+        }  # fmt: skip
+        episodes = played(policy, task, [e.sample for e in ended], [e.decide(policy) for e in ended], "partial")
+        return [replace(episode, group=each.group) for episode, each in zip(episodes, ended, strict=True)]
+
+    def _is_open(self, completion: PartialCompletion) -> bool:
+        return completion.truncated and len(completion.tokens) < self.most
+
+    def _extend(
+        self, policy: Policy, completions: Sequence[PartialCompletion], segments: Sequence[Episode]
+    ) -> list[PartialCompletion]:
+        decisions = [episode.turns[0].decision for episode in segments]
+        pairs = zip(completions, decisions, strict=True)
+        return [each.extend(decision, policy.ids(decision) or (), self.most) for each, decision in pairs]
+
+    def _go_on(self, policy: Policy, task: Any, act: dict[str, Any]) -> None:
+        """Writes one more segment of each completion that is open."""
+        opened = [each for each in self.under_way if self._is_open(each)]
+        if opened:
+            samples, begun = [each.sample for each in opened], [each.tokens for each in opened]
+            longer = iter(self._extend(policy, opened, collect(policy, task, samples, 1, begun=begun, **act)))
+            self.under_way = [next(longer) if self._is_open(each) else each for each in self.under_way]
+
+    def _take_ended(self) -> list[PartialCompletion]:
+        """The completions of groups of which no member is open."""
+        waiting = {each.group for each in self.under_way if self._is_open(each)}
+        ended = [each for each in self.under_way if each.group not in waiting]
+        self.under_way = [each for each in self.under_way if each.group in waiting]
+        return ended
+
+    def state_dict(self) -> dict[str, Any]:
+        kept = [vars(each) | {"sample": each.sample.id, "tokens": list(each.tokens)} for each in self.under_way]
+        return {"under_way": kept, "groups": self.groups}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        rows = state["under_way"]
+        samples = find_samples_by_id(self._all() if self.pool is None else self.pool, {row["sample"] for row in rows})
+        self.under_way = [
+            PartialCompletion(**row | {"sample": samples[row["sample"]], "tokens": tuple(row["tokens"])})
+            for row in rows
+        ]
+        self.groups = state["groups"]
+
+
+partial = PartialRollouts

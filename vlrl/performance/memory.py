@@ -139,6 +139,7 @@ def _tower_bytes(run: MemoryInputs) -> float:
     if not run.update.vision:
         return mergers
     layer = tower.hidden * run.width if run.update.checkpointed else tower_layer(tower, run.width, _lean(run))
+    layer *= not run.update.offloaded
     pixels = tower.values * run.width if run.update.vision == 2 else 0
     return mergers + patches * (pixels + tower.depth * layer)
 
@@ -148,7 +149,7 @@ def _token(run: MemoryInputs, cached: bool) -> float:
     language, checkpointed = run.geometry.language, run.update.checkpointed
     normed = run.geometry.family == "qwen3_vl"
     whole = language_layer(language, run.width, run.update.language == 2, normed, _lean(run))
-    layer = language.hidden * FULL if checkpointed else whole
+    layer = (language.hidden * FULL if checkpointed else whole) * (not run.update.offloaded)
     last = 2 * language.hidden * FULL  # the norm behind the layers
     return language.layers * layer + last + (language.cached * run.width if cached else 0)
 

@@ -202,6 +202,7 @@ class Update:
     projector: int = 2
     language: int = 2
     checkpointed: bool = False  # layers are forwarded again in the backward pass
+    offloaded: bool = False  # what they are forwarded from waits in the host's memory
     chunked: bool = False  # so is the head
 
 

@@ -201,7 +201,7 @@ def _turn_generators(episodes: Sequence[Episode], generator: torch.Generator) ->
         if episode.stream is None and spare is None:
             spare = draw_seed(generator)
         name, number = episode.stream or (spare, place)
-        turn = len(episode.faults) * TRIES + len(episode.turns)  # what is played anew draws anew
+        turn = episode.redraws * TRIES + len(episode.turns)
         state["state"]["key"] = np.array([name, number << 32 | turn], np.uint64)
         bits.state = state  # the counter is at its beginning
         yield own

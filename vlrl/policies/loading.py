@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from safetensors import SafetensorError
-from torch import nn
+from torch import Tensor, nn
 
 from vlrl.decoders import load_json
 from vlrl.io import holds_final_model, is_unfinished
@@ -181,7 +181,17 @@ def _prepare(model: nn.Module, section: PolicySection, mixed: bool) -> nn.Module
         _narrow(model, all_weights=section.weights_dtype == "bfloat16")
     if section.recomputes_layers:
         bare(model).activation_checkpointing_enable({"use_reentrant": False})
+    if section.gradient_checkpointing == "offload":
+        for module in model.modules():
+            if recompute := getattr(module, "_gradient_checkpointing_func", None):
+                vars(module)["_gradient_checkpointing_func"] = functools.partial(_keep_on_host, recompute)
     return model
+
+
+def _keep_on_host(recompute: Callable, forward: Callable, hidden: Tensor, *others: Any) -> Any:
+    """A layer that is recomputed, whose input waits in the host's memory for the backward pass."""
+    with torch.autograd.graph.save_on_cpu(pin_memory=hidden.is_cuda):
+        return recompute(forward, hidden, *others)
 
 
 def _make_policy(

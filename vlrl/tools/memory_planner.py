@@ -187,6 +187,8 @@ def knobs(config: Config, gpus: int, model: Model | UnknownModel | RobotModel, v
         yield Knob(f"policy.max_num_seqs={few}", _policy(config, max_num_seqs=few), gpus)
     if not policy.recomputes_layers:
         yield Knob("policy.gradient_checkpointing=true", _policy(config, gradient_checkpointing=True), gpus)
+    elif policy.gradient_checkpointing != "offload":
+        yield Knob("policy.gradient_checkpointing=offload", _policy(config, gradient_checkpointing="offload"), gpus)
     share = train.micro_size or -(-train.prompts_per_step // gpus // train.num_minibatches)
     if share > 1:
         fewer = max(1, share // 4)
@@ -421,7 +423,7 @@ def run_of(
     update = Update(
         mode=_mode(config, gpus, geometry), passes=int(asks_reference), epochs=train.update_epochs, **factors(learning,
         bool(added)),
-        checkpointed=policy.recomputes_layers,
+        checkpointed=policy.recomputes_layers, offloaded=on_gpu and policy.gradient_checkpointing == "offload",
         chunked=micro * train.group_size * tokens * geometry.language.vocabulary > CHUNK,
     )  # fmt: skip
     whole_trained = sum(learning.get(part, 0) for part in ("vision", "projector"))

@@ -277,13 +277,14 @@ def test_a_saved_adapter_is_the_policy_and_merges(make, folder, tmp_path):
 
 def test_checkpointed_layers_give_the_same_gradients(make):
     """Memory must not cost correctness, and dropout must not come with it."""
-    policies = [make(gradient_checkpointing=on) for on in (False, True)]
+    policies = [make(gradient_checkpointing=on) for on in (False, True, "offload")]
     decisions = act(policies[0], episodes((1, 1)))
     norms = []
     for policy in policies:
         policy.evaluate(decisions).logprobs.sum().backward()
         norms.append(torch.stack([p.grad.norm() for p in policy.model.parameters() if p.grad is not None]))
     torch.testing.assert_close(norms[0], norms[1], rtol=1e-4, atol=1e-5)
+    assert torch.equal(norms[1], norms[2])
 
 
 # -- what is refused, in one line ---------------------------------------------------------------------------------

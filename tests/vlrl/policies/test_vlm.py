@@ -229,6 +229,35 @@ def test_gradient_checkpointing_saves_memory_and_keeps_the_gradients(folder, act
     assert kept[1] < 0.6 * kept[0]
 
 
+def test_inputs_of_layers_wait_on_the_host_and_nothing_else_does(folder, act, questions, monkeypatch):
+    """Long conversations would not fit where a plan says so, or weights would be copied with every layer."""
+    sent: list[tuple[int, ...]] = []
+
+    class Counted(torch.autograd.graph.saved_tensors_hooks):
+        def __init__(self, pin_memory):
+            assert not pin_memory  # on a CPU
+            super().__init__(lambda value: sent.append(tuple(value.shape)) or value, lambda value: value)
+
+    results = []
+    for saving in (True, "offload"):
+        policy = load(PolicySection(model=str(folder), max_tokens=6, gradient_checkpointing=saving), device="cpu")
+        act(policy)
+        decisions = replies_of(policy, questions, TEXTS)
+        with monkeypatch.context() as patches:
+            patches.setattr(torch.autograd.graph, "save_on_cpu", Counted)
+            results.append(weighted(policy, decisions))
+        assert bool(sent) == (saving == "offload")
+    assert_same(*results)
+    config, inputs = policy.model.config, [shape for shape in sent if shape != (0,)]  # torch saves an empty one as well
+    layers = {config.text_config.hidden_size: config.text_config.num_hidden_layers}
+    layers[config.vision_config.hidden_size] = (
+        layers.get(config.vision_config.hidden_size, 0) + config.vision_config.depth
+    )
+    for hidden, count in layers.items():
+        assert len([shape for shape in inputs if shape[-1] == hidden]) % count == 0
+    assert {shape[-1] for shape in inputs} == set(layers)
+
+
 def test_scoring_in_chunks_keeps_values_and_gradients(make, questions):
     """Otherwise large vocabularies train differently from small ones."""
     results = []
