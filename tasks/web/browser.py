@@ -6,10 +6,10 @@ import contextlib
 import functools
 import os
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vlrl.system.children import end_with_owner, kill_session
-from vlrl.types import UserError, first_line
+from vlrl.types import TRIES, UserError, first_line
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome, ChromeService
@@ -52,7 +52,6 @@ def launch(size: tuple[int, int]) -> Chrome:
     """
     try:
         from selenium import webdriver
-        from selenium.common.exceptions import WebDriverException
     except ImportError as error:
         raise UserError("selenium is not installed: pip install 'vlrl[gui]'") from error
     browser = find_browser()
@@ -66,12 +65,18 @@ def launch(size: tuple[int, int]) -> Chrome:
     options.unhandled_prompt_behavior = "dismiss"  # a page's alert() would stop everything
     for flag in FLAGS:
         options.add_argument(flag)
-    try:
-        chrome = webdriver.Chrome(options, make_service(driver))
-    except WebDriverException as error:
-        raise UserError(
-            f"{browser} does not start with {driver}: {driver_message(error)}; see `vlrl doctor`"
-        ) from error
+    for number in range(1, TRIES + 1):  # it may be killed while it starts
+        service = make_service(driver)
+        try:
+            chrome = webdriver.Chrome(options, service)
+            break
+        except died() as error:
+            if service.process:
+                kill_session(service.process.pid)
+            if number == TRIES:
+                raise UserError(
+                    f"{browser} does not start with {driver}: {driver_message(error)}; see `vlrl doctor`"
+                ) from error
     chrome.set_page_load_timeout(PATIENCE)
     chrome.set_script_timeout(PATIENCE)
     resize(chrome, size)
@@ -83,6 +88,8 @@ def make_service(driver: str) -> ChromeService:
     from selenium.webdriver import ChromeService
 
     class BrowserService(ChromeService):
+        process: Any = None  # before it starts
+
         def _start_process(self, path: str) -> None:
             super()._start_process(path)
             end_with_owner(self.process.pid)

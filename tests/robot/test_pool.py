@@ -16,7 +16,7 @@ from robot.env import RobotEnv
 from robot.sim.tabletop import Tabletop
 from robot.types import Snapshot
 from robot.workers import RobotPool, worker_find
-from vlrl.placement.workers import WorkerError
+from vlrl.placement.workers import Worker, WorkerError
 from vlrl.types import UserError
 
 RIGHT = np.array([1.0, 0.0], np.float32)
@@ -119,6 +119,20 @@ def test_a_worker_that_hangs_is_given_up(pool):
     worker.patience = 0.3  # once it has been started, however slow that was
     assert play.step(RIGHT).info["error: no answer in 0.3 s"] == 1
     assert worker._process.poll() is not None
+
+
+def test_a_worker_that_dies_before_the_first_episode_is_replaced(pool, monkeypatch):
+    """A run would end before it began, with a robot that is whole."""
+    workers, ask = pool(), Worker.ask
+
+    def killed_once(worker, request, *rest):
+        if request == "describe" and not workers.counts["errors"]:
+            os.kill(worker.pid, signal.SIGKILL)
+        return ask(worker, request, *rest)
+
+    monkeypatch.setattr(Worker, "ask", killed_once)
+    assert workers.info.hz > 0
+    assert workers.counts["started"] == 2 and workers.counts["error: the worker died (signal 9)"] == 1
 
 
 def test_a_robot_that_never_starts_is_said_in_one_line(pool):

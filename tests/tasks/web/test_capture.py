@@ -245,6 +245,31 @@ def test_a_data_set_that_is_there_is_not_overwritten(tmp_path: Path, capsys) -> 
     assert (tmp_path / "train.jsonl").read_text() == "mine"
 
 
+def test_a_browser_whose_driver_is_killed_while_it_starts_is_started_again(monkeypatch) -> None:
+    """A run of thousands of episodes would end with the first driver that the system kills."""
+    started, make = [], browser.make_service
+
+    def make_killed(driver: str) -> object:
+        service = make(driver)
+        if not started:
+            begin = service.start
+
+            def start() -> None:
+                begin()
+                service.process.kill()
+
+            service.start = start
+        started.append(service)
+        return service
+
+    monkeypatch.setattr(browser, "make_service", make_killed)
+    chrome = browser.launch(SIZE)
+    try:
+        assert chrome.execute_script("return 1 + 1") == 2 and len(started) == 2
+    finally:
+        browser.end(chrome)
+
+
 def test_missing_parts_are_named(monkeypatch) -> None:
     """Otherwise the first capture on a new machine ends in an ImportError."""
     monkeypatch.setenv("PATH", "")
