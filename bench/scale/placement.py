@@ -200,7 +200,7 @@ def compare(first: Arm, other: Arm) -> list[str]:
 def is_equal(one: Any, other: Any) -> bool:
     """But for rounding: an episode that is played again is answered beside others than before."""
     numbers = isinstance(one, float | int) and isinstance(other, float | int)
-    return one == other or (numbers and math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-8))
+    return one == other or (numbers and math.isclose(one, other, rel_tol=1e-5, abs_tol=1e-6))
 
 
 def main() -> None:
