@@ -200,6 +200,21 @@ LARGE = ("policy.model=Qwen/Qwen2.5-VL-72B-Instruct", "policy.gradient_checkpoin
 ELSEWHERE = "policy.engine={name: server, urls: [http://h:1], api: vllm, folder: /w}"
 
 
+@pytest.mark.parametrize(
+    ("model", "gpus", "kept", "offloaded"), [("7B", 8, 71_000, 179_000), ("72B", 64, 8_700, 54_000)]
+)
+def test_long_conversations_fit_where_inputs_of_layers_wait_on_the_host(model, gpus, kept, offloaded):
+    """docs/scale_out.md would promise prompts that do not fit."""
+
+    def fits(prompt: int, checkpointing: str) -> bool:
+        changes = [f"policy.model=Qwen/Qwen2.5-VL-{model}-Instruct", f"train.prompts_per_step={gpus}",
+                   f"policy.gradient_checkpointing={checkpointing}", "policy.max_prompt_tokens=1000000"]  # fmt: skip
+        return planned(*LARGE, ELSEWHERE, *changes, gpus=gpus, tokens=512, text=prompt - TOLD["visual"]).fits
+
+    assert fits(kept, "true") and not fits(round(1.05 * kept), "true")
+    assert fits(offloaded, "offload") and not fits(round(1.05 * offloaded), "offload")
+
+
 def test_72_billion_parameters_train_on_64_gpus_where_an_engine_writes():
     """Else a cluster is rented for a model that does not fit, or is not for one that does."""
     itself, served = (planned(*LARGE, *more, gpus=64, tokens=512) for more in ((), (ELSEWHERE,)))

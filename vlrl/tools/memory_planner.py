@@ -691,7 +691,8 @@ def _head(plan: MemoryPlan) -> Iterator[str]:
     limit = "as told" if options.tokens else "policy.max_tokens, the most"
     length = f"{options.tokens or policy.max_tokens} tokens ({limit})"
     yield f"step    {train.prompts_per_step} prompts x {train.group_size} completions of {length}"
-    yield f"        {MODES[cost.mode]}{', checkpointed' if policy.recomputes_layers else ''}"
+    kept = {True: ", checkpointed", "offload": ", checkpointed in the host's memory"}
+    yield f"        {MODES[cost.mode]}{kept.get(policy.gradient_checkpointing, '')}"
     yield from _device(options)
     if options.gpus > 1:
         held = "in parts (FSDP2)" if isinstance(plan.model, Model) else "whole on each"
