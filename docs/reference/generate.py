@@ -65,10 +65,9 @@ GOLDEN = {
 LEARNED = {
     "grpo": "results.md", "ppo_clip": "results.md", "reg_grpo": "judged.md", "beta_tracker": "manipulation.md",
     "batch_norm": "manipulation.md", "entropy_shaping": "manipulation.md", "digirl": "gui_agent.md",
-    "replay": "gui_agent.md", "likelihood": "gui_agent.md", "relift": "results.md", "sft": "results.md",
-    "sapo": "results.md", "luspo": "results.md", "max_rl": "results.md", "opsm": "results.md",
-    "distill": "results.md", "top_entropy": "results.md",
-    "ssr": "results.md", "latr": "results.md", "vade": "results.md", "filter_refill": "results.md",
+    "replay": "gui_agent.md", "likelihood": "gui_agent.md", "relift": "judged.md", "sft": "judged.md",
+    "sapo": "judged.md", "luspo": "judged.md", "max_rl": "judged.md", "top_entropy": "judged.md", "latr": "judged.md",
+    "opsm": "papers.md", "distill": "papers.md", "generalized_jsd": "papers.md", "ssr": "results.md",
 }  # fmt: skip
 # kinds that tests/vlrl/test_laws.py runs through
 LAWFUL = ("reward_shaping", "advantages", "losses", "loss_aggregation")
