@@ -242,12 +242,12 @@ def remembered(decision: Decision, logprobs: Tensor, entropy: Tensor, engine: Te
     """
     import torch
 
-    n, written = len(logprobs), decision.engine_logprobs
-    if written is not None and engine is not None:
-        written = torch.cat([engine, written[n:]])
+    n, of_engine = len(logprobs), decision.engine_logprobs
+    if of_engine is not None and engine is not None:
+        of_engine = torch.cat([engine, of_engine[n:]])
     return replace(
         decision, logprobs=torch.cat([logprobs, decision.logprobs[n:]]),
-        entropy=torch.cat([entropy, decision.entropy[n:]]), engine_logprobs=written,
+        entropy=torch.cat([entropy, decision.entropy[n:]]), engine_logprobs=of_engine,
     )  # fmt: skip
 
 

@@ -512,14 +512,14 @@ class PartialRollouts(RolloutStrategy):
         new = [PartialCompletion(samples[n - first], n, (), nothing, nothing) for n in numbers]
         self._go_on(policy, task, act)
         self.under_way += self._extend(policy, new, collect(policy, task, samples, group_size, **act))
-        while not (ended := self._take_ended()):
+        while not (complete := self._take_complete()):
             self._go_on(policy, task, act)
         self.metrics = {
-            "partial/groups": len(ended) / group_size, "partial/under_way": float(len(self.under_way)),
-            "partial/segments": sum(each.segments for each in ended) / len(ended),
+            "partial/groups": len(complete) / group_size, "partial/under_way": float(len(self.under_way)),
+            "partial/segments": sum(each.segments for each in complete) / len(complete),
         }  # fmt: skip
-        episodes = played(policy, task, [e.sample for e in ended], [e.decide(policy) for e in ended], "partial")
-        return [replace(episode, group=each.group) for episode, each in zip(episodes, ended, strict=True)]
+        episodes = played(policy, task, [e.sample for e in complete], [e.decide(policy) for e in complete], "partial")
+        return [replace(episode, group=each.group) for episode, each in zip(episodes, complete, strict=True)]
 
     def _is_open(self, completion: PartialCompletion) -> bool:
         return completion.truncated and len(completion.tokens) < self.most
@@ -535,16 +535,16 @@ class PartialRollouts(RolloutStrategy):
         """Writes one more segment of each completion that is open."""
         opened = [each for each in self.under_way if self._is_open(each)]
         if opened:
-            samples, begun = [each.sample for each in opened], [each.tokens for each in opened]
-            longer = iter(self._extend(policy, opened, collect(policy, task, samples, 1, begun=begun, **act)))
+            samples, prefixes = [each.sample for each in opened], [each.tokens for each in opened]
+            longer = iter(self._extend(policy, opened, collect(policy, task, samples, 1, begun=prefixes, **act)))
             self.under_way = [next(longer) if self._is_open(each) else each for each in self.under_way]
 
-    def _take_ended(self) -> list[PartialCompletion]:
+    def _take_complete(self) -> list[PartialCompletion]:
         """The completions of groups of which no member is open."""
         waiting = {each.group for each in self.under_way if self._is_open(each)}
-        ended = [each for each in self.under_way if each.group not in waiting]
+        complete = [each for each in self.under_way if each.group not in waiting]
         self.under_way = [each for each in self.under_way if each.group in waiting]
-        return ended
+        return complete
 
     def state_dict(self) -> dict[str, Any]:
         kept = [vars(each) | {"sample": each.sample.id, "tokens": list(each.tokens)} for each in self.under_way]

@@ -183,7 +183,7 @@ def _prepare(model: nn.Module, section: PolicySection, mixed: bool) -> nn.Module
         bare(model).activation_checkpointing_enable({"use_reentrant": False})
     if section.gradient_checkpointing == "offload":
         for module in model.modules():
-            if recompute := getattr(module, "_gradient_checkpointing_func", None):
+            if recompute := vars(module).get("_gradient_checkpointing_func"):
                 vars(module)["_gradient_checkpointing_func"] = functools.partial(_keep_on_host, recompute)
     return model
 
