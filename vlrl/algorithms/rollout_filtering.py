@@ -395,16 +395,10 @@ class Window(RolloutStrategy):
             self.metrics["window/reward"] = sum(e.reward for e in ended) / len(ended)
 
     def state_dict(self) -> dict[str, Any]:
-        kept = [vars(part) | {"sample": part.sample.id, "tokens": list(part.tokens)} for part in self.open]
-        return {"open": kept, "groups": self.groups}
+        return {"open": write_open(self.open), "groups": self.groups}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        samples = find_samples_by_id(
-            self._all() if self.pool is None else self.pool, {row["sample"] for row in state["open"]}
-        )
-        self.open = [
-            Open(**row | {"sample": samples[row["sample"]], "tokens": tuple(row["tokens"])}) for row in state["open"]
-        ]
+        self.open = read_open(Open, state["open"], self._all() if self.pool is None else self.pool)
         self.groups = state["groups"]
 
 
@@ -416,6 +410,17 @@ def unfinished(part: Open, decision: Decision, task: Any) -> Episode:
     observation, nothing = part.sample.prompt, {name: 0.0 for name in task.weights if name not in (MALFORMED, BASELINE)}
     turn = Turn(observation, decision, Step(observation, truncated=True))
     return Episode(part.sample, part.group, [turn], Score(nothing, 0.0))
+
+
+def write_open(completions: Sequence[Open]) -> list[dict[str, Any]]:
+    """What a checkpoint holds of unfinished completions: of their samples the ids."""
+    return [vars(each) | {"sample": each.sample.id, "tokens": list(each.tokens)} for each in completions]
+
+
+def read_open[T: Open](kind: type[T], rows: Sequence[dict[str, Any]], pool: Sequence[Sample]) -> list[T]:
+    """What `write_open` gave. UserError as `find_samples_by_id`."""
+    samples = find_samples_by_id(pool, {row["sample"] for row in rows})
+    return [kind(**row | {"sample": samples[row["sample"]], "tokens": tuple(row["tokens"])}) for row in rows]
 
 
 def find_samples_by_id(samples: Sequence[Sample], wanted: set[str]) -> dict[str, Sample]:
@@ -479,9 +484,9 @@ class PartialCompletion(Open):
 class PartialRollouts(RolloutStrategy):
     """At most `tokens` new tokens of each completion a step; a group is learned from when all its members have ended.
 
-    An unfinished completion goes on in the next step from its own tokens, under the weights of then, so that a long
+    An unfinished completion continues in the next step from its own tokens, under that step's weights, so that a long
     answer keeps no step waiting. Each token keeps the log-probability that it was written with: an answer of several
-    steps has several behaviour policies, and its ratios are those of its tokens. Every step begins the groups that the
+    steps has several behaviour policies, and its ratios are those of its tokens. Every step starts the groups that the
     sampler draws; how many end depends on their lengths, so that the first steps learn from short answers. Where none
     ends, the step writes on until one does. Checkpoints hold what is unfinished; behind the last step it is lost.
 
@@ -547,16 +552,11 @@ class PartialRollouts(RolloutStrategy):
         return complete
 
     def state_dict(self) -> dict[str, Any]:
-        kept = [vars(each) | {"sample": each.sample.id, "tokens": list(each.tokens)} for each in self.under_way]
-        return {"under_way": kept, "groups": self.groups}
+        return {"under_way": write_open(self.under_way), "groups": self.groups}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        rows = state["under_way"]
-        samples = find_samples_by_id(self._all() if self.pool is None else self.pool, {row["sample"] for row in rows})
-        self.under_way = [
-            PartialCompletion(**row | {"sample": samples[row["sample"]], "tokens": tuple(row["tokens"])})
-            for row in rows
-        ]
+        pool = self._all() if self.pool is None else self.pool
+        self.under_way = read_open(PartialCompletion, state["under_way"], pool)
         self.groups = state["groups"]
 
 
