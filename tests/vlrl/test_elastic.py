@@ -59,6 +59,9 @@ def test_a_process_that_dies_or_hangs_costs_steps_and_no_run(signal, quiet, tmp_
         command, cwd=folder, env=os.environ | told, capture_output=True, text=True, timeout=2 * processes.PATIENCE
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "vlrl: another process of this run does not answer" in done.stderr
+    # a process that stands still is found by its fellow alone; a dead one by torchrun as well, which may be the faster
+    found = ["vlrl: another process of this run does not answer"]
+    found += ["closing signal SIGTERM"] if signal == "SIGKILL" else []
+    assert any(words in done.stderr for words in found), done.stderr
     processes.assert_same_run(folder, quiet)
     assert not (folder / "run.1").exists()
