@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from vlrl import engines, methods, registry
 from vlrl.config import Change, Component, Config, load_as, tasks_of
-from vlrl.distributed.world import get_world, in_parts, is_engine_requested
+from vlrl.distributed.world import SEQUENCE, get_world, in_parts, is_engine_requested, sequence_size
 from vlrl.methods import Recipe, RecipePart
 from vlrl.types import UserError, suggest
 
@@ -263,7 +263,7 @@ def scattered(recipe: Recipe) -> str | None:
 
 def crowded(recipe: Recipe) -> str | None:
     """The first of all that is wrong with how, and as how many processes, a recipe was launched."""
-    rules: tuple[Rule, ...] = (lone_launch, partitioned, staged)
+    rules: tuple[Rule, ...] = (lone_launch, partitioned, sliced, staged)
     rules += (idle, compared, scattered) if get_world().size > 1 else ()
     rules += (parted,) if in_parts() else ()
     return next((problem for rule in rules if (problem := rule(recipe))), None)
@@ -414,6 +414,22 @@ def partitioned(recipe: Recipe) -> str | None:
         return f"accelerate launch: MEGATRON_LM is not there: {PARTED}"
     if is_engine_requested("FSDP") and os.environ.get("FSDP_VERSION") != "2":
         return f"accelerate launch: FSDP is there in its version 2 alone: set fsdp_version: 2, or {PARTED}"
+    return None
+
+
+def sliced(recipe: Recipe) -> str | None:
+    """Sequences are shared by equally many processes each, in passes that all of them make."""
+    size, world = sequence_size(), get_world().size
+    for name in ("TP", "CP"):
+        if os.environ.get(f"PARALLELISM_CONFIG_{name}_SIZE", "1") != "1":
+            return (
+                f"accelerate launch: parallelism_config_{name.lower()}_size is not there: FSDP2 shares weights out, "
+                "parallelism_config_sp_size shares long sequences"
+            )
+    if world % size:
+        return f"{SEQUENCE}={size}: {world} processes do not share sequences evenly: use a divisor"
+    if size > 1 and not recipe.config.train.shared_prefix:
+        return f"train.shared_prefix: false has no passes that processes share ({SEQUENCE}={size}): set it to true"
     return None
 
 

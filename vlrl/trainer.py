@@ -333,10 +333,8 @@ class RLTrainer(Learner):
         )
         first = not any(each.revisits() for each in self.advantages)  # it would evaluate before the update
         writes_itself = self.policy.engine is None and self.task.max_parallel_envs is None
-        in_parts = self.updater.shared.in_parts  # kept passes would be made there in parts
-        return (
-            bool(train.shared_prefix) and whole and first and writes_itself and not train.max_staleness and not in_parts
-        )
+        joint = self.updater.shared.joint  # kept passes are one process's own
+        return bool(train.shared_prefix) and whole and first and writes_itself and not train.max_staleness and not joint
 
     def _count(self, stats: UpdateStats, rollouts: int, step: int) -> None:
         """Counters, and the stop after too many non-finite updates in a row."""

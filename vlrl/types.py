@@ -762,7 +762,7 @@ READERS = {
     "accelerate launch --config_file": "compute_environment deepspeed_config distributed_type dynamo_backend "
                                        "fsdp_config gpu_ids machine_rank main_process_ip main_process_port "
                                        "main_training_function mixed_precision num_machines num_processes "
-                                       "rdzv_backend same_network use_cpu",
+                                       "parallelism_config rdzv_backend same_network use_cpu",
 }  # fmt: skip
 
 

@@ -21,7 +21,17 @@ from torch import Tensor, nn
 
 from vlrl import methods
 from vlrl.batch import name_candidates
-from vlrl.distributed.world import ALONE, Replicated, get_world, in_parts, optimizer_in_parts, stays_in_parts
+from vlrl.distributed.world import (
+    ALONE,
+    Replicated,
+    World,
+    get_world,
+    in_parts,
+    make_neighbours,
+    optimizer_in_parts,
+    sequence_size,
+    stays_in_parts,
+)
 from vlrl.methods import BoundFunction, clip_fraction, log_ratio
 from vlrl.performance.memory import UPDATE_REMEDIES, is_out_of_memory, make_room
 from vlrl.performance.profiling import timed
@@ -123,7 +133,7 @@ class Updater:
         self.target_kl = target_kl
         self.skip = skip and all(methods.of(term).vanishes for term in terms)
         self.whole = any("one_forward" in methods.of(term).needs for term in terms)
-        self.spared = self.shared.in_parts  # whether memory has not sufficed once; there, all make equally many passes
+        self.spared = self.shared.joint  # whether memory has not sufficed once; there, others would wait for a pass
 
     def step(
         self, decisions: Sequence[Decision], rollouts: Rollouts, advantage: Tensor, key: Sequence[int]
@@ -199,10 +209,12 @@ class Updater:
             UserError: there were fewer already, or there cannot be.
         """
         self.optimizer.zero_grad(set_to_none=True)
-        parts, stats = self.shared.share(owned, self.micro), MicrobatchStats()
+        passes, stats = self.shared.share(owned, self.micro), MicrobatchStats()
         try:
-            for part in parts:
-                if part and not stats.bad:
+            for rank, part in passes:
+                if rank != self.shared.world.rank:
+                    self.shared.sequences.follow(rank)
+                elif part and not stats.bad:
                     rows = [row for group in part for row in group]
                     self._forward(rows, weight, decisions, rollouts, advantage, stats)
                 else:
@@ -211,7 +223,7 @@ class Updater:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-        self.micro, self.spared = _halve_forward(max(map(len, parts)), self.spared, self.whole), True
+        self.micro, self.spared = _halve_forward(max(len(part) for _, part in passes), self.spared, self.whole), True
         self.optimizer.zero_grad(set_to_none=True)
         make_room(self.policy)
         return None
@@ -607,8 +619,20 @@ def passes_in_parts(policy: Any) -> Callable[..., Any] | None:
 
 
 def _shared(train: TrainSection, policy: Any, saved: Path | None) -> tuple[Any, torch.optim.Optimizer]:
+    """What processes share of updates, and the optimizer that takes their sum."""
+    world, size = get_world(), sequence_size()
+    shared, optimizer = _share_weights(train, policy, saved, world)
+    if size > 1:
+        from vlrl.distributed.sharding import SlicedSequences
+
+        shared.sequences = SlicedSequences(policy, make_neighbours(world, size))
+    return shared, optimizer
+
+
+def _share_weights(
+    train: TrainSection, policy: Any, saved: Path | None, world: World
+) -> tuple[Any, torch.optim.Optimizer]:
     """What adds up gradients over all processes, and the optimizer that takes them."""
-    world = get_world()
     build = functools.partial(
         optimizers_build, policy.model, train.optimizer,
         lr=train.lr, betas=tuple(train.betas), weight_decay=train.weight_decay, master_weights=train.master_weights,

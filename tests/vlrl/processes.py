@@ -121,6 +121,7 @@ RECIPES = {"grpo": {}, "whole": WHOLE, "mssr": MSSR, "refill": REFILL, "talks": 
 LAUNCHED: dict[str, dict[str, str]] = {  # what `accelerate launch` tells the processes that it starts
     "fsdp": {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"},
     "deepspeed": {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "1"},
+    "slices": {"PARALLELISM_CONFIG_SP_SIZE": "2"},
 }
 
 Launch = Callable[..., list[multiprocessing.Process]]
@@ -143,7 +144,8 @@ def launch() -> Iterator[Launch]:
             for rank in range(size):
                 told = {"WORLD_SIZE": size, "RANK": rank, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1"}
                 told = {name: str(value) for name, value in told.items()} | {"MASTER_PORT": port}
-                told |= {name: value for name, value in os.environ.items() if name.startswith(("ACCELERATE_", "FSDP_"))}
+                theirs = ("ACCELERATE_", "FSDP_", "PARALLELISM_")
+                told |= {name: value for name, value in os.environ.items() if name.startswith(theirs)}
                 request = {
                     "arguments": list(arguments), "folder": str(folder), "largest_file": None,
                     "output": [str(folder / f"{rank}.out"), str(folder / f"{rank}.err")],

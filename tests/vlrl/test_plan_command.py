@@ -201,18 +201,42 @@ ELSEWHERE = "policy.engine={name: server, urls: [http://h:1], api: vllm, folder:
 
 
 @pytest.mark.parametrize(
-    ("model", "gpus", "kept", "offloaded"), [("7B", 8, 71_000, 179_000), ("72B", 64, 8_700, 54_000)]
-)
-def test_long_conversations_fit_where_inputs_of_layers_wait_on_the_host(model, gpus, kept, offloaded):
+    ("model", "gpus", "slices", "most"),
+    [
+        ("7B", 8, 1, {"true": 71_000, "offload": 179_000}), ("7B", 8, 4, {"true": 219_000, "offload": 396_000}),
+        ("72B", 64, 1, {"true": 8_700, "offload": 54_000}), ("72B", 64, 8, {"true": 74_000, "offload": 199_000}),
+    ],
+)  # fmt: skip
+def test_long_conversations_fit_in_slices_and_where_inputs_of_layers_wait_on_the_host(model, gpus, slices, most):
     """docs/scale_out.md would promise prompts that do not fit."""
 
     def fits(prompt: int, checkpointing: str) -> bool:
         changes = [f"policy.model=Qwen/Qwen2.5-VL-{model}-Instruct", f"train.prompts_per_step={gpus}",
                    f"policy.gradient_checkpointing={checkpointing}", "policy.max_prompt_tokens=1000000"]  # fmt: skip
-        return planned(*LARGE, ELSEWHERE, *changes, gpus=gpus, tokens=512, text=prompt - TOLD["visual"]).fits
+        asked = {"gpus": gpus, "slices": slices, "tokens": 512, "text": prompt - TOLD["visual"]}
+        return planned(*LARGE, ELSEWHERE, *changes, **asked).fits
 
-    assert fits(kept, "true") and not fits(round(1.05 * kept), "true")
-    assert fits(offloaded, "offload") and not fits(round(1.05 * offloaded), "offload")
+    for checkpointing, prompt in most.items():
+        assert fits(prompt, checkpointing) and not fits(round(1.05 * prompt), checkpointing)
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked", "message"),
+    [
+        ((), {"gpus": 8, "slices": 3}, "--slices 3: must divide --gpus (8) and the attention heads (16)"),
+        ((), {"gpus": 24, "slices": 3}, "the attention heads (16)"),
+        (
+            ("policy.model=embedded_push", "task=manipulation"),
+            {"gpus": 2, "slices": 2},
+            "--slices: embedded_push has no",
+        ),
+    ],
+)
+def test_slices_that_cannot_be_are_refused(changes, asked, message):
+    """Else a cluster is rented for a run that is refused on it."""
+    with pytest.raises(UserError) as found:
+        planned(*changes, **asked)
+    assert message in str(found.value)
 
 
 def test_72_billion_parameters_train_on_64_gpus_where_an_engine_writes():

@@ -1,4 +1,4 @@
-"""Runs whose weights (FSDP2) or optimizer (DeepSpeed) lie in parts in two processes, beside the same runs in one."""
+"""Runs whose weights (FSDP2), optimizer (DeepSpeed) or sequences lie in parts, beside the same runs in one process."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils.launch import prepare_multi_gpu_env
 from safetensors.torch import load_file
 
 from vlrl.recipe_checks import load_config
@@ -42,8 +44,12 @@ KINDS = {
     "one": {},
     **processes.LAUNCHED,
     "on hosts": DEEPSPEED | {"ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE": "cpu"},
+    # as `accelerate launch --use_parallelism_config` says it
+    "slices of parts": processes.LAUNCHED["fsdp"]
+    | processes.LAUNCHED["slices"]
+    | {"ACCELERATE_USE_PARALLELISM_CONFIG": "true"},
 }
-SIZES = {"one": 1, "fsdp": 2, "deepspeed": 2, "on hosts": 2}
+SIZES = {"one": 1, "fsdp": 2, "deepspeed": 2, "on hosts": 2, "slices": 2, "slices of parts": 4}
 SAME = [("fsdp", variant) for variant in VARIANTS]
 SAME += [
     ("deepspeed", "grpo"),
@@ -52,6 +58,8 @@ SAME += [
     ("deepspeed", "adapter"),
     ("on hosts", "whole"),
 ]
+SAME += [("slices", variant) for variant in ("grpo", "uneven", "long", "talks", "adapter", "checkpointing")]
+SAME += [("slices of parts", variant) for variant in ("grpo", "uneven", "talks")]
 
 
 @contextlib.contextmanager
@@ -124,7 +132,7 @@ def broken(now, batch):
 """
 
 
-@pytest.mark.parametrize("kind", ["fsdp", "deepspeed"])
+@pytest.mark.parametrize("kind", ["fsdp", "deepspeed", "slices"])
 def test_a_loss_that_is_not_finite_in_one_process_holds_up_none(kind, launch, tmp_path):
     """Else one bad sample leaves eight GPUs waiting: the update is skipped in all, and the run goes on to its end."""
     broken = {
@@ -170,6 +178,57 @@ def test_each_process_holds_a_part(kind, towers, launch, tmp_path):
     language = sum(value.numel() for name, value in saved.items() if "visual" not in name)
     assert 0 <= sum(held) - towers * tower - language < 16  # what makes parts alike
     assert abs(held[0] - held[1]) < language / 10
+
+
+KEEPS = """
+import torch
+from pathlib import Path
+from vlrl.methods import Callback, method
+
+@method
+class Keeps(Callback):
+    \"\"\"Writes how many bytes the language model's layers of this process have kept for backward passes.\"\"\"
+
+    def __init__(self, policy, task, updater, seed):
+        kept, update, layers = [], updater.step, policy.model.model.language_model.layers
+
+        def keep(value):
+            kept.append(value.nbytes)
+            return value
+
+        def counted(forward):
+            def passed(*given, **named):
+                with torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
+                    return forward(*given, **named)
+            return passed
+
+        def step(*given):
+            for layer in layers:
+                layer.forward = counted(layer.forward)
+            weights = sum(p.nbytes for p in layers.parameters())
+            stats = update(*given)
+            from vlrl.distributed.world import get_world
+            Path(f"kept_{get_world().rank}").write_text(f"{sum(kept)} {weights}")
+            return stats
+
+        updater.step = step
+"""
+
+
+def test_each_process_keeps_a_slice(launch, tmp_path):
+    """Else a conversation that does not fit one GPU does not fit two either."""
+    kept = {}
+    for kind in ("one", "slices"):
+        folder = workplace(
+            tmp_path / kind, callbacks=[{"name": "mine:Keeps"}], task={"name": "gui_grounding"},
+            train=TRAIN | {"steps": 1, "micro_batch_size": 1, "num_minibatches": 1, "prompts_per_step": 2},
+        )  # fmt: skip
+        (folder / "mine.py").write_text((folder / "mine.py").read_text() + KEEPS)
+        with launched(kind) as size:
+            assert ended(launch(size, folder, "train", "config.yaml"), folder) == [0] * size
+        texts = [(folder / f"kept_{rank}").read_text().split() for rank in range(size)]
+        kept[kind] = [int(all_of_it) - 2 * int(weights) for all_of_it, weights in texts]  # of two passes
+    assert max(kept["slices"]) < 0.6 * kept["one"][0]  # both pass both groups
 
 
 def assert_same_run(one: Path, other: Path) -> None:
@@ -250,6 +309,52 @@ def test_deepspeed_that_cannot_be_had_is_refused(tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "deepspeed", None)
         with pytest.raises(UserError, match=r"not installed: pip install 'vlrl\[deepspeed\]'"):
             load_config(tmp_path / "c.yaml")
+
+
+UNSHARED = {
+    "three": ({"WORLD_SIZE": "3"}, {}, "3 processes do not share sequences evenly"),
+    "alone": ({}, {}, "PARALLELISM_CONFIG_SP_SIZE=2: 1 processes do not share"),
+    "plain": ({"WORLD_SIZE": "2"}, {"train": {"shared_prefix": False}}, "train.shared_prefix: false has no passes"),
+    "matrices": ({"WORLD_SIZE": "2", "PARALLELISM_CONFIG_TP_SIZE": "2"}, {}, "parallelism_config_tp_size is not there"),
+    "rings": ({"WORLD_SIZE": "2", "PARALLELISM_CONFIG_CP_SIZE": "2"}, {}, "parallelism_config_cp_size is not there"),
+}
+
+
+@pytest.mark.parametrize("name", list(UNSHARED))
+def test_sequences_that_cannot_be_shared_are_refused(name, tmp_path, monkeypatch):
+    """Else such a run waits for ever, or shares nothing."""
+    settings, changes, message = UNSHARED[name]
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"task": "gui_grounding", "out": "run"} | changes))
+    with told("slices"):
+        for setting, value in settings.items():
+            monkeypatch.setenv(setting, value)
+        with pytest.raises(UserError) as found:
+            load_config(tmp_path / "c.yaml")
+    assert message in str(found.value) and "\n" not in str(found.value)
+
+
+def test_accelerate_says_what_the_processes_read():
+    """Else its configuration shares nothing."""
+    file = Path(__file__).parents[2] / "configs/accelerate/slices_8.yaml"
+    arguments = launch_command_parser().parse_args(["--config_file", str(file), "run.py"])
+    environment = prepare_multi_gpu_env(_validate_launch_command(arguments)[0])
+    assert environment["PARALLELISM_CONFIG_SP_SIZE"] == "4" and environment["FSDP_VERSION"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "=3: the model's 4 attention heads cannot be shared out evenly"),
+        ({"task": {"name": "manipulation"}, "policy": {"model": "embedded_push"}}, "are shared by language models of"),
+    ],
+    ids=["heads", "a robot"],
+)
+def test_policies_whose_sequences_cannot_be_shared_are_refused(changes, message, launch, tmp_path, monkeypatch):
+    """As above, once the model is there."""
+    folder = workplace(tmp_path / "run", **changes)
+    monkeypatch.setenv("PARALLELISM_CONFIG_SP_SIZE", "3")
+    assert ended(launch(3, folder, "train", "config.yaml"), folder) == [2] * 3
+    assert message in (folder / "0.err").read_text()
 
 
 def test_fsdp_of_the_first_version_is_refused(tmp_path, parted, monkeypatch):

@@ -304,6 +304,7 @@ def planning_add(commands: Commands) -> None:
     takes_changes(plan)
     plan.add_argument("--gpu", metavar="NAME", help="h100, a100-80, 4090, ...; a memory, 24GB; cpu")
     plan.add_argument("--gpus", type=_count, default=1, metavar="N", help="how many, sharded (FSDP)")
+    plan.add_argument("--slices", type=_count, default=1, metavar="N", help="how many of them share each sequence")
     plan.add_argument("--mfu", type=_positive, default=0.4, help="share of the peak that is reached (default: 0.4)")
     plan.add_argument("--tflops", type=_positive, metavar="N", help="the device's peak, 1e12 FLOPs a second")
     plan.add_argument("--memory", type=_positive, metavar="GB", help="the device's memory")
@@ -370,6 +371,7 @@ def _plan(options: argparse.Namespace) -> int:
     plan_options = PlanOptions(
         profiling.find_device(options.gpu, options.tflops, options.memory) if options.gpu else None,
         options.gpus,
+        options.slices,
         options.mfu,
         options.visual,
         options.text,

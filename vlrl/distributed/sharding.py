@@ -1,4 +1,4 @@
-"""What processes share out of a policy's training: the optimizer (DeepSpeed's ZeRO), or the weights too (FSDP2)."""
+"""What processes share of a policy's training: the optimizer (DeepSpeed's ZeRO), the weights too (FSDP2), sequences."""
 
 from __future__ import annotations
 
@@ -6,16 +6,23 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.functional import pad
 
-from vlrl.distributed.world import Replicated, World, chunks, get_world, on_cpu
+from vlrl.distributed.world import SEQUENCE, Replicated, WholeSequences, World, chunks, get_world, on_cpu, take_turns
+from vlrl.policies.fused_modules import SequenceSlices
 from vlrl.policies.generation import bare
+from vlrl.policies.prefix_sharing import MediaFeatures, Packed, embedded, hidden_states, see, through
+from vlrl.policies.processor import CODECS
+from vlrl.policies.vlm import VLM
 from vlrl.policies.weights import JointPasses, layers_of, local, nothing, read_parts, split, split_scorer
+from vlrl.types import UserError
 
 # Whole weights and gradients in every process, the optimizer in parts: DeepSpeed's ZeRO of stage 1 (arXiv 1910.02054).
 #
@@ -169,7 +176,8 @@ def make_passes(policy: Any, build: Callable[[], Any]) -> JointPasses:
 class Sharded:
     """The parameters that train, of which each process holds a part: but for the tower's, which are whole."""
 
-    in_parts = True
+    in_parts = joint = True
+    sequences = WholeSequences()
 
     def __init__(self, world: World, policy: Any, saved: Path | None):
         self.world, self.policy, self.stays = world, policy, policy.passes.in_parts
@@ -214,14 +222,17 @@ class Sharded:
             module.set_reshard_after_forward(False, recurse=False)
             module.unshard()
 
-    def share(self, owned: Sequence[list], most: int | None) -> list[list]:
-        """As `Replicated.share`, and an empty forward for each that another process has more."""
+    def share(self, owned: Sequence[list], most: int | None) -> list[tuple[int, list]]:
+        """As `Replicated.share`, and an empty pass for each that other processes have more."""
+        size, rank = self.sequences.near.size, self.world.rank
         counts = [len(chunks(groups, most)) for groups in owned]
-        own = self._whole.share(owned, most)
-        return own + [[]] * (max(counts) - len(own))
+        longest = max(sum(counts[first : first + size]) for first in range(0, len(counts), size))
+        own = take_turns(owned, most, rank, self.sequences.near)
+        return own + [(rank - rank % size, [])] * (longest - len(own))
 
     def idle(self) -> None:
         """A forward and backward pass that learns nothing, for those of the others to end."""
+        self.policy.model.train()
         nothing(self.policy, self.policy.scorer).backward()
 
     def sum_numbers(self, numbers: Sequence[float]) -> list[float]:
@@ -266,3 +277,78 @@ def _rows_of(parameter: Tensor, values: dict[str, Any]) -> dict[str, Any]:
         name: distribute_tensor(value, *place, src_data_rank=None) if value.shape == parameter.shape else value
         for name, value in values.items()
     }
+
+
+# A sequence over several processes, where it does not fit one (DeepSpeed-Ulysses, arXiv 2309.14509).
+#
+# Each process holds a slice of every row, and within attention some heads of all of it: what is kept for the backward
+# pass is divided by their number. Neighbours make each other's passes of an update in turn. Whose rows they are packs
+# and scores them; the others' loss is 0. So every gradient is a part of one sum, as between processes anywhere.
+
+
+class SlicedSequences(WholeSequences):
+    """Sequences in slices in several processes: of updates, and where weights stay in parts of all passes.
+
+    Raises:
+        UserError: the model is of a family whose layers are not known here, or cannot be divided by so many.
+    """
+
+    def __init__(self, policy: Any, near: World):
+        self.policy, self.near = policy, near
+        self._check()
+        policy.one_pass, policy.scorer.hidden, policy.passes.make = True, self.find_states, self._make
+        self._leader = near.rank  # among the neighbours: whose rows are passed
+        self._joins = False  # in passes without gradient
+
+    def _check(self) -> None:
+        number = f"{SEQUENCE}={self.near.size}"
+        if type(self.policy) is not VLM:
+            raise UserError(f"{number}: sequences are shared by language models of {' and '.join(CODECS)} alone")
+        base: Any = bare(self.policy.model)
+        heads = base.config.get_text_config().num_attention_heads
+        if heads % self.near.size:
+            raise UserError(f"{number}: the model's {heads} attention heads cannot be shared out evenly: use a divisor")
+
+    def find_states(self, base: Any, packed: Packed, features: MediaFeatures | None) -> Tensor:
+        """As `hidden_states`, by all neighbours."""
+        if not (torch.is_grad_enabled() or self._joins):
+            return hidden_states(base, packed, features)
+        nobody = packed.source[:0]
+        rows = self.near.broadcast((replace(packed, source=nobody, target=nobody), features), self._leader)
+        if self._leader != self.near.rank:
+            packed, features = rows[0].to(base.device), rows[1] and rows[1].to(base.device)
+        if features is None and packed.pixels is not None and packed.grid is not None:
+            features = see(base, packed.pixels, packed.grid)
+        embeds, where = embedded(base, packed, features)
+        length, size = embeds.shape[1], -(-embeds.shape[1] // self.near.size)
+        slices = SequenceSlices(self.near.link, length)
+        missing, own = size * self.near.size - length, slice(size * self.near.rank, size * (self.near.rank + 1))
+        row = where.flatten().cumsum(0).view_as(where) - 1  # of each place, among what the tower made
+        positions, where, row = (pad(each, (0, missing))[..., own] for each in (packed.positions, where, row))
+        deep = [each[row[where]] for each in features.deep] if features else ()
+        hidden = through(base, pad(embeds, (0, 0, 0, missing))[:, own], positions, packed.mask, slices, where, deep)
+        everybody = slices.exchange(hidden.expand(self.near.size, *hidden.shape))  # [N, R, l, H]
+        return everybody.transpose(0, 1).flatten(1, 2)[:, :length]
+
+    def _make[T](self, own: Callable[[], T], empty: Callable[[], None]) -> T:
+        """Passes without gradient by all neighbours, each one's in turn; `empty` takes part in another's."""
+        self._joins = True
+        results: list[Any] = [
+            self._pass(rank, own if rank == self.near.rank else empty) for rank in range(self.near.size)
+        ]
+        self._joins = False
+        return results[self.near.rank]
+
+    def _pass(self, leader: int, make: Callable[[], Any]) -> Any:
+        """A pass of rows of one of the neighbours."""
+        self._leader = leader
+        result = make()
+        self._leader = self.near.rank
+        return result
+
+    def follow(self, rank: int) -> None:
+        self._pass(rank % self.near.size, self.idle)
+
+    def idle(self) -> None:
+        self.policy.model.train()
+        nothing(self.policy, self.policy.scorer).backward()

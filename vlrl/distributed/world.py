@@ -145,6 +145,19 @@ class World:
         return [unpack_value(data) for data in gather_bytes(pack_value(value), self.size, self.link)]
 
     @report_lost_process
+    def broadcast(self, value: Any, rank: int) -> Any:
+        """One process's value, as of `gather`; what the others give does not count."""
+        import torch
+        from torch import distributed
+
+        data = pack_value(value) if self.rank == rank else b""
+        length = torch.tensor([len(data)], device=device(self.link))
+        distributed.broadcast(length, group=self.link, group_src=rank)
+        content = torch.frombuffer(bytearray(data or int(length)), dtype=torch.uint8).to(length.device)
+        distributed.broadcast(content, group=self.link, group_src=rank)
+        return value if data else unpack_value(content.cpu().numpy().tobytes())
+
+    @report_lost_process
     def sum(self, values: Tensor) -> Tensor:
         """The sum over all processes, in place; bit by bit the same in all of them."""
         if self.size > 1:
@@ -271,6 +284,25 @@ def optimizer_in_parts() -> bool:
     return get_world().size > 1 and is_engine_requested("DEEPSPEED")
 
 
+SEQUENCE = "PARALLELISM_CONFIG_SP_SIZE"  # set by accelerate launch (`parallelism_config_sp_size`)
+
+
+def sequence_size() -> int:
+    """Over how many processes the launcher asks for each sequence of an update."""
+    return _number((SEQUENCE,), 1)
+
+
+def make_neighbours(world: World, size: int) -> World:
+    """The processes that this one shares sequences with, `size` in a row of all. Called by all of them."""
+    from torch import distributed
+
+    links = [
+        distributed.new_group(list(range(first, first + size)), timeout=patience())
+        for first in range(0, world.size, size)
+    ]
+    return World(world.rank % size, size, links[world.rank // size])
+
+
 def launched(out: Path, trackers: Sequence[str]) -> Accelerator:
     """The run's place among others and its trackers. A GPU of its own becomes the process's device."""
     from accelerate import Accelerator
@@ -280,7 +312,7 @@ def launched(out: Path, trackers: Sequence[str]) -> Accelerator:
         os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
     place = ProjectConfiguration(project_dir=str(out), logging_dir=str(out / "tensorboard"))
     several: list[Any] | None = [InitProcessGroupKwargs(timeout=patience())] if get_world().size > 1 else None
-    with _without_deepspeed():
+    with _without_engines():
         return Accelerator(cpu=on_cpu(), log_with=list(trackers) or None, project_config=place, kwargs_handlers=several)
 
 
@@ -293,7 +325,7 @@ def hold_run(out: Path) -> Iterator[None]:
     """
     world, problem = get_world(), None
     if world.size > 1:
-        with _without_deepspeed():
+        with _without_engines():
             world.join()
     with ExitStack() as held:
         if world.is_rank_zero:
@@ -307,16 +339,16 @@ def hold_run(out: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _without_deepspeed() -> Iterator[None]:
-    """Keeps accelerate from wrapping the model in DeepSpeed, where the launcher asks for that."""
+def _without_engines() -> Iterator[None]:
+    """Keeps accelerate from wrapping the model and from cutting sequences itself, where the launcher asks for that."""
     if on_cpu():  # accelerate imports DeepSpeed where it is installed, which else warns that there is no GPU
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    setting = os.environ.pop("ACCELERATE_USE_DEEPSPEED", None)
+    names = ("ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_PARALLELISM_CONFIG")
+    settings = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:
         yield
     finally:
-        if setting:
-            os.environ["ACCELERATE_USE_DEEPSPEED"] = setting
+        os.environ.update(settings)
 
 
 # What the command line makes of a run's many processes. Imports no torch.
@@ -555,10 +587,34 @@ def _stacked(rows: Mapping[int, Tensor], counts: Sequence[int]) -> Tensor:
 BUCKET = 2**26  # numbers that are sent at a time
 
 
+class WholeSequences:
+    """The sequences of an update, each of them whole in the process that it belongs to."""
+
+    near = World()  # the processes that make this one's passes with it, each one's in turn
+
+    def follow(self, rank: int) -> None:
+        """Takes its share of another process's pass, forward and backward."""
+
+    def idle(self) -> None:
+        """Nobody waits for a pass that a process does not make."""
+
+
+def take_turns(owned: Sequence[list], most: int | None, rank: int, near: World) -> list[tuple[int, list]]:
+    """What neighbours pass together: whose groups, and which, in order. owned, most: as of `Replicated.share`."""
+    first = rank - near.rank
+    return [(owner, part) for owner in range(first, first + near.size) for part in chunks(owned[owner], most)]
+
+
 class Replicated:
     """The parameters that train, all of them in every process."""
 
     in_parts = False
+    sequences = WholeSequences()
+
+    @property
+    def joint(self) -> bool:
+        """Whether processes make the passes of an update together."""
+        return self.in_parts or self.sequences.near.size > 1
 
     def __init__(self, world: World, parameters: Sequence[nn.Parameter]):
         self.world, self.parameters = world, list(parameters)
@@ -571,12 +627,17 @@ class Replicated:
         """Held while a checkpoint is written."""
         return nullcontext()
 
-    def share(self, owned: Sequence[list], most: int | None) -> list[list]:
-        """What this process forwards, at most `most` groups at a time. owned: the groups of each process."""
-        return chunks(owned[self.world.rank], most)
+    def share(self, owned: Sequence[list], most: int | None) -> list[tuple[int, list]]:
+        """The passes that this process takes part in, of at most `most` groups each, with the rank of whose they are.
+
+        Args:
+            owned: the groups of each process.
+        """
+        return take_turns(owned, most, self.world.rank, self.sequences.near)
 
     def idle(self) -> None:
-        """Nobody waits for a process's passes."""
+        """A pass of this process's own that learns nothing, where others wait for it."""
+        self.sequences.idle()
 
     def sum_numbers(self, numbers: Sequence[float]) -> list[float]:
         """The sums of some numbers over all processes. What has a gradient anywhere gets one here, of zeros."""

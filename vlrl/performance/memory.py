@@ -57,6 +57,7 @@ class MemoryInputs:
     whole: int = 0
     whole_trained: int = 0
     stays: bool = False  # in parts between updates too, where another engine writes
+    slices: int = 1  # GPUs over which a sequence is spread in updates, and where weights stay in parts in all passes
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,8 @@ def _token(run: MemoryInputs, cached: bool) -> float:
     whole = language_layer(language, run.width, run.update.language == 2, normed, _lean(run))
     layer = (language.hidden * FULL if checkpointed else whole) * (not run.update.offloaded)
     last = 2 * language.hidden * FULL  # the norm behind the layers
-    return language.layers * layer + last + (language.cached * run.width if cached else 0)
+    whole = 3 * language.hidden * FULL * (run.slices > 1)  # embeddings, last states, and those on their way
+    return whole + (language.layers * layer + last + (language.cached * run.width if cached else 0)) / run.slices
 
 
 def replies(run: MemoryInputs) -> float:
@@ -162,7 +164,7 @@ def replies(run: MemoryInputs) -> float:
     if run.update.mode == "naive" or group.members == 1:
         return own
     keys = group.prompt + tokens
-    masked = keys * 2 * language.heads * language.head + tokens * keys
+    masked = keys * 2 * language.heads * language.head / run.slices + tokens * keys
     return own + run.micro * (1 if run.update.checkpointed else language.layers) * masked * run.width
 
 
@@ -174,8 +176,10 @@ def passing(run: MemoryInputs, rows: float) -> float:
 
 
 def _layer(run: MemoryInputs) -> float:
-    normed = run.geometry.family == "qwen3_vl"
-    return language_layer(run.geometry.language, run.width, normed=normed, lean=_lean(run), forgets=False)
+    language, normed = run.geometry.language, run.geometry.family == "qwen3_vl"
+    layer = language_layer(language, run.width, normed=normed, lean=_lean(run), forgets=False)
+    sent = 2 * (2 * language.heads + 2 * language.kv_heads) * language.head * run.width * (run.slices > 1)
+    return (layer + sent) / run.slices
 
 
 def _lean(run: MemoryInputs) -> bool:

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import linear, scaled_dot_product_attention
+from torch.distributed.nn.functional import all_to_all_single
+from torch.nn.functional import linear, pad, scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 # Attention over rows that share a prompt: causal over the prompt, masked or separate over what follows it.
@@ -38,11 +39,61 @@ class PrefixCache:
     hidden: Tensor | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class SlicedKeys:
+    """Keys [R, key heads, l, D] of this process's slice of R sequences."""
+
+    own: Tensor
+    slices: SequenceSlices
+
+
+@dataclass(frozen=True)
+class SequenceSlices:
+    """Sequences that N processes hold in slices of equal length: what a layer takes for a cache.
+
+    link: the processes, a group of torch. length: of a sequence, L; the last slice may go on behind it.
+    """
+
+    link: Any
+    length: int
+
+    def update(self, keys: Tensor, values: Tensor, layer: int) -> tuple[SlicedKeys, Tensor]:
+        return SlicedKeys(keys, self), values
+
+    def attend(
+        self, module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any
+    ) -> Tensor:
+        """Attention to whole sequences: slices are exchanged for heads, and back (arXiv 2309.14509, figure 2).
+
+        Args:
+            query: [R, heads, l, D]; key, value: [R, key heads, l, D]
+            mask: as of `shared_prefix`, of whole sequences.
+
+        Returns:
+            [R, l, heads, D]
+        """
+        N, size = self.link.size(), query.shape[2]
+        if key.shape[1] % N:
+            key, value = (repeat_kv(each, module.num_key_value_groups) for each in (key, value))
+        heads = query.shape[1] // N, key.shape[1] // N, value.shape[1] // N
+        parts = torch.cat([each.unflatten(1, (N, -1)) for each in (query, key, value)], 2)  # [R, N, heads, l, D]
+        whole = self.exchange(parts.transpose(0, 1)).permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :, : self.length]
+        groups = types.SimpleNamespace(num_key_value_groups=heads[0] // heads[1])
+        out, _ = shared_prefix(groups, *whole.split(heads, 1), mask, **options)  # [R, L, heads, D]
+        out = pad(out, (0, 0, 0, 0, 0, N * size - self.length)).unflatten(1, (N, size))
+        return self.exchange(out.transpose(0, 1)).permute(1, 2, 0, 3, 4).flatten(2, 3)
+
+    def exchange(self, parts: Tensor) -> Tensor:
+        """The i-th part [N, ...] of each process's goes to process i."""
+        return all_to_all_single(torch.empty_like(parts, memory_format=torch.contiguous_format), parts.contiguous(),
+                                 group=self.link)  # fmt: skip
+
+
 def shared_prefix(
-    module: nn.Module, query: Tensor, key: Tensor | PrefixCache, value: Tensor | PrefixCache,
+    module: nn.Module, query: Tensor, key: Tensor | PrefixCache | SlicedKeys, value: Tensor | PrefixCache,
     attention_mask: Tensor | None, scaling: float | None = None, **options,
 ) -> tuple[Tensor, None]:  # fmt: skip
-    """`sdpa`, but a mask may cover the last S of L queries alone, and keys may be a `PrefixCache` (`one_token`).
+    """`sdpa`, but a mask may cover the last S of L queries alone, and keys may be a `PrefixCache` or in slices.
 
     The queries before the mask are plainly causal: that kernel skips half of the work, and no L x L mask of a long
     prompt is held.
@@ -57,6 +108,8 @@ def shared_prefix(
     """
     if isinstance(key, PrefixCache):
         return one_token(query, key, value, scaling), None
+    if isinstance(key, SlicedKeys):
+        return key.slices.attend(module, query, key.own, value, attention_mask, scaling=scaling, **options), None
     if query.shape[2] == 0:  # completions of one token: their last is never forwarded
         return query.transpose(1, 2), None
     if attention_mask is not None and attention_mask.shape[2] == 0:

@@ -129,8 +129,10 @@ class TokenScorer(nn.Module):
             before: the prompts, to be forwarded first, or forwarded already.
         """
         base = bare(self.model)
-        if isinstance(packed, RowLevels):
+        if isinstance(packed, RowLevels) and len(packed.rows) > 1:
             return self.of(level_states(base, packed, seen), packed)
+        if isinstance(packed, RowLevels):
+            return self.of(self.hidden(base, packed.rows[0], seen[0]).flatten(0, 1), packed)
         if before is None:
             return self.of(self.hidden(base, packed, seen).flatten(0, 1), packed)
         prompts, layers = recorded(base, before, seen) if isinstance(before, Packed) else (before.hidden, before.layers)

@@ -222,6 +222,9 @@ class MediaFeatures:
     def nbytes(self) -> int:
         return sum(part.nbytes for part in (self.embeds, *self.deep))
 
+    def to(self, device: torch.device) -> MediaFeatures:
+        return MediaFeatures(self.embeds.to(device), tuple(part.to(device) for part in self.deep))
+
     def copy(self) -> MediaFeatures:
         return MediaFeatures(self.embeds.clone(), tuple(part.clone() for part in self.deep))
 
@@ -365,6 +368,10 @@ class Passes:
     """Passes without gradient through a policy's weights: each process makes its own, while it has them whole."""
 
     in_parts = False  # also outside of updates
+
+    def make[T](self, own: Callable[[], T], empty: Callable[[], None]) -> T:
+        """A pass of this process's own, where others do not have to take part in it by an empty one."""
+        return own()
 
     def run[T](self, kind: PassKind, forward: Callable[[], T]) -> T:
         """What a pass gives. kind: of which weights."""

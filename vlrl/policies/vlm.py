@@ -513,7 +513,8 @@ class VLM(Policy):
         few = [decisions[0], *decisions[1:2], decisions[-1]]
         self.model.eval()
         logprobs = None if sampled else self._evaluate(self._scorer, few, self._seen).logprobs
-        self.shared_prefix, self._scorer.hidden = False, plain_states
+        fast, self._scorer.hidden = self._scorer.hidden, plain_states
+        self.shared_prefix = False
         with fused_modules.plain(bare(self.model)):
             plain = self._evaluate(self._scorer, few, self._seen)
         if sampled:
@@ -521,8 +522,10 @@ class VLM(Policy):
             logprobs[plain.mask] = torch.cat([decision.logprobs for decision in few]).to(logprobs.device)
         gap = _gap(logprobs, plain.logprobs)
         if gap <= compute_tolerance(self.autocast or bare(self.model).lm_head.weight.dtype):
-            self.shared_prefix, self._scorer.hidden = True, hidden_states
+            self.shared_prefix, self._scorer.hidden = True, fast
             return
+        if fast is not hidden_states:
+            raise UserError(f"the passes that processes share are off by up to {gap:.2g} nats: do not share sequences")
         self._kept = None
         fused_modules.drop(bare(self.model))
         print(

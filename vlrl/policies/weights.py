@@ -164,7 +164,7 @@ class JointPasses(Passes):
         due = self._find_due(kind)
         for before in due[: due.index(kind)]:
             self._accompany(before)
-        result = forward()
+        result = self.make(forward, lambda: self._make_empty(kind))
         for behind in due[due.index(kind) + 1 :]:
             self._accompany(behind)
         return result
@@ -184,6 +184,7 @@ class JointPasses(Passes):
     def freeze(self, scorer: Any) -> nn.Module:
         """A second model in parts; every process copies its own."""
         self._reference = self._build()
+        self._reference.hidden = lambda *rows: scorer.hidden(*rows)  # in slices, once it is
         allocate(self._reference, self._device)
         self._reference.banned.copy_(scorer.banned)
         for module in layers_of(scorer):
@@ -209,6 +210,9 @@ class JointPasses(Passes):
         return [kind for kind, count in zip(self.kinds, counts.tolist(), strict=True) if count]
 
     def _accompany(self, kind: PassKind) -> None:
+        self.make(lambda: self._make_empty(kind), lambda: self._make_empty(kind))
+
+    def _make_empty(self, kind: PassKind) -> None:
         nothing(self._policy, self._policy.scorer if kind == "policy" else self._reference)
 
 

@@ -12,7 +12,7 @@ import torch
 
 from vlrl import registry
 from vlrl.config import Config
-from vlrl.distributed.world import get_world, in_parts, optimizer_in_parts
+from vlrl.distributed.world import get_world, in_parts, optimizer_in_parts, sequence_size
 from vlrl.engines import load_policy
 from vlrl.performance.memory import is_out_of_memory
 from vlrl.performance.profiling import Device
@@ -49,10 +49,10 @@ def resolve_auto(config: Config, free: float | None = None) -> Config:
         free: bytes; default: those of the GPU, or of the machine's memory, that are free.
 
     Raises:
-        UserError: weights or optimizer are in parts; none fits, or none gets through its update.
+        UserError: weights, optimizer or sequences are in parts; none fits, or none gets through its update.
     """
-    if in_parts() or optimizer_in_parts():
-        raise UserError("auto goes with whole weights in each process: say train.micro_batch_size and "
+    if in_parts() or optimizer_in_parts() or sequence_size() > 1:
+        raise UserError("auto goes with whole weights and sequences in each process: say train.micro_batch_size and "
                         "policy.gradient_checkpointing, of which `vlrl plan --gpus` says what fits")  # fmt: skip
     world, on_gpu = get_world(), torch.cuda.is_available()
     world.join()

@@ -399,7 +399,7 @@ HALF = 2  # bytes of bfloat16
 
 
 def run_of(
-    config: Config, geometry: Geometry, prompt: PromptSize, *, tokens: float, gpus: int, on_gpu: bool
+    config: Config, geometry: Geometry, prompt: PromptSize, *, tokens: float, gpus: int, on_gpu: bool, slices: int = 1
 ) -> MemoryInputs:
     """One GPU's part of a step.
 
@@ -408,15 +408,20 @@ def run_of(
         gpus: each takes its share of the prompts; the language model's weights, gradients and optimizer are in parts on
             them (FSDP2, `vlrl.distributed.sharding`); its weights are whole in a rollout, and a reference always, but
             where another engine writes; the tower is whole.
+        slices: how many of them share each sequence.
 
     Raises:
-        UserError: nothing would be trained.
+        UserError: nothing would be trained; sequences cannot be shared so.
     """
     train, policy, whole = config.train, config.policy, parameters(geometry)
     added = adapters(geometry, policy.lora.rank, policy.lora.targets) if policy.lora else None
     learning = {part: (added or vars(whole))[part] for part in vars(whole) if part not in policy.freeze}
     if not sum(learning.values()):
         raise UserError(f"policy.freeze: {', '.join(policy.freeze)} leaves nothing to train")
+    if gpus % slices or geometry.language.heads % slices:
+        raise UserError(
+            f"--slices {slices}: must divide --gpus ({gpus}) and the attention heads ({geometry.language.heads})"
+        )
     prompts = -(-train.prompts_per_step // gpus)
     micro = min(train.micro_size or prompts, -(-prompts // train.num_minibatches))
     asks_reference = _asks_reference(config)
@@ -436,7 +441,7 @@ def run_of(
         width=HALF if mixed else FULL, states=_states(config, geometry, whole, learning),
         copied=asks_reference and not added, slots=policy.max_num_seqs,
         held_out=_held_out(config, gpus), shards=gpus, whole=tower, whole_trained=whole_trained,
-        stays=gpus > 1 and stays_in_parts(policy), weight=HALF if narrow else FULL,
+        stays=gpus > 1 and stays_in_parts(policy), slices=slices, weight=HALF if narrow else FULL,
         masters=narrow and train.master_weights,
         quantised=sum(each.inputs * each.outputs * each.count for each in spoken) if policy.load_in_4bit else 0,
     )  # fmt: skip
@@ -483,6 +488,7 @@ class PlanOptions:
 
     device: Device | None = None
     gpus: int = 1
+    slices: int = 1
     mfu: float = 0.4
     visual: int | None = None
     text: int | None = None
@@ -534,6 +540,8 @@ def plan_plan(config: Config, asked: PlanOptions) -> MemoryPlan:
     Raises:
         UserError: the model's sizes or the prompts' are not known; nothing would be trained.
     """
+    if asked.slices > 1 and not isinstance(model_of(config.policy.model), Model):
+        raise UserError(f"--slices: {config.policy.model} has no layers that are shared so: leave it out")
     if (robot := find_robot(config.policy.model)) is not None:
         return _try_robot(config, robot, asked)
     model = model_of(config.policy.model)
@@ -592,7 +600,8 @@ def _turned(whole: MemoryPlan, knob: Knob) -> PlanChange:
 
 def _count_step(config: Config, model: Model, prompt: PromptSize, asked: PlanOptions) -> MemoryPlan:
     tokens = asked.tokens or config.policy.max_tokens
-    cost = cost_of(run_of(config, model.geometry, prompt, tokens=tokens, gpus=asked.gpus, on_gpu=_on_gpu(asked)))
+    places = {"gpus": asked.gpus, "on_gpu": _on_gpu(asked), "slices": asked.slices}
+    cost = cost_of(run_of(config, model.geometry, prompt, tokens=tokens, **places))
     return _plan_of(config, model, prompt, asked, cost)
 
 
@@ -697,6 +706,8 @@ def _head(plan: MemoryPlan) -> Iterator[str]:
     if options.gpus > 1:
         held = "in parts (FSDP2)" if isinstance(plan.model, Model) else "whole on each"
         yield f"        prompts shared out; weights, gradients, optimizer {held}; traffic not counted"
+        if options.slices > 1:
+            yield f"        each sequence in {options.slices} slices (parallelism_config_sp_size)"
         if stays_in_parts(policy):
             yield "        an engine elsewhere writes: weights stay in parts, its own memory is not counted"
 

@@ -20,7 +20,11 @@ _spec.loader.exec_module(processes)
 launch, ended, workplace = processes.launch, processes.ended, processes.workplace
 
 
-@pytest.mark.parametrize("kind", ["whole", *processes.LAUNCHED])
+LAUNCHED = {"whole": {}, **processes.LAUNCHED,
+            "slices of parts": processes.LAUNCHED["fsdp"] | processes.LAUNCHED["slices"]}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", list(LAUNCHED))
 def test_two_processes_and_a_server_train_what_one_process_does(kind, server, launch, tmp_path, monkeypatch):
     """Else a server writes by other weights than those that learn, where more than one process has them."""
     train = processes.CONFIG["train"] | {"steps": 3, "num_minibatches": 1}
@@ -33,7 +37,7 @@ def test_two_processes_and_a_server_train_what_one_process_does(kind, server, la
     assert ended(launch(1, one, "train", "config.yaml"), one) == [0]
     if kind == "deepspeed":
         pytest.importorskip("deepspeed", reason="the extra deepspeed")
-    for name, value in processes.LAUNCHED.get(kind, {}).items():
+    for name, value in LAUNCHED[kind].items():
         monkeypatch.setenv(name, value)
     assert ended(launch(2, two, "train", "config.yaml"), two) == [0, 0]
     for own, served in zip(processes.rows(one), processes.rows(two), strict=True):
