@@ -4,13 +4,14 @@ Each arm is `vlrl train` on the same configuration, the several by torchrun on t
 thread. Wall seconds are medians over the steps after the first, of the main process; CPU seconds are of all processes,
 their start included. Metrics are compared row by row, numbers relative to 1 or to their size, whichever is larger.
 
-    python bench/scale.py processes # a table of 1, 2, 2 with weights in parts and 2 with the optimizer in parts
+    python bench/scale.py processes # a table of 1, and of 2 plain, with weights, sequences or the optimizer in parts
     python bench/scale.py processes --processes 1 8 --config CONFIG --steps 20 --json scale_out.json
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import resource
@@ -28,6 +29,7 @@ HEAD = "| processes | s a step | rollout | update | CPU s in all | faster | larg
 PARTS = {  # what accelerate tells the processes that it starts
     "": {},
     ", in parts": {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"},
+    ", sequences in slices": {"PARALLELISM_CONFIG_SP_SIZE": "2"},
     ", optimizer in parts": {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_DEEPSPEED_ZERO_STAGE": "1"},
 }
 
@@ -72,6 +74,9 @@ def main() -> None:
     parser.add_argument("changes", nargs="*", default=["eval.num_samples=32", "train.lr=1.0e-6"], help="to the config")
     options = parser.parse_args()
     arms = []
+    if not importlib.util.find_spec("deepspeed"):
+        del PARTS[", optimizer in parts"]
+        print("no DeepSpeed here: without the optimizer in parts", file=sys.stderr)
     print(HEAD)
     with tempfile.TemporaryDirectory() as folder:
         for size, parts in [(n, parts) for n in options.processes for parts in PARTS if n > 1 or not parts]:

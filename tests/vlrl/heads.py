@@ -30,6 +30,7 @@ REFUSED = {
     "resip": "there is no folder 'runs/push_residual'",
     "resip over manipulation": "there is no folder 'runs/push_residual'",
     "manipulation_smolvla": "there is no folder 'runs/smolvla'",
+    "manipulation_three": "there is no folder 'runs/smolvla_three'",
     "verifiers": "Qwen/Qwen2.5-VL-3B-Instruct: HF_HUB_OFFLINE is set, and there is no copy",
     "vlm_rm": "openai/clip-vit-base-patch32: HF_HUB_OFFLINE is set, and there is no copy",
 }

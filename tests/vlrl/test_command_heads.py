@@ -63,7 +63,7 @@ REFUSED = {
     "deploy/lekiwi": "cannot connect to lekiwi",
 }
 # browsers, which have tests of their own; thousands of episodes played before the first step; words after a command
-ELSEWHERE = ("gui_agent_demos", "embedded_touch", "embedded_three", "FILE with", "$C")
+ELSEWHERE = ("gui_agent_demos", "embedded_touch", "FILE with", "$C")
 
 
 def find_commands() -> dict[str, list[str]]:
