@@ -59,7 +59,7 @@ SAME += [
     ("on hosts", "whole"),
 ]
 SAME += [("slices", variant) for variant in ("grpo", "uneven", "long", "talks", "adapter", "checkpointing")]
-SAME += [("slices of parts", variant) for variant in ("grpo", "uneven", "talks")]
+SAME += [("slices of parts", variant) for variant in ("uneven", "talks")]
 
 
 @contextlib.contextmanager
@@ -314,6 +314,7 @@ def test_deepspeed_that_cannot_be_had_is_refused(tmp_path, monkeypatch):
 UNSHARED = {
     "three": ({"WORLD_SIZE": "3"}, {}, "3 processes do not share sequences evenly"),
     "alone": ({}, {}, "PARALLELISM_CONFIG_SP_SIZE=2: 1 processes do not share"),
+    "nobody": ({"PARALLELISM_CONFIG_SP_SIZE": "0"}, {}, "PARALLELISM_CONFIG_SP_SIZE: '0': must be a number"),
     "plain": ({"WORLD_SIZE": "2"}, {"train": {"shared_prefix": False}}, "train.shared_prefix: false has no passes"),
     "matrices": ({"WORLD_SIZE": "2", "PARALLELISM_CONFIG_TP_SIZE": "2"}, {}, "parallelism_config_tp_size is not there"),
     "rings": ({"WORLD_SIZE": "2", "PARALLELISM_CONFIG_CP_SIZE": "2"}, {}, "parallelism_config_cp_size is not there"),

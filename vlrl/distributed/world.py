@@ -289,7 +289,10 @@ SEQUENCE = "PARALLELISM_CONFIG_SP_SIZE"  # set by accelerate launch (`parallelis
 
 def sequence_size() -> int:
     """Over how many processes the launcher asks for each sequence of an update."""
-    return _number((SEQUENCE,), 1)
+    setting = os.environ.get(SEQUENCE) or "1"
+    if not setting.isdecimal() or int(setting) < 1:
+        raise UserError(f"{SEQUENCE}: {setting!r}: must be a number of processes, at least 1")
+    return int(setting)
 
 
 def make_neighbours(world: World, size: int) -> World:
