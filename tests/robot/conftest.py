@@ -9,7 +9,17 @@ import pytest
 FOLDER = str(Path(__file__).parent)
 if FOLDER not in sys.path:
     sys.path.insert(0, FOLDER)  # workers get this process' path
-UNTIMED = ("test_governor*.py", "test_kinematics.py", "test_config.py", "test_chunks.py")  # plain arithmetic and files
+UNTIMED = (
+    "test_governor*.py",
+    "test_kinematics.py",
+    "test_config.py",
+    "test_chunks.py",
+    "test_plausible.py",
+    "test_arrays.py",
+    "test_messages.py",
+    "test_packets.py",
+    "test_recording_lease.py",
+)  # plain arithmetic and files
 TIMED = tuple(f"{FOLDER}/{name}" for name in ("deploy/", "emulator/", "faults/", "control/", "serving/", "test_bridge"))
 
 
