@@ -326,11 +326,10 @@ def test_sequences_that_cannot_be_shared_are_refused(name, tmp_path, monkeypatch
     """Else such a run waits for ever, or shares nothing."""
     settings, changes, message = UNSHARED[name]
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"task": "gui_grounding", "out": "run"} | changes))
-    with told("slices"):
-        for setting, value in settings.items():
-            monkeypatch.setenv(setting, value)
-        with pytest.raises(UserError) as found:
-            load_config(tmp_path / "c.yaml")
+    for setting, value in (KINDS["slices"] | settings).items():
+        monkeypatch.setenv(setting, value)
+    with pytest.raises(UserError) as found:
+        load_config(tmp_path / "c.yaml")
     assert message in str(found.value) and "\n" not in str(found.value)
 
 
