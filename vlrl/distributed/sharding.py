@@ -232,8 +232,7 @@ class Sharded:
 
     def idle(self) -> None:
         """A forward and backward pass that learns nothing, for those of the others to end."""
-        self.policy.model.train()
-        nothing(self.policy, self.policy.scorer).backward()
+        _learn_nothing(self.policy)
 
     def sum_numbers(self, numbers: Sequence[float]) -> list[float]:
         """As `Replicated.sum_numbers`."""
@@ -266,6 +265,12 @@ class Sharded:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         own = {i: _rows_of(parameters[i], values) for i, values in state["state"].items()}
         self._whole.restore(optimizer, state | {"state": own})
+
+
+def _learn_nothing(policy: Any) -> None:
+    """A forward and backward pass of an update, in which others take part, without anything to learn."""
+    policy.model.train()  # gradient checkpointing works in this mode only, and makes the same exchanges again
+    nothing(policy, policy.scorer).backward()
 
 
 def _rows_of(parameter: Tensor, values: dict[str, Any]) -> dict[str, Any]:
@@ -313,8 +318,10 @@ class SlicedSequences(WholeSequences):
         """As `hidden_states`, by all neighbours."""
         if not (torch.is_grad_enabled() or self._joins):
             return hidden_states(base, packed, features)
-        nobody = packed.source[:0]
-        rows = self.near.broadcast((replace(packed, source=nobody, target=nobody), features), self._leader)
+        none = packed.source[:0]
+        sent = replace(packed, source=none, target=none)
+        sent = sent if features is None else replace(sent, pixels=None, grid=None)  # which the tower has seen
+        rows = self.near.broadcast((sent, features), self._leader)
         if self._leader != self.near.rank:
             packed, features = rows[0].to(base.device), rows[1] and rows[1].to(base.device)
         if features is None and packed.pixels is not None and packed.grid is not None:
@@ -350,5 +357,4 @@ class SlicedSequences(WholeSequences):
         self._pass(rank % self.near.size, self.idle)
 
     def idle(self) -> None:
-        self.policy.model.train()
-        nothing(self.policy, self.policy.scorer).backward()
+        _learn_nothing(self.policy)

@@ -299,11 +299,8 @@ def make_neighbours(world: World, size: int) -> World:
     """The processes that this one shares sequences with, `size` in a row of all. Called by all of them."""
     from torch import distributed
 
-    links = [
-        distributed.new_group(list(range(first, first + size)), timeout=patience())
-        for first in range(0, world.size, size)
-    ]
-    return World(world.rank % size, size, links[world.rank // size])
+    link, _ = distributed.new_subgroups(size, timeout=patience())
+    return World(world.rank % size, size, link)
 
 
 def launched(out: Path, trackers: Sequence[str]) -> Accelerator:

@@ -540,11 +540,11 @@ def plan_plan(config: Config, asked: PlanOptions) -> MemoryPlan:
     Raises:
         UserError: the model's sizes or the prompts' are not known; nothing would be trained.
     """
-    if asked.slices > 1 and not isinstance(model_of(config.policy.model), Model):
+    model = find_robot(config.policy.model) or model_of(config.policy.model)
+    if asked.slices > 1 and not isinstance(model, Model):
         raise UserError(f"--slices: {config.policy.model} has no layers that are shared so: leave it out")
-    if (robot := find_robot(config.policy.model)) is not None:
-        return _try_robot(config, robot, asked)
-    model = model_of(config.policy.model)
+    if isinstance(model, RobotModel):
+        return _try_robot(config, model, asked)
     if isinstance(model, UnknownModel):
         return _try_step(config, model, asked)
     return _count_step(config, model, prompt_of(config, model, asked.visual, asked.text), asked)
